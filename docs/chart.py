@@ -163,4 +163,4 @@ def as_json(document: Json) -> str:
 
 def as_yaml(document: Json) -> str:
     """YAML without anchors."""
-    return yaml.dump(document, Dumper=rbac.Plain, sort_keys=False, width=120, allow_unicode=True)
+    return yaml.dump(document, Dumper=rbac.AnchorlessDumper, sort_keys=False, width=120, allow_unicode=True)

@@ -5,15 +5,15 @@ from typing import Final
 from pages import code, table
 
 from monitor.conductor import (
-    assessment,
     coherence,
-    decisions,
+    conductor_decisions,
+    conductor_ledger,
     evidence,
-    files,
     herd_index,
-    ledger,
+    ignored_files,
+    message_texts,
+    project_report,
     similarity,
-    texts,
 )
 from sandherd.settings.coordination import IGNORED_FILES
 
@@ -49,13 +49,17 @@ def numbers() -> str:
             ("lines between edits that overlap", evidence.NEAR, "the context of a hunk in git"),
             ("editors of a file that are compared, the first ones", herd_index.MAX_EDITORS, proposal),
             ("titles with a shingle, above which it is no reason to compare them", herd_index.MAX_ALIKE, proposal),
-            ("findings of a pair, the most severe ones", ledger.MAX_PAIR, proposal),
-            ("findings of a project", ledger.MAX_FINDINGS, proposal),
-            ("bytes of the paths in them", ledger.MAX_PATH_BYTES, "a message of the broker"),
-            ("files in a message", texts.MAX_FILES, proposal),
-            ("bytes of a compared path", files.MAX_PATH, proposal),
-            ("seconds that a message waits for its agent", decisions.MESSAGE_EXPIRES, "as a nudge of the guardian"),
-            ("seconds between two reports of a project", f"{assessment.REPORT_EVERY:g}", proposal),
+            ("findings of a pair, the most severe ones", conductor_ledger.MAX_PAIR, proposal),
+            ("findings of a project", conductor_ledger.MAX_FINDINGS, proposal),
+            ("bytes of the paths in them", conductor_ledger.MAX_PATH_BYTES, "a message of the broker"),
+            ("files in a message", message_texts.MAX_FILES, proposal),
+            ("bytes of a compared path", ignored_files.MAX_PATH, proposal),
+            (
+                "seconds that a message waits for its agent",
+                conductor_decisions.MESSAGE_EXPIRES,
+                "as a nudge of the guardian",
+            ),
+            ("seconds between two reports of a project", f"{project_report.REPORT_EVERY:g}", proposal),
             ("`coherent` from", f"{coherence.COHERENT:g}", proposal),
             ("`strained` from, below it `conflicted`", f"{coherence.CONFLICTED:g}", "escalation of Hephaestus"),
         ),

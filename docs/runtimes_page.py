@@ -7,18 +7,21 @@ from pages import EMPTY, page, table
 
 from spawner.runtimes.boxes.provider import Abilities, ProviderFault
 from spawner.runtimes.boxes.runtime_errors import AS
-from spawner.runtimes.daytona.cloud import Cloud
-from spawner.runtimes.docker.engine import Engine
-from spawner.runtimes.kubernetes.provider import Pods
-from spawner.runtimes.remote.provider import Remote
+from spawner.runtimes.daytona.provider import DaytonaProvider
+from spawner.runtimes.docker.provider import DockerProvider
+from spawner.runtimes.kubernetes.provider import PodProvider
+from spawner.runtimes.remote.provider import RemoteProvider
 from spawner.runtimes.syscall_filter import RULES
 
 BOXES: Final[dict[str, tuple[str, Abilities]]] = {
-    Engine.name: ("a container of a Docker Engine", Engine.abilities),
-    Cloud.name: ("a Daytona sandbox, created from an image", Cloud.abilities),
-    f"{Cloud.name}, with a snapshot": ("a Daytona sandbox, created from that snapshot", Cloud.of_snapshots),
-    Remote.name: ("a runtime of OpenHands' Runtime API", Remote.abilities),
-    Pods.name: ("a pod of a Kubernetes cluster, or a `Sandbox` of agents.x-k8s.io", Pods.abilities),
+    DockerProvider.name: ("a container of a Docker Engine", DockerProvider.abilities),
+    DaytonaProvider.name: ("a Daytona sandbox, created from an image", DaytonaProvider.abilities),
+    f"{DaytonaProvider.name}, with a snapshot": (
+        "a Daytona sandbox, created from that snapshot",
+        DaytonaProvider.of_snapshots,
+    ),
+    RemoteProvider.name: ("a runtime of OpenHands' Runtime API", RemoteProvider.abilities),
+    PodProvider.name: ("a pod of a Kubernetes cluster, or a `Sandbox` of agents.x-k8s.io", PodProvider.abilities),
 }
 PROCESS: Final = ("processes on the spawner's own host, under bubblewrap", Abilities(pause=True, ports=True))
 CAN: Final[dict[str, str]] = {

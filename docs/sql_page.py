@@ -2,7 +2,7 @@
 
 from pages import code, table
 
-from event_ingest.views import SCHEMA, VIEWS, View
+from event_ingest.sql_views import SCHEMA, VIEWS, View
 
 
 def views() -> str:

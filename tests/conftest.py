@@ -87,7 +87,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def _use_own_ports(config: pytest.Config) -> None:
     """Each test process chooses brokers' ports from a range of its own, each time from the next part of it.
 
-    Otherwise a server that is away for a moment, or that is not yet listening, could lose its port to another test, or
+    Otherwise a server that is down for a moment, or that is not yet listening, could lose its port to another test, or
     to another port of its own configuration: what is chosen is not in use before the server starts.
     """
     if (worker := getattr(config, "workerinput", None)) is not None:
@@ -99,11 +99,11 @@ def _use_own_ports(config: pytest.Config) -> None:
 
 
 def _keep_no_logger() -> None:
-    """No logger keeps what it was first told: what one test has said of logs would hold for all that follow it."""
+    """No logger caches its first configuration: what one test has configured would hold for all that follow it."""
     configure = structlog.configure
 
-    def configure_for_now(**told: Any) -> None:
-        configure(**{**told, "cache_logger_on_first_use": False})
+    def configure_for_now(**options: Any) -> None:
+        configure(**{**options, "cache_logger_on_first_use": False})
 
     setattr(structlog, "configure", configure_for_now)  # noqa: B010  # mypy lets no function be assigned
 

@@ -38,7 +38,7 @@ GROUPS: Final = (
     ("assessor", re.compile(r"tests/integration/monitor/test_monitor_assess")),
     ("house", re.compile(r"tests/unit/house/")),
 )
-"""By name, and by how a test is called; the many others go wherever there is room."""
+"""By name, and by how a test is called; the many others go to any free process."""
 FIRST: Final = tuple(
     re.compile(f"tests/{called}")
     for called in (
@@ -63,7 +63,7 @@ class ByGroup(LoadGroupScheduling):  # type: ignore[misc]  # xdist carries no ty
         return unit_of(nodeid)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-        """Forget what is done: with each test xdist counts again all that its process was ever given."""
+        """Remove what is done: with each test xdist counts again all that its process was ever given."""
         super().mark_test_complete(node, item_index, duration)
         scope = self._split_scope(self.registered_collections[node][item_index])
         if all(self.assigned_work[node][scope].values()):

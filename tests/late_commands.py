@@ -7,7 +7,7 @@ RanT = TypeVar("RanT")
 
 _FIRST: Final = 3.0
 _LONGER: Final = (10.0, 60.0)
-"""Seconds. How long a command needs to begin and to write, nobody knows on a busy machine."""
+"""Seconds. How long a command needs to begin and to write, is unknown on a busy machine."""
 
 
 async def ran_out_of_time(run: Callable[[float], Awaitable[RanT]], wrote: Callable[[RanT], object]) -> RanT:

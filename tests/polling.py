@@ -1,4 +1,4 @@
-"""Waiting for what nobody announces: a condition of another process, of a database, or of a broker's stream.
+"""Waiting for what is not announced: a condition of another process, of a database, or of a broker's stream.
 
 The intervals grow, because a check may cost more CPU time than the work that it waits for: on two cores, tests that
 check every 10 ms starve each other. A test that can subscribe to an event waits for that instead.

@@ -72,7 +72,7 @@ class Lifetime:
         try:
             self._reaper.stdin.write(word)
             self._reaper.stdin.flush()
-        except (OSError, ValueError):  # it was told before, and is at it
+        except (OSError, ValueError):  # it was requested before, and is in progress
             return
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 _GRACE = 8.0
 _LONGEST = 10.0
-"""Seconds in which what was killed has to be gone."""
+"""Seconds in which what was killed has to end."""
 _PAUSE = 0.05
 _MEMORY = Path("/dev/shm")
 _GROUPS = Path("/sys/fs/cgroup")
@@ -99,7 +99,7 @@ class Run:
             for pid in found:
                 ended.setdefault(pid, _read(f"/proc/{pid}/cmdline").replace("\0", " ")[:150])
                 self._end(pid)
-            time.sleep(_PAUSE)  # noqa: TID251  # other processes: nothing here is told of their end
+            time.sleep(_PAUSE)  # noqa: TID251  # other processes: their end is not announced
         return list(ended.values())
 
     def _end(self, pid: int) -> None:
@@ -118,7 +118,7 @@ class Run:
         """Remove what is no process."""
         for group in self.groups | set(self._groups_left()) | set(_GROUPS.glob(f"cpuacct/{self.token}-*")):
             for folder in (*group.glob("*/"), group):
-                with suppress(OSError):  # a process of somebody else is in it
+                with suppress(OSError):  # a process of another user is in it
                     folder.rmdir()
         own = str(self.folder)
         for mount in reversed([mount for mount in self._mounts() if mount != own]):
@@ -181,7 +181,7 @@ def _groups_of(pid: int | str) -> Iterator[Path]:
 
 
 def _is_ours(group: Path) -> bool:
-    """Whether a sandbox or a container has it; a group that a person's session is in is left alone."""
+    """Whether a sandbox or a container has it; a group that a user's session is in is left alone."""
     return group.parent.name == "docker" or group.parent.name.startswith("sandherd-")
 
 

@@ -26,7 +26,7 @@ async def on_terminal(start: Start, *words: str, **streams: Any) -> tuple[int, s
 def read_all(controller: int) -> bytes:
     """What is written to a terminal until none of its users is left."""
     found = b""
-    with suppress(OSError):  # EIO: nobody has it open
+    with suppress(OSError):  # EIO: it is not open anywhere
         while block := os.read(controller, 65536):
             found += block
     return found

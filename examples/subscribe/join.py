@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sandherd.client import Context, Herd
-from sandherd.contracts.requests import AskEvents
+from sandherd.contracts.requests import ListEvents
 from sandherd.telemetry import logs
 
 STATES: Final = {
@@ -67,7 +67,7 @@ async def join(project: str, name: str, task: str) -> Fold:
     fold = Fold()
     async with Herd.connect(Context.resolve(project=project)) as herd:
         # Every event up to this number is in the history that is read next; None: the broker did not reply.
-        through = (await herd.connection.request(AskEvents(limit=1))).stored_through
+        through = (await herd.connection.request(ListEvents(limit=1))).stored_through
         async for stored in herd.events():
             fold.add(stored.envelope)
         await herd.subscribe(name, start=(through or 0) + 1)

@@ -14,7 +14,7 @@ _ENDED: Final = frozenset({"Z", "X", None})
 """States of a thread that has ended."""
 
 
-class Stat(TypedDict):
+class ProcessStat(TypedDict):
     """The fields of `/proc/<pid>/stat` that are used here."""
 
     pid: int
@@ -23,13 +23,13 @@ class Stat(TypedDict):
     started: int
 
 
-def read_stat(text: str) -> Stat:
+def read_stat(text: str) -> ProcessStat:
     """Parse a line of `/proc/<pid>/stat` (proc(5)). Raises `ValueError`. The name may hold spaces and parentheses."""
     before, bracket, after = text.rpartition(")")
     fields = after.split()
     if not bracket or len(fields) < 20:  # the start time is the 22nd field, the 20th after the name
         raise ValueError("not a line of /proc/<pid>/stat")
-    return Stat(
+    return ProcessStat(
         pid=int(before.partition(" ")[0]),
         parent=int(fields[1]),
         session=int(fields[3]),
@@ -100,7 +100,7 @@ def identify(stat: str) -> ProcessId:
     return ProcessId(boot=boot(), **read_stat(stat))
 
 
-def stat_of(pid: int) -> Stat | None:
+def stat_of(pid: int) -> ProcessStat | None:
     """The stat fields of a process, or None if it does not exist."""
     try:
         return read_stat(_stat_text(pid))
@@ -144,12 +144,12 @@ def in_session(session: int) -> set[int]:
     return {stat["pid"] for stat in map(stat_of, pids()) if stat and stat["session"] == session}
 
 
-def living() -> dict[int, Stat]:
+def living() -> dict[int, ProcessStat]:
     """Every process that has not ended, by pid."""
     return {pid: stat for pid in pids() if (stat := stat_of(pid)) and not is_zombie(pid)}
 
 
-def below(roots: set[int], table: Mapping[int, Stat]) -> set[int]:
+def below(roots: set[int], table: Mapping[int, ProcessStat]) -> set[int]:
     """The processes of the table that descend from these; the roots themselves are not included.
 
     Needs no `children` in `/proc/<pid>/task/<tid>`, which not every sandbox's kernel offers (`CONFIG_PROC_CHILDREN`).

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from sandherd import database_owners
+from sandherd import postgres_uids
 
 _DATABASE: Final = "postgres"
 _UNCHECKED_BELOW: Final = frozenset({"artifacts", "kept", "repositories", "sandboxes", "sandboxes-disks", "toolchains"})
@@ -98,7 +98,7 @@ def _check_below(path: Path, parent: int, only: tuple[()] | None) -> None:
     with _opened(path, parent) as (descriptor, was_open):
         for name in os.listdir(descriptor) if only is None else only:  # noqa: PTH208  # of a descriptor
             of_database = path.name == _DATABASE and name in _OF_DATABASE and not was_open
-            _check_entry(path / name, descriptor, _own() | (database_owners.data_owners() if of_database else set()))
+            _check_entry(path / name, descriptor, _own() | (postgres_uids.data_owners() if of_database else set()))
 
 
 @contextmanager

@@ -26,11 +26,11 @@ Arrival = Callable[[str], Awaitable[float]]
 @asynccontextmanager
 async def listening_agent(herd: Herd) -> AsyncIterator[tuple[str, Arrival]]:
     """An agent that notes when each line reached it. Gives its sandbox and a way to await a message's moment."""
-    heard: dict[str, asyncio.Future[float]] = {}
+    received: dict[str, asyncio.Future[float]] = {}
     rest = ""
 
     def moment(text: str) -> "asyncio.Future[float]":
-        return heard.setdefault(text, asyncio.get_running_loop().create_future())
+        return received.setdefault(text, asyncio.get_running_loop().create_future())
 
     async def on_output(msg: Msg) -> None:
         nonlocal rest

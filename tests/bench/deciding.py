@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from monitor.partition_plan import partition_of
 from sandherd.bus.auth.permissions import Permissions
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.direct_get import StoredMessage, read_batch
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.contracts.envelope import Envelope, wrap
@@ -67,7 +67,9 @@ async def stream_admin(broker: Broker) -> AsyncIterator[Bus]:
     path = broker.home / "creds" / "bench.creds"
     everything = Permissions(publish=(">",), subscribe=(">",))
     write_secret(path, Registrar(broker.identity).mint_stream_admin(24 * 3600, everything))
-    async with Bus.open(broker.url, name="bench", identity=Identity.file(path), inbox="_INBOX_provisioner") as bus:
+    async with Bus.open(
+        broker.url, name="bench", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner"
+    ) as bus:
         yield bus
 
 

@@ -18,8 +18,8 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.commands import SendMessage
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import wrap
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.names import new_name
 from sandherd.contracts.subjects import DELIVER
 from tests.bench.agents import listening_agent

@@ -75,8 +75,8 @@ def _event(number: int) -> EventData:
             return AgentMessage(turn=1, content=_LINE * 8 + secret, content_length=8)
 
 
-async def _each(say: Callable[[int], Awaitable[object]]) -> Latency:
-    took = [await _timed(say(number)) for number in range(_WARMING + _COUNT)]
+async def _each(publish: Callable[[int], Awaitable[object]]) -> Latency:
+    took = [await _timed(publish(number)) for number in range(_WARMING + _COUNT)]
     return latency_of(took[_WARMING:])
 
 

@@ -13,7 +13,7 @@ import nats.errors
 import uvloop
 from nats.aio.client import Client
 
-from sandherd.bus.connection import Identity
+from sandherd.bus.connection import ConnectionIdentity
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
 
@@ -54,7 +54,7 @@ async def _ignore(_error: Exception) -> None:
 
 async def _connect(url: str, credentials: Path, sandbox: str) -> Client:
     client = Client()
-    options = Identity.file(credentials).options()
+    options = ConnectionIdentity.file(credentials).options()
     await client.connect(
         url, inbox_prefix=f"_INBOX_{sandbox}".encode(), allow_reconnect=False, error_cb=_ignore, **options
     )

@@ -12,20 +12,20 @@ from typing import Any, Final
 
 import asyncpg
 
+from event_ingest.batch_statements import STORE
+from event_ingest.event_rows import columns
 from event_ingest.partition_indexes import create_missing
 from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
-from event_ingest.rows import columns
 from event_ingest.schema import ensure_partitions
 from event_ingest.search_texts import term_index
-from event_ingest.statements import STORE
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.requests import AskComparison, AskOverview, AskSearch, AskStatistics
+from sandherd.contracts.requests import GetComparison, GetOverview, GetStatistics, SearchEvents
 from sandherd.contracts.subjects import event_subject
 from tests.bench.ingest import Bench, batches_of
-from tests.bench.ingest_events import PROJECT, Said
+from tests.bench.ingest_events import PROJECT, BenchEvent
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder
 
@@ -53,14 +53,14 @@ async def measure(recorder: Recorder) -> None:
 
 
 def _questions(connection: Any, vocabulary: list[str]) -> dict[str, Callable[[int], Awaitable[Any]]]:
-    comparison, by_task = AskComparison(first="sbx-0", second="sbx-1"), AskStatistics(by="task")
+    comparison, by_task = GetComparison(first="sbx-0", second="sbx-1"), GetStatistics(by="task")
     return {
         "comparison": lambda _: compare_sandboxes(connection, comparison, PROJECT, _BUDGET),
         "search": lambda number: search_events(
-            connection, AskSearch(text=vocabulary[SEARCHES[number % len(SEARCHES)]]), PROJECT, _BUDGET
+            connection, SearchEvents(text=vocabulary[SEARCHES[number % len(SEARCHES)]]), PROJECT, _BUDGET
         ),
         "statistics": lambda _: count_statistics(connection, by_task, PROJECT, _BUDGET),
-        "overview": lambda _: show_overview(connection, AskOverview(), PROJECT, _BUDGET),
+        "overview": lambda _: show_overview(connection, GetOverview(), PROJECT, _BUDGET),
     }
 
 
@@ -88,7 +88,7 @@ async def _stored(bench: Bench, vocabulary: list[str], count: int) -> Any:
     connection = await asyncpg.connect(await bench.new_database(), server_settings=_ONE_CORE)
     try:
         await ensure_partitions(connection, datetime.now(UTC))
-        for batch in batches_of(list(said_events(vocabulary, count))):
+        for batch in batches_of(list(published_events(vocabulary, count))):
             await connection.fetchval(STORE, *columns(batch.rows))
         yield connection
     finally:
@@ -101,8 +101,8 @@ def make_vocabulary() -> list[str]:
     return ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(20_000)]
 
 
-def said_events(vocabulary: list[str], count: int) -> Iterator[Said]:
-    """So many events of all sandboxes in turn."""
+def published_events(vocabulary: list[str], count: int) -> Iterator[BenchEvent]:
+    """`count` events, of all sandboxes in turn."""
     draw = random.Random(count)
 
     def text(size: int) -> str:
@@ -122,7 +122,7 @@ def said_events(vocabulary: list[str], count: int) -> Iterator[Said]:
             time=datetime.now(UTC),
             sandboxid=sandbox,
         )
-        yield Said(sandbox, str(event.id), event_subject(PROJECT, sandbox, name), event.to_json())
+        yield BenchEvent(sandbox, str(event.id), event_subject(PROJECT, sandbox, name), event.to_json())
 
 
 def _event(text: Callable[[int], str], draw: random.Random, number: int) -> tuple[str, dict[str, Any]]:

@@ -21,24 +21,24 @@ from uuid import UUID
 
 import asyncpg
 
+from event_ingest.batch_writer import store
 from event_ingest.database import Database
+from event_ingest.event_rows import COLUMNS, Row
 from event_ingest.history_policy import RetentionPolicy
-from event_ingest.history_retention import Drop, try_drop
+from event_ingest.history_retention import DropResult, try_drop
 from event_ingest.partition_indexes import create_missing
 from event_ingest.queries.audit import read_snapshot
 from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.events import list_events
 from event_ingest.queries.search import search_events
 from event_ingest.queries.trajectory import read_trajectory
-from event_ingest.recount import RECOUNT
-from event_ingest.rows import COLUMNS, Row
 from event_ingest.schema import Schema, ensure_partitions, partition_name
 from event_ingest.short_rows import short_row
+from event_ingest.totals_recount import RECOUNT
 from event_ingest.word_segment_indexes import create_segments, read_segments
 from event_ingest.word_segments import MIN_EVENTS
-from event_ingest.writer import store
-from sandherd.contracts.requests import AskAudit, AskComparison, AskEvents, AskSearch, AskTrajectory
-from tests.bench.histories import SEARCHES, make_vocabulary, said_events
+from sandherd.contracts.requests import GetAudit, GetComparison, GetTrajectory, ListEvents, SearchEvents
+from tests.bench.histories import SEARCHES, make_vocabulary, published_events
 from tests.bench.ingest import OURS, Bench, batches_of
 from tests.bench.ingest_events import PROJECT
 from tests.bench.latency import latency_of
@@ -50,7 +50,7 @@ DAYS: Final = 10
 SAMPLES: Final = 100
 TEMPLATES: Final = 2000
 UNINDEXED: Final = 20_000
-"""How many of today's events are in no segment: so many may be, at 100 events/s, before the next one is created."""
+"""How many of today's events are in no segment: the maximum at 100 events/s, before the next one is created."""
 STORED_AFTERWARDS: Final = 100_000
 INGEST_RUNS: Final = 5
 _COPIED: Final = 5000
@@ -105,7 +105,7 @@ async def build(connection: Any, events: int, vocabulary: list[str]) -> None:
     begun = today - timedelta(days=DAYS - 1)
     for day in (begun + timedelta(days=1), today):
         await ensure_partitions(connection, day)
-    templates = [row for batch in batches_of(list(said_events(vocabulary, TEMPLATES))) for row in batch.rows]
+    templates = [row for batch in batches_of(list(published_events(vocabulary, TEMPLATES))) for row in batch.rows]
     names = [name for name, _ in COLUMNS]
     for first in range(0, events, _COPIED):
         rows = list(rows_of(templates, first, min(_COPIED, events - first), begun))
@@ -134,18 +134,18 @@ def questions(connection: Any, database: Database, vocabulary: list[str], sandbo
 
     def search(number: int) -> Awaitable[Any]:
         word = vocabulary[SEARCHES[number % len(SEARCHES)]]
-        return search_events(connection, AskSearch(text=word), PROJECT, _BUDGET)
+        return search_events(connection, SearchEvents(text=word), PROJECT, _BUDGET)
 
     return {
-        "trajectory": lambda _: read_trajectory(connection, AskTrajectory(sandbox=sandbox()), PROJECT, _BUDGET),
+        "trajectory": lambda _: read_trajectory(connection, GetTrajectory(sandbox=sandbox()), PROJECT, _BUDGET),
         "events": lambda _: list_events(
-            connection, AskEvents(sandbox=sandbox(), types=["agent.tool_use"]), PROJECT, _BUDGET
+            connection, ListEvents(sandbox=sandbox(), types=["agent.tool_use"]), PROJECT, _BUDGET
         ),
-        "audit_sandbox": lambda _: read_snapshot(database, AskAudit(sandbox=sandbox()), PROJECT),
-        "audit_project": lambda _: read_snapshot(database, AskAudit(), PROJECT),
+        "audit_sandbox": lambda _: read_snapshot(database, GetAudit(sandbox=sandbox()), PROJECT),
+        "audit_project": lambda _: read_snapshot(database, GetAudit(), PROJECT),
         "search": search,
         "comparison": lambda _: compare_sandboxes(
-            connection, AskComparison(first="sbx-0", second="sbx-1"), PROJECT, _BUDGET
+            connection, GetComparison(first="sbx-0", second="sbx-1"), PROJECT, _BUDGET
         ),
     }
 
@@ -166,7 +166,7 @@ async def measure(bench: Bench, events: int, samples: int) -> dict[str, float]:
         for name, ask in questions(connection, database, vocabulary, sandbox_of(events - 1)[0]).items():
             latency = latency_of([await _seconds(ask, number) for number in range(samples)])
             found |= {f"{name}_p50_ms": latency.p50, f"{name}_p99_ms": latency.p99}
-        batches = batches_of(list(said_events(vocabulary, STORED_AFTERWARDS)))
+        batches = batches_of(list(published_events(vocabulary, STORED_AFTERWARDS)))
         began = perf_counter()
         for batch in batches:
             await store(database, batch)
@@ -193,7 +193,7 @@ async def measure_ingest(bench: Bench, url: str) -> dict[str, float]:
 
 async def measure_drop(database: Database, connection: Any, vocabulary: list[str]) -> dict[str, float]:
     """How long the slowest batch takes in ms, before the oldest day is dropped, and meanwhile."""
-    batches = batches_of(list(said_events(vocabulary, 2 * STORED_AFTERWARDS)), _DROP_BATCH)
+    batches = batches_of(list(published_events(vocabulary, 2 * STORED_AFTERWARDS)), _DROP_BATCH)
     half = len(batches) // 2
     before = [await _seconds(lambda number: store(database, batches[number]), number) for number in range(half)]
     oldest = (datetime.now(UTC) - timedelta(days=DAYS - 1)).date()
@@ -209,7 +209,7 @@ async def measure_drop(database: Database, connection: Any, vocabulary: list[str
 
 
 async def _drop(connection: Any, day: date, now: datetime) -> None:
-    while await try_drop(connection, day, RetentionPolicy(1), now) is not Drop.DROPPED:
+    while await try_drop(connection, day, RetentionPolicy(1), now) is not DropResult.DROPPED:
         await asyncio.sleep(_DROP_PAUSE)
 
 

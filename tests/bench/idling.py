@@ -1,7 +1,7 @@
 """What a stack takes that has nothing to do: memory and processor of each part, and of each sandbox without a task.
 
 Beside it is the bare minimum of the same: a Python program that is connected to the broker and waits. The spawner is
-measured once more with a real Docker Engine, when it has brought its worker to an image and ended the sandbox: it has
+measured again with a real Docker Engine, when it has brought its worker to an image and ended the sandbox: it has
 more loaded then, and nothing to do again.
 """
 
@@ -40,7 +40,7 @@ asyncio.run(main())
 
 
 async def measure(recorder: Recorder) -> None:
-    """Of every process that the stack has started, and of the mean of some sandboxes in which nobody works."""
+    """Of every process that the stack has started, and of the mean of some sandboxes without an agent that works."""
     async with stack() as (herd, home), bare(home) as program:
         parts = processes(home) | {"bare": [program]}
         await asyncio.sleep(_SETTLE)  # until a start is over with
@@ -120,9 +120,9 @@ def spent(processes: Iterable[psutil.Process]) -> float:
 async def bare(home: Path) -> AsyncIterator[psutil.Process]:
     """The program that is connected and does nothing."""
     known = read_context(Home(home))
-    told = {**os.environ, "NATS_URL": known["nats_url"], "SANDHERD_CREDENTIALS": known["creds"]["operator"]}
+    environment = {**os.environ, "NATS_URL": known["nats_url"], "SANDHERD_CREDENTIALS": known["creds"]["operator"]}
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _BARE), env=told, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", _BARE), env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert program.stdout is not None
     assert await program.stdout.readline() == b"connected\n"

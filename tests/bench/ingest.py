@@ -1,6 +1,6 @@
 """From published to committed, beside one INSERT for each POST and beside Postgres alone: same rows, same machine.
 
-Each side has a database of its own on one durable Postgres, its program in a process of its own, and whoever says the
+Each side has a database of its own on one durable Postgres, its program in a process of its own, the publisher of the
 events in another. Rates are of the whole way: ours from the first publish to the moment at which the broker has
 everything acknowledged by event-ingest; the baseline's from the first post to the last commit.
 """
@@ -24,18 +24,18 @@ import aiohttp
 import asyncpg
 import psutil
 
+from event_ingest.batch_statements import STORE
+from event_ingest.batch_writer import write_new
+from event_ingest.event_rows import EventBatch, columns
 from event_ingest.ingest import CONSUMER
 from event_ingest.migrator import migrate
-from event_ingest.rows import Batch, columns
 from event_ingest.short_rows import short_rows
-from event_ingest.statements import STORE
-from event_ingest.writer import write_new
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
-from tests.bench.ingest_events import SANDBOXES, Said, make_events, read_moments, write_events
+from tests.bench.ingest_events import SANDBOXES, BenchEvent, make_events, read_moments, write_events
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder
 
@@ -91,10 +91,10 @@ class Bench:
     # --- ours ------------------------------------------------------------------------------------------------------
 
     async def throughput(
-        self, count: int = OURS, module: str = "event_ingest.main", told: Mapping[str, str] | None = None
+        self, count: int = OURS, module: str = "event_ingest.main", variables: Mapping[str, str] | None = None
     ) -> float:
         """Events per second, from the first publish until all are committed and acknowledged, with one process."""
-        begun, ended = await self._ours(count, rate=0, program=["-m", module], told=told)
+        begun, ended = await self._ours(count, rate=0, program=["-m", module], variables=variables)
         return count / (ended - min(begun.values()))
 
     async def throughput_into(self, url: str, first: int, count: int = OURS) -> float:
@@ -115,26 +115,26 @@ class Bench:
         return _between(begun, read_moments(moments))
 
     async def _ours(
-        self, count: int, rate: float, program: list[str], told: Mapping[str, str] | None = None
+        self, count: int, rate: float, program: list[str], variables: Mapping[str, str] | None = None
     ) -> tuple[dict[str, float], float]:
         """Publish events to a running event-ingest.
 
         Returns when each was published, and when the last was acknowledged.
         """
         url = await self.new_database()
-        surroundings = {**self._environment(url), **(told or {})}
+        surroundings = {**self._environment(url), **(variables or {})}
         async with self.broker.bus(Principal.EVENT_INGEST) as bus, running(program, surroundings) as process:
             await self._publish(make_events(len(SANDBOXES) * 40), 0)  # so that both sides are warm
             await _all_acknowledged(bus)
             first, spent = await _count(url), _cpu(process)
-            async with asyncio.TaskGroup() as group:  # if nobody speaks, nothing is waited for
-                said = group.create_task(self._publish(make_events(count, first=41), rate))
+            async with asyncio.TaskGroup() as group:  # without a publisher there is nothing to wait for
+                sent = group.create_task(self._publish(make_events(count, first=41), rate))
                 await _until_stored(url, first + count)
                 ended = await _all_acknowledged(bus)
             self.spent = (_cpu(process) - spent) / count
-        return said.result(), ended
+        return sent.result(), ended
 
-    async def _publish(self, events: list[Said], rate: float) -> dict[str, float]:
+    async def _publish(self, events: list[BenchEvent], rate: float) -> dict[str, float]:
         path, moments = self.file("events"), self.file("said")
         write_events(path, events)
         await _run(
@@ -174,7 +174,7 @@ class Bench:
         moments = read_moments(committed)
         return begun, {identifier: moments[identifier] for identifier in begun}
 
-    async def _post(self, where: str, events: list[Said], rate: float) -> dict[str, float]:
+    async def _post(self, where: str, events: list[BenchEvent], rate: float) -> dict[str, float]:
         path, moments = self.file("events"), self.file("said")
         write_events(path, events)
         await _run("tests.bench.ingest_post", where, str(path), str(moments), str(rate))
@@ -217,14 +217,14 @@ def _between(begun: dict[str, float], ended: dict[str, float]) -> Latency:
     return latency_of([ended[identifier] - moment for identifier, moment in begun.items()])
 
 
-def batches_of(events: list[Said], size: int = _BATCH) -> list[Batch]:
+def batches_of(events: list[BenchEvent], size: int = _BATCH) -> list[EventBatch]:
     """The rows as event-ingest makes them, in its batches or in those of another size."""
     batches = []
     now = datetime.now(UTC)
     for start in range(0, len(events), size):
-        batch = Batch()
-        for place, said in enumerate(events[start : start + size]):
-            batch.add(place, Delivery(said.subject, said.document, "EVENTS", start + place + 1, 1, now))
+        batch = EventBatch()
+        for place, sent in enumerate(events[start : start + size]):
+            batch.add(place, Delivery(sent.subject, sent.document, "EVENTS", start + place + 1, 1, now))
         batches.append(batch)
     return batches
 

@@ -16,7 +16,7 @@ SANDBOXES: Final = tuple(f"sbx-{place:02d}" for place in range(8))
 
 
 @dataclass(frozen=True)
-class Said:
+class BenchEvent:
     """One event as it is published: its sandbox, id, subject and document."""
 
     sandbox: str
@@ -25,16 +25,16 @@ class Said:
     document: bytes
 
 
-def make_events(count: int, first: int = 1) -> list[Said]:
-    """So many events of all sandboxes in turn, numbered from `first` in each."""
-    return [_said(place, first) for place in range(count)]
+def make_events(count: int, first: int = 1) -> list[BenchEvent]:
+    """`count` events, of all sandboxes in turn, numbered from `first` in each."""
+    return [_numbered_event(place, first) for place in range(count)]
 
 
-def _said(place: int, first: int) -> Said:
+def _numbered_event(place: int, first: int) -> BenchEvent:
     sandbox = SANDBOXES[place % len(SANDBOXES)]
     event = _event(sandbox, first + place // len(SANDBOXES), place)
     subject = event_subject(PROJECT, sandbox, event.type)
-    return Said(sandbox, str(event.id), subject, event.to_json())
+    return BenchEvent(sandbox, str(event.id), subject, event.to_json())
 
 
 def _event(sandbox: str, sequence: int, place: int) -> Envelope[Any]:
@@ -60,19 +60,22 @@ def _event(sandbox: str, sequence: int, place: int) -> Envelope[Any]:
     )
 
 
-def write_events(path: Path, events: list[Said]) -> None:
+def write_events(path: Path, events: list[BenchEvent]) -> None:
     """For the process that says them."""
     with path.open("w") as file:
-        for said in events:
-            file.write(json.dumps([said.sandbox, said.id, said.subject, said.document.decode()]) + "\n")
+        for bench_event in events:
+            file.write(
+                json.dumps([bench_event.sandbox, bench_event.id, bench_event.subject, bench_event.document.decode()])
+                + "\n"
+            )
 
 
-def read_events(path: Path) -> Iterator[Said]:
+def read_events(path: Path) -> Iterator[BenchEvent]:
     """What `write_events` wrote."""
     with path.open() as file:
         for line in file:
             sandbox, identifier, subject, document = json.loads(line)
-            yield Said(sandbox, identifier, subject, document.encode())
+            yield BenchEvent(sandbox, identifier, subject, document.encode())
 
 
 def write_moments(path: Path, moments: dict[str, float]) -> None:

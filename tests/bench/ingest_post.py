@@ -12,47 +12,47 @@ from typing import Final
 import aiohttp
 import uvloop
 
-from tests.bench.ingest_events import Said, read_events, write_moments
+from tests.bench.ingest_events import BenchEvent, read_events, write_moments
 
 CONNECTIONS: Final = 32
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
-async def flood(session: aiohttp.ClientSession, url: str, events: list[Said], moments: dict[str, float]) -> None:
+async def flood(session: aiohttp.ClientSession, url: str, events: list[BenchEvent], moments: dict[str, float]) -> None:
     """Each connection posts the next event as soon as its last one was answered."""
     waiting = iter(events)
 
     async def post_all() -> None:
-        for said in waiting:
-            await _post(session, url, said, moments)
+        for event in waiting:
+            await _post(session, url, event, moments)
 
     await asyncio.gather(*[post_all() for _ in range(CONNECTIONS)])
 
 
 async def trickle(
-    session: aiohttp.ClientSession, url: str, events: list[Said], moments: dict[str, float], rate: float
+    session: aiohttp.ClientSession, url: str, events: list[BenchEvent], moments: dict[str, float], rate: float
 ) -> None:
     """One event after the other, at moments that a clock sets and nothing else."""
     begun = time.monotonic()
     posting = []
-    for place, said in enumerate(events):
+    for place, event in enumerate(events):
         await asyncio.sleep(max(0.0, begun + place / rate - time.monotonic()))
-        posting.append(asyncio.create_task(_post(session, url, said, moments)))
+        posting.append(asyncio.create_task(_post(session, url, event, moments)))
     await asyncio.gather(*posting)
 
 
-async def _post(session: aiohttp.ClientSession, url: str, said: Said, moments: dict[str, float]) -> None:
-    moments[said.id] = time.monotonic()
-    async with session.post(url, data=said.document, headers=_HEADERS) as answer:
+async def _post(session: aiohttp.ClientSession, url: str, event: BenchEvent, moments: dict[str, float]) -> None:
+    moments[event.id] = time.monotonic()
+    async with session.post(url, data=event.document, headers=_HEADERS) as answer:
         answer.raise_for_status()
 
 
 async def main(url: str, events: Path, moments: Path, rate: float) -> None:
     """Post everything, and write when."""
-    said, begun = list(read_events(events)), dict[str, float]()
+    event, begun = list(read_events(events)), dict[str, float]()
     connector = aiohttp.TCPConnector(limit=CONNECTIONS)
     async with aiohttp.ClientSession(connector=connector) as session:
-        await (trickle(session, url, said, begun, rate) if rate else flood(session, url, said, begun))
+        await (trickle(session, url, event, begun, rate) if rate else flood(session, url, event, begun))
     write_moments(moments, begun)
 
 

@@ -14,15 +14,15 @@ from typing import Final
 import uvloop
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Bus, Identity
-from tests.bench.ingest_events import SANDBOXES, Said, read_events, write_moments
+from sandherd.bus.connection import Bus, ConnectionIdentity
+from tests.bench.ingest_events import SANDBOXES, BenchEvent, read_events, write_moments
 
 WINDOW: Final = 512
 """Per sandbox: how many events may wait for their acknowledgement."""
 _CHUNK: Final = 64
 
 
-class Voice:
+class RecordedPublisher:
     """One sandbox: it publishes in a window, and every event is acknowledged by the broker before it is done."""
 
     def __init__(self, bus: Bus) -> None:
@@ -31,14 +31,14 @@ class Voice:
         self._sent = self._acknowledged = 0
         self._moved = asyncio.Event()
 
-    async def say_all(self, events: list[Said], moments: dict[str, float]) -> None:
+    async def publish_all(self, events: list[BenchEvent], moments: dict[str, float]) -> None:
         """Say them in order. Raises `RuntimeError` if the broker refuses one."""
         await self._client.subscribe(self._inbox, cb=self._on_ack)
         for start in range(0, len(events), _CHUNK):
             await self._until_waiting(WINDOW - _CHUNK)
-            for said in events[start : start + _CHUNK]:
-                moments[said.id] = time.monotonic()
-                await self._client.publish(said.subject, said.document, self._inbox, {"Nats-Msg-Id": said.id})
+            for event in events[start : start + _CHUNK]:
+                moments[event.id] = time.monotonic()
+                await self._client.publish(event.subject, event.document, self._inbox, {"Nats-Msg-Id": event.id})
                 self._sent += 1
         await self._until_waiting(0)
 
@@ -54,39 +54,39 @@ class Voice:
         self._moved.set()
 
 
-async def flood(buses: dict[str, Bus], events: list[Said], moments: dict[str, float]) -> None:
+async def flood(buses: dict[str, Bus], events: list[BenchEvent], moments: dict[str, float]) -> None:
     """Each sandbox says its events with a window of its own, as its spool does."""
-    own: dict[str, list[Said]] = {sandbox: [] for sandbox in buses}
-    for said in events:
-        own[said.sandbox].append(said)
-    await asyncio.gather(*[Voice(bus).say_all(own[sandbox], moments) for sandbox, bus in buses.items()])
+    own: dict[str, list[BenchEvent]] = {sandbox: [] for sandbox in buses}
+    for event in events:
+        own[event.sandbox].append(event)
+    await asyncio.gather(*[RecordedPublisher(bus).publish_all(own[sandbox], moments) for sandbox, bus in buses.items()])
 
 
-async def trickle(buses: dict[str, Bus], events: list[Said], moments: dict[str, float], rate: float) -> None:
+async def trickle(buses: dict[str, Bus], events: list[BenchEvent], moments: dict[str, float], rate: float) -> None:
     """One event after the other, at moments that a clock sets and nothing else."""
     begun = time.monotonic()
     acknowledged = []
-    for place, said in enumerate(events):
+    for place, event in enumerate(events):
         await asyncio.sleep(max(0.0, begun + place / rate - time.monotonic()))
-        moments[said.id] = time.monotonic()
-        publishing = buses[said.sandbox].publish(said.subject, said.document, msg_id=said.id)
+        moments[event.id] = time.monotonic()
+        publishing = buses[event.sandbox].publish(event.subject, event.document, msg_id=event.id)
         acknowledged.append(asyncio.create_task(publishing))
     await asyncio.gather(*acknowledged)
 
 
 async def main(url: str, credentials: Path, events: Path, moments: Path, rate: float) -> None:
     """Connect as each sandbox, say everything, and write when."""
-    said, begun = list(read_events(events)), dict[str, float]()
+    event, begun = list(read_events(events)), dict[str, float]()
     async with AsyncExitStack() as stack:
         buses = {}
         for sandbox in SANDBOXES:
-            identity = Identity.file(credentials / f"{sandbox}.creds")
+            identity = ConnectionIdentity.file(credentials / f"{sandbox}.creds")
             opening = Bus.open(url, name=sandbox, identity=identity, inbox=f"_INBOX_{sandbox}")
             buses[sandbox] = await stack.enter_async_context(opening)
-        await (trickle(buses, said, begun, rate) if rate else flood(buses, said, begun))
+        await (trickle(buses, event, begun, rate) if rate else flood(buses, event, begun))
     write_moments(moments, begun)
 
 
 if __name__ == "__main__":
-    where, keys, said_in, noted_in, speed = sys.argv[1:]
-    uvloop.run(main(where, Path(keys), Path(said_in), Path(noted_in), float(speed)))
+    where, keys, published_file, noted_in, speed = sys.argv[1:]
+    uvloop.run(main(where, Path(keys), Path(published_file), Path(noted_in), float(speed)))

@@ -6,15 +6,15 @@ from pathlib import Path
 from unittest.mock import patch
 
 from event_ingest import ingest, main
+from event_ingest.batch_writer import BatchResult, store
 from event_ingest.database import Database
-from event_ingest.rows import Batch
-from event_ingest.writer import BatchResult, store
+from event_ingest.event_rows import EventBatch
 from tests.bench.ingest_events import write_moments
 
 committed: dict[str, float] = {}
 
 
-async def store_and_note(database: Database, batch: Batch) -> BatchResult:
+async def store_and_note(database: Database, batch: EventBatch) -> BatchResult:
     """`store`, and the moment at which it had committed."""
     stored = await store(database, batch)
     moment = time.monotonic()

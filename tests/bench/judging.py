@@ -77,8 +77,8 @@ def _read(documents: list[tuple[str, bytes]]) -> list[ObservedEvent]:
     return [seen for seen in found if seen is not None]
 
 
-def _judge(herd: Herd, seen: ObservedEvent) -> None:
-    """Fold an event, and judge what it has changed, as the monitor does when it reads it."""
+def _evaluate(herd: Herd, seen: ObservedEvent) -> None:
+    """Fold an event, and evaluate what it has changed, as the monitor does when it reads it."""
     before = herd.live.get((seen.project, seen.entity))
     state = herd.fold(seen)
     if state is not None:
@@ -89,7 +89,7 @@ def _fold(events: list[ObservedEvent]) -> Herd:
     """A herd after these events."""
     herd = Herd()
     for seen in events:
-        _judge(herd, seen)
+        _evaluate(herd, seen)
     return herd
 
 
@@ -115,12 +115,12 @@ def _bytes(documents: list[tuple[str, bytes]]) -> int:
 
 
 async def measure(recorder: Recorder) -> None:
-    """CPU to read, fold and judge beside reading only; the same with many sandboxes beside few; memory of a sandbox.
+    """CPU to read, fold and evaluate beside reading only; the same with many sandboxes beside few; memory of a sandbox.
 
     `monitor.fold` has no broker: decoding, folding and judging beside decoding only.
     """
     collect_rarely()  # as the service does
-    await reading.measure(recorder, _documents(_READ), lambda: partial(_judge, Herd()))
+    await reading.measure(recorder, _documents(_READ), lambda: partial(_evaluate, Herd()))
     for _ in recorder.each("monitor.fold"):
         decoding, folding = _read_cost(1000), _fold_cost(1000, _ROUNDS)
         recorder.add("monitor.fold", 1 / (decoding + folding), 1 / decoding)

@@ -1,6 +1,6 @@
-"""How long nothing can be said when the server that leads EVENTS is killed, beside how long nobody leads it.
+"""How long nothing can be published when the leader of EVENTS is killed, beside how long it has no leader.
 
-Ours: events that are said one after the other until the broker has each, as every service says them. Theirs: a bare
+Ours: events that are published one after the other until each is acknowledged, as services do. Theirs: a bare
 client that tries every 10 ms, which finds the moment at which the servers have elected another leader: 4 to 9 s after
 the last word of the one that was killed, as they see fit. Both are connected to a server that lives on.
 """
@@ -15,7 +15,7 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.nats import NatsServer
@@ -44,19 +44,19 @@ async def _lose(broker: Broker, number: int) -> tuple[float, float]:
     other = next(server for server in broker.servers if server is not leader)
     async with AsyncExitStack() as stack:
         mine, bare = [await stack.enter_async_context(_connected(broker, other)) for _ in range(2)]
-        # Said before, so that both are known to be heard.
+        # Published before, so that both are known to be received.
         await mine.publish_stored(_SUBJECT, b"{}", msg_id=f"before-{number}")
         begun = time.monotonic()
         await leader.kill()
-        return await asyncio.gather(_say(mine, number, begun), _try(bare, begun))
+        return await asyncio.gather(_publish_number(mine, number, begun), _try(bare, begun))
 
 
 def _connected(broker: Broker, server: NatsServer) -> AbstractAsyncContextManager[Bus]:
-    who = Identity.file(broker.credentials(Principal.MONITOR))
+    who = ConnectionIdentity.file(broker.credentials(Principal.MONITOR))
     return Bus.open(server.url, name="monitor", identity=who, inbox="_INBOX_monitor", patience=5)
 
 
-async def _say(bus: Bus, number: int, begun: float) -> float:
+async def _publish_number(bus: Bus, number: int, begun: float) -> float:
     await bus.publish_stored(_SUBJECT, b"{}", msg_id=f"after-{number}")
     return time.monotonic() - begun
 

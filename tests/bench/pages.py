@@ -30,7 +30,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
-from sandherd_worker.artifacts import make_artifact
+from sandherd_worker.artifact_records import make_artifact
 from spawner.main import compose as compose_spawner
 from tests.bench.ingest import free_port, listening
 from tests.bench.ingest import running as in_process
@@ -183,7 +183,7 @@ async def publish_history(site: Site) -> None:
     async with site.broker.bus(Principal.WORKER, project=PROJECT, sandbox=_LARGE) as bus:
         await _publish_large(bus)
     async with site.broker.bus(Principal.WORKER, project=PROJECT, sandbox=_LIVE) as bus:
-        await RecordedWorker(bus, _LIVE).say(*_numbered(0, 100))
+        await RecordedWorker(bus, _LIVE).publish(*_numbered(0, 100))
     await _all_stored(site.client)
 
 
@@ -194,7 +194,7 @@ async def _publish_large(bus: Bus) -> None:
     for record in artifact.records:
         await bus.publish(record.subject, record.payload, msg_id=record.msg_id)
     worker = RecordedWorker(bus, _LARGE)
-    await worker.say(
+    await worker.publish(
         AgentFileEdited(
             file_path="src/large.py",
             change_type="created",
@@ -276,7 +276,7 @@ async def _publish_steadily(bus: Bus, first: int, count: int) -> dict[int, float
     worker.published = first
 
     async def publish(number: int) -> None:
-        await worker.say(*_numbered(number, 1))
+        await worker.publish(*_numbered(number, 1))
         accepted[number] = time.time()
 
     begun, publishing = time.perf_counter(), []

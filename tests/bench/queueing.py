@@ -1,6 +1,6 @@
 """How many tasks a second go through the queue, with a runtime that does nothing.
 
-Ours: commands taken, records written, turns given, sandboxes led from their request to their end, all events said; a
+Ours: commands taken, records written, turns given, sandboxes led from request to end, all events published; a
 runtime whose sandboxes say at once that they have started and are done. The baseline: the same commands, published and
 read back from their stream by the same consumer, and nothing done. One broker, one process, one after the other.
 """
@@ -17,8 +17,7 @@ from typing import Any, Final
 from nats.aio.msg import Msg
 
 from sandherd.bus.auth.permissions import Permissions
-from sandherd.bus.connection import Bus
-from sandherd.bus.connection import Identity as Voice
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, consume
 from sandherd.bus.health import Health
 from sandherd.bus.identity import Registrar, write_secret
@@ -51,20 +50,20 @@ class NothingRuntime:
         self._there: dict[str, ObservedSandbox] = {}
         self._saying: set[asyncio.Task[None]] = set()
 
-    def on_exit(self, tell: Callable[[str], None]) -> None:
+    def on_exit(self, notify: Callable[[str], None]) -> None:
         """None ends unasked."""
 
     async def create(self, plan: SandboxPlan) -> None:
         if plan.unit not in self._there:
             self._there[plan.unit] = ObservedSandbox(plan.unit, alive=True, runs=1, project=plan.project)
-            saying = asyncio.create_task(self._say_all(plan))
+            saying = asyncio.create_task(self._publish_all(plan))
             self._saying.add(saying)
             saying.add_done_callback(self._saying.discard)
 
-    async def _say_all(self, plan: SandboxPlan) -> None:
+    async def _publish_all(self, plan: SandboxPlan) -> None:
         started = AgentStarted(timestamp=datetime.now(UTC), sdk="command", task="", task_description_length=0)
         for sequence, data in enumerate((started, AgentCompleted(exit_code=0)), 1):
-            await self._sink.publish_event(_said(plan, data, sequence))
+            await self._sink.publish_event(_published(plan, data, sequence))
 
     async def stop(self, unit: str, grace: float) -> None:
         if unit in self._there:
@@ -117,7 +116,7 @@ class NothingRuntime:
         raise NotImplementedError
 
 
-def _said(plan: SandboxPlan, data: EventData, sequence: int) -> Envelope[Any]:
+def _published(plan: SandboxPlan, data: EventData, sequence: int) -> Envelope[Any]:
     return wrap(
         data, data.type, source=f"/sandherd/sandbox/{plan.sandbox}", sequence=sequence, project=plan.project,
         subject=plan.sandbox, time=datetime.now(UTC), sandboxid=plan.sandbox, taskid=plan.task,
@@ -203,5 +202,7 @@ async def _sink(broker: Broker) -> AsyncIterator[Bus]:
     allowed = Permissions(publish=("sandherd.v1.event.>",), subscribe=("_INBOX_bench-voice.>",))
     path = broker.home / "creds" / "bench-voice.creds"
     write_secret(path, Registrar(broker.identity).mint_stream_admin(life=3600, allowed=allowed))
-    async with Bus.open(broker.url, name="bench-voice", identity=Voice.file(path), inbox="_INBOX_bench-voice") as bus:
+    async with Bus.open(
+        broker.url, name="bench-voice", identity=ConnectionIdentity.file(path), inbox="_INBOX_bench-voice"
+    ) as bus:
         yield bus

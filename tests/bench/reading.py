@@ -1,4 +1,4 @@
-"""How many stored events one process of the monitor reads from a real broker, folds and judges, beside reading only.
+"""How many stored events one process of the monitor reads from a real broker, folds and evaluates, beside reading only.
 
 By the processor's own clock, without the broker's share. Reading is what the monitor does: batches of the stream, each
 event decoded where a fact or a rule needs it.
@@ -19,12 +19,14 @@ from sandherd.stack.broker import Broker
 from tests.bench.deciding import stream_admin
 from tests.bench.recorder import Recorder
 
-Judge = Callable[[ObservedEvent], object]
+Evaluate = Callable[[ObservedEvent], object]
 _FLUSHED_EVERY: Final = 500
 
 
-async def measure(recorder: Recorder, documents: Sequence[tuple[str, bytes]], new_judge: Callable[[], Judge]) -> None:
-    """`monitor.rate`: events per second of a processor, with a judge of its own in each run, beside none."""
+async def measure(
+    recorder: Recorder, documents: Sequence[tuple[str, bytes]], new_evaluation: Callable[[], Evaluate]
+) -> None:
+    """`monitor.rate`: events per second of a processor, with an evaluation of its own in each run, beside none."""
     async with AsyncExitStack() as stack:
         broker = Broker(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reading-"))))
         stack.push_async_callback(broker.stop)
@@ -32,7 +34,7 @@ async def measure(recorder: Recorder, documents: Sequence[tuple[str, bytes]], ne
         bus = await stack.enter_async_context(stream_admin(broker))
         await _publish(bus, documents)
         for _ in recorder.each("monitor.rate"):
-            judging, reading = await _read_seconds(bus, new_judge()), await _read_seconds(bus, lambda _seen: None)
+            judging, reading = await _read_seconds(bus, new_evaluation()), await _read_seconds(bus, lambda _seen: None)
             recorder.add("monitor.rate", len(documents) / judging, len(documents) / reading)
 
 
@@ -47,7 +49,7 @@ async def _publish(bus: Bus, documents: Sequence[tuple[str, bytes]]) -> None:
         stored = (await EventReader(bus).ends()).last
 
 
-async def _read_seconds(bus: Bus, judge: Judge) -> float:
+async def _read_seconds(bus: Bus, evaluate: Evaluate) -> float:
     """The CPU time of this process to read the whole stream."""
     reader, began, position = EventReader(bus), time.process_time(), 0
     last = (await reader.ends()).last
@@ -58,5 +60,5 @@ async def _read_seconds(bus: Bus, judge: Judge) -> float:
         for event in batch.events:
             seen = read(event.subject, event.data, event.stream_sequence, event.at)
             if seen is not None:
-                judge(seen)
+                evaluate(seen)
     return time.process_time() - began

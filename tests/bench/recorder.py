@@ -1,4 +1,4 @@
-"""What a group's process tells the bench: which run of a figure it begins, each result, and why it failed.
+"""What a group's process reports to the bench: which run of a figure it begins, each result, and why it failed.
 
 One JSON object per line: `{"begin": FIGURE, "run": N}`, `{"figure": NAME, "ours": {…}, "baseline": {…}}`, and at the
 end `{"end": null}` or `{"end": REASON}`.

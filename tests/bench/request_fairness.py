@@ -13,30 +13,30 @@ from typing import Any, Final
 
 import asyncpg
 
-from event_ingest.rows import columns
-from event_ingest.statements import STORE
+from event_ingest.batch_statements import STORE
+from event_ingest.event_rows import columns
 from sandherd.bus.connection import Bus
-from sandherd.contracts.requests import AskAudit, AskEvents, AskTrajectory, Request
+from sandherd.contracts.requests import GetAudit, GetTrajectory, ListEvents, Request
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.bench.ingest import ROOT, Bench, batches_of, running
-from tests.bench.ingest_events import PROJECT, SANDBOXES, Said, make_events
+from tests.bench.ingest_events import PROJECT, SANDBOXES, BenchEvent, make_events
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder
 
 EVENTS: Final = 40_000
 QUIET: Final = "beta"
 FLOODS: Final[Mapping[str, tuple[Request[Any], int]]] = {
-    "events": (AskEvents(limit=1000), 1000),
-    "audit": (AskAudit(), 300),
-    "trajectory": (AskTrajectory(sandbox=SANDBOXES[0], limit=1000), 200),
+    "events": (ListEvents(limit=1000), 1000),
+    "audit": (GetAudit(), 300),
+    "trajectory": (GetTrajectory(sandbox=SANDBOXES[0], limit=1000), 200),
 }
 """What the noisy project asks, and how often."""
 SAMPLES: Final = 100
 
 
 async def measure(recorder: Recorder) -> None:
-    """The quiet project's latency during each flood; the baseline is its latency while nobody else asks."""
-    async with Bench.open() as bench, asked(bench) as ask:
+    """The quiet project's latency during each flood; the baseline is its latency without other requests."""
+    async with Bench.open() as bench, request_loop(bench) as ask:
         for name, (request, count) in FLOODS.items():
             for _ in recorder.each(f"requests.beside_{name}"):
                 idle = latency_of([await ask() for _ in range(SAMPLES)])
@@ -44,7 +44,7 @@ async def measure(recorder: Recorder) -> None:
 
 
 @asynccontextmanager
-async def asked(bench: Bench) -> AsyncIterator[Callable[[], Any]]:
+async def request_loop(bench: Bench) -> AsyncIterator[Callable[[], Any]]:
     """A running event-ingest with both histories, and a way to ask it as the quiet project: the seconds it took."""
     url = await bench.new_database()
     await _store(url, [*make_events(EVENTS, first=41), *_of_the_quiet_one()])
@@ -86,23 +86,23 @@ def _inbox(bench: Bench) -> str:
 
 async def _timed(bus: Bus) -> float:
     begun = perf_counter()
-    await bus.ask(AskEvents(limit=50), QUIET, timeout=60)
+    await bus.ask(ListEvents(limit=50), QUIET, timeout=60)
     return perf_counter() - begun
 
 
 async def _is_answered(bus: Bus) -> bool:
     try:
-        await bus.ask(AskEvents(limit=1), QUIET)
+        await bus.ask(ListEvents(limit=1), QUIET)
     except Exception:  # noqa: BLE001  # not there yet, whatever it says
         return False
     return True
 
 
-def _of_the_quiet_one() -> list[Said]:
+def _of_the_quiet_one() -> list[BenchEvent]:
     events = make_events(400, first=1)
     mine = f'"project":"{QUIET}"'.encode()
     found = [
-        Said(one.sandbox, one.id, one.subject.replace(f".{PROJECT}.", f".{QUIET}.", 1),
+        BenchEvent(one.sandbox, one.id, one.subject.replace(f".{PROJECT}.", f".{QUIET}.", 1),
              one.document.replace(f'"project":"{PROJECT}"'.encode(), mine))
         for one in events
     ]  # fmt: skip
@@ -110,7 +110,7 @@ def _of_the_quiet_one() -> list[Said]:
     return found
 
 
-async def _store(url: str, events: list[Said]) -> None:
+async def _store(url: str, events: list[BenchEvent]) -> None:
     connection = await asyncpg.connect(url)
     try:
         for batch in batches_of(events):

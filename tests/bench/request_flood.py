@@ -9,14 +9,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 
 _WITHIN = 120.0
 
 
 async def flood(url: str, credentials: str, inbox: str, subject: str, payload: str, count: int) -> Counter[str]:
     """Ask; returns how many answers there were of each kind."""
-    async with Bus.open(url, name="flood", identity=Identity.file(Path(credentials)), inbox=inbox) as bus:
+    async with Bus.open(url, name="flood", identity=ConnectionIdentity.file(Path(credentials)), inbox=inbox) as bus:
 
         async def ask() -> str:
             try:

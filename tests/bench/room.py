@@ -1,13 +1,13 @@
-"""The room that an event takes on disk: in Postgres with its indexes, and in the stream, beside its document alone."""
+"""The disk space that an event takes: in Postgres with its indexes, and in the stream, beside its document alone."""
 
 import asyncpg
 
-from event_ingest.rows import columns
+from event_ingest.batch_statements import STORE
+from event_ingest.event_rows import columns
 from event_ingest.short_rows import short_rows
-from event_ingest.statements import STORE
 from sandherd.contracts.subjects import Principal
 from tests.bench.ingest import Bench, batches_of
-from tests.bench.ingest_events import Said, make_events
+from tests.bench.ingest_events import BenchEvent, make_events
 from tests.bench.recorder import Recorder
 
 _EVENTS = 20_000
@@ -26,7 +26,7 @@ async def measure(recorder: Recorder) -> None:
         recorder.add("room.event", found, sum(len(event.document) for event in events) / _EVENTS)
 
 
-async def _stored(bench: Bench, events: list[Said]) -> float:
+async def _stored(bench: Bench, events: list[BenchEvent]) -> float:
     """Bytes in Postgres for each of these events."""
     connection = await asyncpg.connect(await bench.new_database())
     try:

@@ -26,7 +26,7 @@ from spawner.runtimes.boxes.box_files import HERD, STATE
 from spawner.runtimes.boxes.provider import BoxSpec, Command, File
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.docker.containers import PREFIX, ContainerOptions, config
-from spawner.runtimes.docker.engine import Engine
+from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.process import ProcessRuntime
 from tests.bench.latency import Latency, latency_of
@@ -63,7 +63,7 @@ async def timed(work: Awaitable[object]) -> float:
 async def measure_docker(recorder: Recorder, host: str) -> None:
     """Creating until it runs, and a command there and back, at the engine there."""
     docker, kind = Docker(host), ContainerOptions(IMAGE, network="none")
-    engine = Engine(Docker(host), kind)
+    engine = DockerProvider(Docker(host), kind)
     try:
         for run in recorder.each("runtime.docker.create"):
             made = await in_turns(lambda: _ours(engine, docker), lambda: _bare(engine, docker, kind), _COUNT)
@@ -89,7 +89,7 @@ def _spec(script: str) -> BoxSpec:
     )
 
 
-async def _ours(engine: Engine, docker: Docker) -> float:
+async def _ours(engine: DockerProvider, docker: Docker) -> float:
     spec = _spec(_WAITS)
 
     async def made() -> None:
@@ -101,13 +101,13 @@ async def _ours(engine: Engine, docker: Docker) -> float:
         await engine.remove(spec.name)
 
 
-async def _bare(engine: Engine, docker: Docker, kind: ContainerOptions) -> float:
+async def _bare(engine: DockerProvider, docker: Docker, kind: ContainerOptions) -> float:
     spec = _spec(_WAITS)
     plain = {"Entrypoint": list(spec.program), "AttachStdin": False, "OpenStdin": False, "StdinOnce": False}
-    told = config(spec, kind, IMAGE) | plain
+    options = config(spec, kind, IMAGE) | plain
 
     async def made() -> None:
-        container = await docker.containers.create(told, name=PREFIX + spec.name)
+        container = await docker.containers.create(options, name=PREFIX + spec.name)
         await container.start()
         await _ready(container)
 
@@ -118,15 +118,15 @@ async def _bare(engine: Engine, docker: Docker, kind: ContainerOptions) -> float
 
 
 async def _ready(container: DockerContainer) -> None:
-    said = container.log(stdout=True, stderr=True, follow=True)
-    async with aclosing(said) as lines:  # type: ignore[type-var]  # it is a generator
+    log_lines = container.log(stdout=True, stderr=True, follow=True)
+    async with aclosing(log_lines) as lines:  # type: ignore[type-var]  # it is a generator
         async for line in lines:
             if line == "up\n":
                 return
     raise RuntimeError("the program of a container has ended before it was ready")
 
 
-async def _docker_exec(engine: Engine, docker: Docker, count: int) -> Pair:
+async def _docker_exec(engine: DockerProvider, docker: Docker, count: int) -> Pair:
     box = await engine.create(_spec(_WAITS))
 
     async def bare() -> None:
@@ -182,7 +182,7 @@ def _plan() -> SandboxPlan:
 
 async def _up(path: Path) -> None:
     while not path.exists():
-        await asyncio.sleep(0.001)  # another process: nothing here is told of it
+        await asyncio.sleep(0.001)  # another process: it sends no notification
 
 
 async def _sandbox(runtime: ProcessRuntime) -> float:

@@ -1,7 +1,7 @@
 """What one scheduling decision costs, with few tasks that wait and with many: the queue alone, without a broker.
 
-A decision is all that the queue does when a sandbox has ended: it is told so, says what the scheduler asks at every
-tick and whose turn it is, is told of that task and its new sandbox, and of a task that is submitted in its place, so
+A decision is all that the queue does when a sandbox has ended: it is notified, replies to the scheduler at every
+tick and whose turn it is, is notified of that task and its new sandbox, and of a task that replaces it, so
 that as many wait as before.
 """
 
@@ -15,8 +15,8 @@ from typing import Any, Final
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.tasks.capacity import SandboxLimits
-from spawner.tasks.queue import Queue
-from spawner.tasks.record import TaskFacts
+from spawner.tasks.task_queue import TaskQueue
+from spawner.tasks.task_record import TaskFacts
 from tests.bench.recorder import Recorder
 
 FEW: Final = 100
@@ -36,7 +36,7 @@ class Line:
         self._number = 0
         self._live: list[str] = []
         self._now = _BEGIN
-        self._queue = Queue(SandboxLimits(total=live, project=live // 2), age=3600)
+        self._queue = TaskQueue(SandboxLimits(total=live, project=live // 2), age=3600)
         self.took = 0.0
         for _ in range(waiting):
             self._submit()

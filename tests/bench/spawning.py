@@ -2,7 +2,7 @@
 
 Ours: a client's durable command, the scheduler, the records, a sandbox of its own with its isolation, the credential.
 By hand: the same worker program as a plain process, with a desk that gives it its credential at once. Both end when
-the client is told `agent.started`, on one clock. Counts are bounded.
+the client receives `agent.started`, on one clock. Counts are bounded.
 """
 
 import asyncio
@@ -72,18 +72,18 @@ async def _desk(directory: Path) -> AsyncIterator[tuple[Broker, Desk, Bus]]:
 
 
 async def _start(operator: Bus, sandbox: Sandbox) -> float:
-    told: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    received: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
     async def on_started(_msg: Msg) -> None:
-        if not told.done():
-            told.set_result(time.perf_counter())
+        if not received.done():
+            received.set_result(time.perf_counter())
 
     listening = await operator.client.subscribe(event_subject(PROJECT, sandbox.name, "agent.started"), cb=on_started)
     await operator.client.flush()
     begun = time.perf_counter()
     await sandbox.start()
     try:
-        return await asyncio.wait_for(told, WITHIN) - begun
+        return await asyncio.wait_for(received, WITHIN) - begun
     finally:
         await listening.unsubscribe()
         await sandbox.ended()

@@ -1,6 +1,6 @@
 """How long it takes from `submit` to `agent.started` on a whole stack: with an empty queue, a long one, a warm pool.
 
-The long queue is a thousand tasks of another project that wait for room; what is measured is what they cost others.
+The long queue is a thousand tasks of another project that wait for capacity; what is measured is what they cost others.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ SETTINGS: Final = {
     "SANDHERD_PROJECT_LIMITS": f"{{{CROWD}: 0}}",
     "SANDHERD_PROFILES": f"{{{WARM}: {{warm: 2}}}}",
 }
-"""What the stack is told: the crowd's tasks wait for ever, and two sandboxes of the profile are kept started."""
+"""The settings of the stack: the crowd's tasks wait for ever, and two sandboxes of the profile are kept started."""
 WITHIN: Final = 60.0
 _REFILLED: Final = 1.0
 """Seconds after which a pool is full again, and the sandbox before is removed."""
@@ -96,11 +96,11 @@ async def _fill(herd: Herd, count: int) -> None:
             all_wait.set()
 
     bus = herd.connection.bus
-    heard = await bus.client.subscribe(f"{PREFIX}.event.{CROWD}.*.task.submitted", cb=on_submitted)
+    subscription = await bus.client.subscribe(f"{PREFIX}.event.{CROWD}.*.task.submitted", cb=on_submitted)
     await bus.client.flush()
     spec = TaskSpec(text="nothing", harness=CommandHarness(argv=["true"]), priority="critical")
     for start in range(0, count, _AT_ONCE):
         await asyncio.gather(*(herd.submit(spec, task=f"task-{start + number}") for number in range(_AT_ONCE)))
     async with asyncio.timeout(WITHIN):
         await all_wait.wait()
-    await heard.unsubscribe()
+    await subscription.unsubscribe()

@@ -1,7 +1,7 @@
 """What telemetry costs event-ingest: its throughput while all of it is on, and beside that with nothing counted at all.
 
 On: every counter, Prometheus, which asks several times as often as usual, and a collector that takes spans, and metrics
-at the default interval. Off: no exporter, nobody asks, and the counters do nothing. Then the same with a collector that
+at the default interval. Off: no exporter, no scrapes, and the counters do nothing. Then the same with a collector that
 hangs. What is spent of a processor for each event says the same, and says it on a busy machine, too.
 """
 
@@ -17,7 +17,7 @@ _SILENT: Final = "tests.bench.telemetry_silent"
 
 @asynccontextmanager
 async def collector(mood: str) -> AsyncIterator[dict[str, str]]:
-    """A collector in a process of its own, which also asks for metrics; what event-ingest has to be told."""
+    """A collector in a process of its own, which also asks for metrics; the settings that event-ingest needs for it."""
     port, metrics = await free_port(), await free_port()
     async with running(["-m", "tests.bench.telemetry_collector", str(port), str(metrics), mood], {}):
         await listening(f"http://127.0.0.1:{port}/")
@@ -35,7 +35,7 @@ async def measure(recorder: Recorder) -> None:
             for mood, suffix in (("takes", ""), ("hangs", "_hanging")):
                 recorder.begin(f"telemetry.throughput{suffix}", run)
                 async with collector(mood) as settings:
-                    ours, cost = await _run(bench, told=settings)
+                    ours, cost = await _run(bench, variables=settings)
                 recorder.add(f"telemetry.throughput{suffix}", ours, off)
                 recorder.add(f"telemetry.cost{suffix}", cost, cost_off)
 

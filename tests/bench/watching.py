@@ -32,8 +32,8 @@ async def measure_idle_tree() -> tuple[float, float]:
 async def _measure(files: int) -> float:
     program = [sys.executable, "-m", "tests.bench.watching", str(files)]
     process = await asyncio.create_subprocess_exec(*program, cwd=_ROOT, stdout=asyncio.subprocess.PIPE)
-    told, _ = await process.communicate()
-    return float(told)
+    output, _ = await process.communicate()
+    return float(output)
 
 
 def _lay_out(work: Path, files: int) -> None:
@@ -47,13 +47,13 @@ def _lay_out(work: Path, files: int) -> None:
 
 
 async def _watch(home: Path) -> float:
-    async def say(data: EventData) -> None:
-        raise RuntimeError(f"nothing has changed, and this was said: {data!r}")
+    async def publish(data: EventData) -> None:
+        raise RuntimeError(f"nothing has changed, and this was reported: {data!r}")
 
     async def put_aside(_content: bytes) -> ArtifactRef:
-        raise RuntimeError("nothing has changed, and a diff was put aside")
+        raise RuntimeError("nothing has changed, and a diff was stored")
 
-    tracker = FileTracker(home / "work", home / "shadow", Redactor(), say, put_aside)
+    tracker = FileTracker(home / "work", home / "shadow", Redactor(), publish, put_aside)
     await tracker.start()
     shares = []
     for seconds in (_SETTLING, _SECONDS):

@@ -58,7 +58,7 @@ asyncio.run(main())
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedEvent:
     """The moments of the first and the last of some messages, and what the last one was."""
 
     first: float
@@ -68,7 +68,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Bench:
-    """A broker, a desk, a connection that hears everything, and where sandboxes lie."""
+    """A broker, a desk, a connection that receives everything, and where sandboxes lie."""
 
     broker: Broker
     desk: Desk
@@ -106,20 +106,20 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @asynccontextmanager
-async def hearing(reader: Bus, subject: str, count: int = 1) -> AsyncIterator["asyncio.Future[Heard]"]:
-    """So many messages on this subject."""
-    told: asyncio.Future[Heard] = asyncio.get_running_loop().create_future()
+async def hearing(reader: Bus, subject: str, count: int = 1) -> AsyncIterator["asyncio.Future[ReceivedEvent]"]:
+    """`count` messages on this subject."""
+    first_event: asyncio.Future[ReceivedEvent] = asyncio.get_running_loop().create_future()
     moments: list[float] = []
 
     async def on_message(msg: Msg) -> None:
         moments.append(time.perf_counter())
         if len(moments) == count:
-            told.set_result(Heard(moments[0], moments[-1], msg.data))
+            first_event.set_result(ReceivedEvent(moments[0], moments[-1], msg.data))
 
     listening = await reader.client.subscribe(subject, cb=on_message)
     await reader.client.flush()
     try:
-        yield told
+        yield first_event
     finally:
         await listening.unsubscribe()
 
@@ -150,11 +150,11 @@ async def measure_events(at: Bench) -> tuple[float, float]:
     sandbox = at.sandbox()
     sandbox.python(_TALKS.format(count=_EVENTS, content=_CONTENT))
     subject = event_subject(PROJECT, sandbox.name, "agent.message")
-    async with hearing(at.reader, subject, _EVENTS) as told:
+    async with hearing(at.reader, subject, _EVENTS) as first_event:
         await sandbox.start()
-        heard = await asyncio.wait_for(told, WITHIN)
+        received_event = await asyncio.wait_for(first_event, WITHIN)
     await sandbox.ended()
-    return _EVENTS / (heard.last - heard.first), await _bare_events(at, heard.document)
+    return _EVENTS / (received_event.last - received_event.first), await _bare_events(at, received_event.document)
 
 
 async def _bare_events(at: Bench, document: bytes) -> float:
@@ -163,7 +163,7 @@ async def _bare_events(at: Bench, document: bytes) -> float:
     subject = event_subject(PROJECT, name, "agent.message")
     async with (
         at.broker.bus(Principal.WORKER, project=PROJECT, sandbox=name) as bus,
-        hearing(at.reader, subject, _EVENTS) as told,
+        hearing(at.reader, subject, _EVENTS) as first_event,
     ):
         numbers = iter(range(_EVENTS))
 
@@ -172,29 +172,29 @@ async def _bare_events(at: Bench, document: bytes) -> float:
                 await bus.publish_stored(subject, document, msg_id=str(new_uuid()))
 
         await asyncio.gather(*(publish() for _ in range(_WINDOW)))
-        heard = await asyncio.wait_for(told, WITHIN)
-    return _EVENTS / (heard.last - heard.first)
+        received_event = await asyncio.wait_for(first_event, WITHIN)
+    return _EVENTS / (received_event.last - received_event.first)
 
 
 # --- memory
 
 
 async def measure_memory(at: Bench) -> tuple[dict[str, float], float]:
-    """MiB of a worker beside an agent in a driver that has said three hundred things, and of the bare program."""
+    """MiB of a worker beside an agent in a driver that has published three hundred events, and of the bare program."""
     sandbox = at.sandbox()
     _echo(sandbox, "\n".join(f"say {_CONTENT}" for _ in range(300)))
     waiting = event_subject(PROJECT, sandbox.name, "agent.waiting")
-    async with hearing(at.reader, waiting) as told:
+    async with hearing(at.reader, waiting) as first_event:
         await sandbox.start()
-        await asyncio.wait_for(told, WITHIN)
+        await asyncio.wait_for(first_event, WITHIN)
     assert sandbox.process is not None
     ours = _memory(sandbox.process.pid)
     sandbox.process.terminate()
     await sandbox.ended()
     name = new_name("sbx")
-    async with hearing(at.reader, event_subject(PROJECT, name, "agent.message")) as told:
+    async with hearing(at.reader, event_subject(PROJECT, name, "agent.message")) as first_event:
         bare = await at.bare(name, "agent.message")
-        await asyncio.wait_for(told, WITHIN)
+        await asyncio.wait_for(first_event, WITHIN)
     baseline = _memory(bare.pid)["now"]
     await bare.communicate(b"")
     return ours, baseline
@@ -236,19 +236,19 @@ async def measure_worker_start(at: Bench, *, count: int = _STARTS) -> tuple[Late
 async def _start(at: Bench) -> float:
     sandbox = at.sandbox()
     sandbox.task("true")
-    async with hearing(at.reader, event_subject(PROJECT, sandbox.name, "agent.started")) as told:
+    async with hearing(at.reader, event_subject(PROJECT, sandbox.name, "agent.started")) as first_event:
         begun = time.perf_counter()
         await sandbox.start()
-        heard = await asyncio.wait_for(told, WITHIN)
+        received_event = await asyncio.wait_for(first_event, WITHIN)
     await sandbox.ended()
-    return heard.first - begun
+    return received_event.first - begun
 
 
 async def _start_bare(at: Bench) -> float:
     name = new_name("sbx")
-    async with hearing(at.reader, event_subject(PROJECT, name, "agent.started")) as told:
+    async with hearing(at.reader, event_subject(PROJECT, name, "agent.started")) as first_event:
         begun = time.perf_counter()
         program = await at.bare(name, "agent.started")
-        heard = await asyncio.wait_for(told, WITHIN)
+        received_event = await asyncio.wait_for(first_event, WITHIN)
     await program.communicate(b"")
-    return heard.first - begun
+    return received_event.first - begun

@@ -67,10 +67,10 @@ def test_every_subject_is_a_channel(row: Subject) -> None:
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_every_principal_has_its_operations(row: Subject) -> None:
     """A principal with access to a subject has an operation for it, and no other has."""
-    said = {name.split(".", 2)[0] for name in document()["operations"] if name.endswith(f".send.{row.name}")}
-    heard = {name.split(".", 2)[0] for name in document()["operations"] if name.endswith(f".receive.{row.name}")}
-    assert said == {principal.value for principal in row.producers}
-    assert heard == {principal.value for principal in row.consumers}
+    senders = {name.split(".", 2)[0] for name in document()["operations"] if name.endswith(f".send.{row.name}")}
+    receivers = {name.split(".", 2)[0] for name in document()["operations"] if name.endswith(f".receive.{row.name}")}
+    assert senders == {principal.value for principal in row.producers}
+    assert receivers == {principal.value for principal in row.consumers}
 
 
 def test_every_message_is_carried_by_a_channel() -> None:

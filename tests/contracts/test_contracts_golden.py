@@ -16,10 +16,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.commands import COMMANDS
 from sandherd.contracts.decoder import read_command, read_event
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.harnesses import HARNESSES, AnyHarness
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.records import RECORDS
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import INLINE_BYTES, REQUESTS, ArtifactPiece, Reply
@@ -53,10 +53,12 @@ SCHEDULED = dict.fromkeys(
 
 
 def read(example: Any) -> Envelope[Any]:
-    said = example.json
+    example_json = example.json
     if example.name in EVENTS:
-        return read_event(event_subject(said["project"], said["subject"], example.name), example.document)
-    return read_command(command_subject(example.name, said["project"]), example.document)
+        return read_event(
+            event_subject(example_json["project"], example_json["subject"], example.name), example.document
+        )
+    return read_command(command_subject(example.name, example_json["project"]), example.document)
 
 
 def parts(value: Any) -> Iterator[BaseModel]:

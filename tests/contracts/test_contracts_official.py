@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.auth.permissions import for_person, joiner_template, worker_template
+from sandherd.bus.auth.permissions import for_user, joiner_template, worker_template
 from sandherd.contracts import asyncapi
 from sandherd.contracts.principals import Principal
 from sandherd.contracts.schemas import json_schemas
@@ -80,7 +80,7 @@ def test_they_reject_what_is_wrong(tmp_path: Path) -> None:
 def test_a_role_may_do_what_its_document_says_and_nothing_else(role: Principal) -> None:
     """What it sends and receives is what the broker permits it, but its inbox and acknowledgements."""
     document = role_document(role)
-    permitted = [worker_template(), joiner_template()] if role is Principal.WORKER else [for_person(role, "p1", "UKEY")]
+    permitted = [worker_template(), joiner_template()] if role is Principal.WORKER else [for_user(role, "p1", "UKEY")]
     publish = [pattern for one in permitted for pattern in one.publish]
     subscribe = [pattern for one in permitted for pattern in one.subscribe]
     for action, templates in (("send", publish), ("receive", subscribe)):

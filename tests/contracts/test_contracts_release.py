@@ -1,7 +1,7 @@
 """This version reads the last release's documents, and the last release reads this version's.
 
 Where a field that is not known is refused (commands, requests, what a worker is given), a field that was added since
-has to be left out as long as nobody sets it; elsewhere it may be there.
+has to be left out as long as it is not set; elsewhere it may be there.
 """
 
 import json
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from event_ingest.migrator import Kind, read_migrations
+from event_ingest.migrator import MigrationKind, read_migrations
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.decoder import read_command, read_event
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.harnesses import AnyHarness
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.requests import REQUESTS
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.schemas import reply_model
@@ -113,4 +113,4 @@ def test_released_migration_is_never_edited() -> None:
 def test_migrations_before_new_code_are_numbered_first() -> None:
     """Migrations since the last release that run before new code have lower numbers than those that run after it."""
     since = [migration.kind for migration in read_migrations() if migration.number not in RELEASE.migrations]
-    assert since == sorted(since, key=[Kind.FOUNDATION, Kind.BEFORE, Kind.AFTER].index)
+    assert since == sorted(since, key=[MigrationKind.FOUNDATION, MigrationKind.BEFORE, MigrationKind.AFTER].index)

@@ -9,12 +9,12 @@ from aiohttp import web
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "keep-alive"})
 
 
-async def hand_on(request: web.Request, url: str, kept: Collection[str] = ()) -> web.Response:
-    """The answer of whoever listens there. What it keeps of the headers is not handed on, in small letters.
+async def hand_on(request: web.Request, url: str, stored: Collection[str] = ()) -> web.Response:
+    """The response of the server that listens there. What it keeps of the headers is not handed on, in small letters.
 
-    Raises `aiohttp.ClientError` or `OSError` where nobody does.
+    Raises `aiohttp.ClientError` or `OSError` where none does.
     """
-    headers = {name: value for name, value in request.headers.items() if name.lower() not in {*_HOP, *kept}}
+    headers = {name: value for name, value in request.headers.items() if name.lower() not in {*_HOP, *stored}}
     wait = aiohttp.ClientTimeout(total=600)
     async with (
         aiohttp.ClientSession(timeout=wait, auto_decompress=False) as session,
@@ -22,5 +22,5 @@ async def hand_on(request: web.Request, url: str, kept: Collection[str] = ()) ->
             request.method, url, params=request.query, headers=headers, data=io.BytesIO(await request.read())
         ) as answer,
     ):
-        told = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
-        return web.Response(status=answer.status, headers=told, body=await answer.read())
+        reply_headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
+        return web.Response(status=answer.status, headers=reply_headers, body=await answer.read())

@@ -87,29 +87,29 @@ class OidcProvider:
         return web.json_response(KeySet(list(self.keys)).as_dict(private=False))
 
     async def _authorize(self, request: web.Request) -> web.Response:
-        asked = dict(request.query)
-        assert (asked["response_type"], asked["client_id"]) == ("code", CLIENT)
-        assert (asked["code_challenge_method"], "openid" in asked["scope"].split()) == ("S256", True)
+        requested = dict(request.query)
+        assert (requested["response_type"], requested["client_id"]) == ("code", CLIENT)
+        assert (requested["code_challenge_method"], "openid" in requested["scope"].split()) == ("S256", True)
         code = secrets.token_urlsafe(16)
-        self.codes[code] = asked
-        query = urlencode({"code": code, "state": asked["state"], "iss": self.issuer})
-        raise web.HTTPFound(f"{asked['redirect_uri']}?{query}")
+        self.codes[code] = requested
+        query = urlencode({"code": code, "state": requested["state"], "iss": self.issuer})
+        raise web.HTTPFound(f"{requested['redirect_uri']}?{query}")
 
     async def _token(self, request: web.Request) -> web.Response:
         form = await request.post()
         pair = base64.b64decode(request.headers["Authorization"].removeprefix("Basic ")).decode()
-        asked = self.codes.pop(str(form["code"]), None)
+        requested = self.codes.pop(str(form["code"]), None)
         digest = hashlib.sha256(str(form["code_verifier"]).encode()).digest()
         challenge = _encoded(digest)
         if (
             pair != f"{CLIENT}:s3cret%2F%2B"
-            or asked is None
-            or asked["redirect_uri"] != form["redirect_uri"]
-            or asked["code_challenge"] != challenge
+            or requested is None
+            or requested["redirect_uri"] != form["redirect_uri"]
+            or requested["code_challenge"] != challenge
         ):
             return web.json_response({"error": "invalid_grant"}, status=400)
         return web.json_response(
-            {"access_token": "x", "token_type": "Bearer", "id_token": self.id_token(asked["nonce"])}
+            {"access_token": "x", "token_type": "Bearer", "id_token": self.id_token(requested["nonce"])}
         )
 
 

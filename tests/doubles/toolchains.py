@@ -35,11 +35,11 @@ class Contents:
     """As `sandherd image build` puts it there. Without it, it is brought to each box."""
 
     def shown(self) -> list[str]:
-        """What bubblewrap is told, so that a box has all of it, the SDKs where its image's variable says."""
-        told = ["--ro-bind", str(self.worker), WORKER] if self.worker else []
+        """Arguments for bubblewrap, so that a box has all of it, the SDKs where its image's variable says."""
+        arguments = ["--ro-bind", str(self.worker), WORKER] if self.worker else []
         if self.toolchains:
-            told += ["--ro-bind", str(self.toolchains), _PLACE, "--setenv", "SANDHERD_TOOLCHAINS", _PLACE]
-        return told
+            arguments += ["--ro-bind", str(self.toolchains), _PLACE, "--setenv", "SANDHERD_TOOLCHAINS", _PLACE]
+        return arguments
 
 
 def with_worker(folder: Path) -> Path:

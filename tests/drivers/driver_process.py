@@ -20,7 +20,7 @@ Line = dict[str, Any]
 
 
 class DriverProcess:
-    """`python -m sandherd_drivers.<kind>`, or any module. `lines` is what it said, `output` what it printed."""
+    """`python -m sandherd_drivers.<kind>`, or any module. `lines` is what it emitted, `output` what it printed."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class DriverProcess:
         }
         self._process: asyncio.subprocess.Process | ForkedProcess | None = None
         self._readers: list[asyncio.Task[None]] = []
-        self._heard = asyncio.Event()
+        self._received = asyncio.Event()
         self._messages = 0
 
     async def start(self) -> None:
@@ -135,41 +135,41 @@ class DriverProcess:
 
     # --- hearing it
 
-    def said(self, type: str) -> list[Line]:
+    def emitted(self, type: str) -> list[Line]:
         """The data of every line of this type so far."""
         return [line["data"] for line in self.lines if line["type"] == type]
 
-    async def heard(self, type: str, count: int = 1, **data: Any) -> Line:
+    async def received(self, type: str, count: int = 1, **data: Any) -> Line:
         """Wait for the `count`th line of this type that has these values, and return its data."""
 
         def found() -> list[Line]:
-            return [line for line in self.said(type) if data.items() <= line.items()]
+            return [line for line in self.emitted(type) if data.items() <= line.items()]
 
-        await self.until(lambda: len(found()) >= count, f"{type} {data or ''} was not said {count} times")
+        await self.until(lambda: len(found()) >= count, f"{type} {data or ''} was not emitted {count} times")
         return found()[count - 1]
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until this holds; it is looked at whenever the driver has said or printed something, or has ended.
+        """Wait until this holds; it is looked at whenever the driver has emitted or printed something, or has ended.
 
-        And now and then, as what it writes to files is told by nothing.
+        And now and then, as what it writes to files is announced by nothing.
         """
         try:
             async with asyncio.timeout(PATIENCE):
                 while not condition():
                     over = all(reader.done() for reader in self._readers)
-                    assert not over, f"{what}; it has ended\n{self.told()}"
+                    assert not over, f"{what}; it has ended\n{self.report()}"
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._heard.wait(), _LOOK_AGAIN)
-                    self._heard.clear()
+                        await asyncio.wait_for(self._received.wait(), _LOOK_AGAIN)
+                    self._received.clear()
         except TimeoutError:
-            raise AssertionError(f"{what}\n{self.told()}") from None
+            raise AssertionError(f"{what}\n{self.report()}") from None
 
-    def told(self) -> str:
-        """All that it said and printed, for people."""
+    def report(self) -> str:
+        """All that it emitted and printed, for users."""
         return "\n".join([*(json.dumps(line)[:400] for line in self.lines), "--- output", self.output])
 
     async def ended(self) -> int:
-        """Wait until it has ended and everything it said is heard; its exit status."""
+        """Wait until it has ended and everything it emitted is received; its exit status."""
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*self._readers)
             return await self.process.wait()
@@ -195,12 +195,12 @@ class DriverProcess:
     async def _read(self, events: asyncio.StreamReader) -> None:
         while line := await events.readline():
             self.lines.append(json.loads(line))
-            self._heard.set()
-        self._heard.set()
+            self._received.set()
+        self._received.set()
 
     async def _watch(self) -> None:
         assert self.process.stdout is not None
         while printed := await self.process.stdout.read(65536):
             self.output += printed.decode(errors="replace")
-            self._heard.set()
-        self._heard.set()
+            self._received.set()
+        self._received.set()

@@ -24,7 +24,7 @@ _MODULES: Final = {
     "sandherd_drivers.acp": ("sandherd_drivers.acp.conversation",),
     "sandherd_drivers.claude": ("sandherd_drivers.claude.session",),
     "sandherd_drivers.openhands": (
-        "sandherd_drivers.openhands.work",
+        "sandherd_drivers.openhands.task_work",
         "openhands.sdk.conversation.impl.local_conversation",
         "openhands.sdk.security.confirmation_policy",
         "openhands.sdk",

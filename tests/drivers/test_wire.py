@@ -80,44 +80,44 @@ def test_event_that_cannot_be_truncated_becomes_an_error() -> None:
 async def test_driver_reports_task_from_start_to_transcript(echo: DriverProcess) -> None:
     """The echo driver reports readiness, messages, result, output and transcript, and ends with status 0."""
     echo.begin("say hello\nprint shown", {"kind": "echo"})
-    assert (await echo.heard("driver.ready"))["session_id"] == "session-1"
-    assert (await echo.heard("agent.message"))["content"] == "hello"
-    assert (await echo.heard("driver.result"))["error_type"] is None
-    await echo.heard("driver.turn", state="idle")
+    assert (await echo.received("driver.ready"))["session_id"] == "session-1"
+    assert (await echo.received("agent.message"))["content"] == "hello"
+    assert (await echo.received("driver.result"))["error_type"] is None
+    await echo.received("driver.turn", state="idle")
     assert await echo.stop() == 0
     assert echo.output == "shown\n"
-    transcript = echo.said("driver.transcript")[-1]
+    transcript = echo.emitted("driver.transcript")[-1]
     assert Path(transcript["path"]).read_text() == "turn 1\nthe end\n"
 
 
 async def test_message_is_acknowledged_or_refused(echo: DriverProcess) -> None:
     """A message is acknowledged within a turn and after it, or refused."""
     echo.begin("wait", {})
-    await echo.heard("driver.turn", state="running")
+    await echo.received("driver.turn", state="running")
     name = echo.message("psst")
-    assert await echo.heard("driver.taken") == {"message": name}
-    assert (await echo.heard("agent.message"))["content"] == "heard psst"
+    assert await echo.received("driver.taken") == {"message": name}
+    assert (await echo.received("agent.message"))["content"] == "heard psst"
     echo.send("interrupt")
-    await echo.heard("driver.turn", state="idle")
+    await echo.received("driver.turn", state="idle")
     echo.message("say again")
-    await echo.heard("driver.turn", state="idle", turn=2)
-    assert await echo.heard("driver.refused", message=echo.message("no"))
-    assert len(echo.said("driver.result")) == 1
+    await echo.received("driver.turn", state="idle", turn=2)
+    assert await echo.received("driver.refused", message=echo.message("no"))
+    assert len(echo.emitted("driver.result")) == 1
 
 
 async def test_decision_reaches_its_approval_request(echo: DriverProcess) -> None:
     """A request is granted, denied, or withdrawn by an interrupt; a decision for an unknown request is ignored."""
     echo.begin("use A\nuse B\nuse C", {})
     for count, granted in ((1, True), (2, False)):
-        asked = await echo.heard("driver.ask", count)
-        assert asked["input"] == {"command": "ls"}
+        requested = await echo.received("driver.ask", count)
+        assert requested["input"] == {"command": "ls"}
         echo.send("decide", approval_id="apr-of-nobody", granted=True, reason=None)
-        echo.send("decide", approval_id=asked["approval_id"], granted=granted, reason=f"r{count}")
-    await echo.heard("driver.ask", 3)
+        echo.send("decide", approval_id=requested["approval_id"], granted=granted, reason=f"r{count}")
+    await echo.received("driver.ask", 3)
     echo.send("interrupt")
-    await echo.heard("driver.turn", state="idle")
-    said = [message["content"] for message in echo.said("agent.message")]
-    assert said == ["A granted r1", "B denied r2", "C denied the turn was stopped"]
+    await echo.received("driver.turn", state="idle")
+    contents = [message["content"] for message in echo.emitted("agent.message")]
+    assert contents == ["A granted r1", "B denied r2", "C denied the turn was stopped"]
 
 
 @pytest.mark.parametrize("tool", ["", "x" * 257, "many"])
@@ -127,8 +127,8 @@ async def test_invalid_approval_request_is_denied(tool: str) -> None:
     parts = list(range(MAX_LINE_BYTES // 6)) if tool == "many" else []
     decision = await Wire(-1, writing).request_approval(tool, {"parts": parts})
     os.close(writing)
-    with os.fdopen(reading) as said:
-        assert len(said.readlines()) == 1
+    with os.fdopen(reading) as contents:
+        assert len(contents.readlines()) == 1
     assert (decision.granted, decision.reason) == (False, "no user can be asked: the request is too large to be shown")
 
 
@@ -146,29 +146,29 @@ def test_deeply_nested_value_is_replaced() -> None:
 async def test_closed_stdin_stops_driver(echo: DriverProcess) -> None:
     """The end of standard input stops the driver, also while it waits for an approval."""
     echo.begin("use A", {})
-    await echo.heard("driver.ask")
+    await echo.received("driver.ask")
     echo.close_input()
     assert await echo.ended() == 0
-    assert echo.said("driver.transcript")
+    assert echo.emitted("driver.transcript")
 
 
 async def test_sigterm_stops_the_driver_cleanly(echo: DriverProcess) -> None:
     """The driver stores its transcript and exits with 0, also after an earlier stop command."""
     echo.begin("use A", {})
-    await echo.heard("driver.ask")
+    await echo.received("driver.ask")
     echo.send("stop", grace=20)
     echo.process.terminate()
     assert await echo.ended() == 0
-    assert echo.said("driver.transcript")
+    assert echo.emitted("driver.transcript")
 
 
 async def test_sigterm_suffices(echo: DriverProcess) -> None:
     """No command on standard input is needed."""
     echo.begin("use A", {})
-    await echo.heard("driver.ask")
+    await echo.received("driver.ask")
     echo.process.terminate()
     assert await echo.ended() == 0
-    assert echo.said("driver.transcript")
+    assert echo.emitted("driver.transcript")
 
 
 async def test_each_step_of_a_stop_leaves_time_for_the_next() -> None:
@@ -185,15 +185,15 @@ async def test_each_step_of_a_stop_leaves_time_for_the_next() -> None:
 async def test_invalid_command_is_reported_and_skipped(echo: DriverProcess) -> None:
     """An unknown command yields an error event, and the next command is executed."""
     echo.send("fly")
-    assert (await echo.heard("agent.error"))["phase"] == "driver"
+    assert (await echo.received("agent.error"))["phase"] == "driver"
     echo.begin("say hello", {})
-    await echo.heard("driver.result")
+    await echo.received("driver.result")
 
 
 async def test_child_process_has_no_wire_descriptor(start_driver: StartDriver) -> None:
     """A process that the agent starts has neither the wire's descriptors nor PYTHONPATH, but the agent's mark."""
     driver = await start_driver(module="prying_driver", packages=(PACKAGES, SCRIPTED))
-    assert await driver.heard("agent.message") == {"content": "mark= path=no input= open=0 1 2"}
+    assert await driver.received("agent.message") == {"content": "mark= path=no input= open=0 1 2"}
     assert await driver.ended() == 0
 
 

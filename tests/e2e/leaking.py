@@ -1,7 +1,7 @@
 """Says every secret that it has, in each form that programs write, on every way that leads out of a sandbox.
 
 Usage: python3 leaking.py. Its secrets are the variables whose names begin with `LEAK_`, and some that it has found by
-itself, which nobody knows but by their shapes.
+itself, which are known only by their format.
 """
 
 import base64
@@ -30,16 +30,16 @@ def forms(secret: str) -> list[str]:
     ]
 
 
-def tell(kind: str, **data: object) -> None:
+def publish(kind: str, **data: object) -> None:
     channel = os.environ.get("SANDHERD_EVENTS_FD")
     if channel:
         os.write(int(channel), json.dumps({"type": f"agent.{kind}", "data": data}).encode() + b"\n")
 
 
 def leak(number: int, text: str) -> None:
-    tell("message", content=f"it is {text}", content_length=1)
-    tell("tool_use", tool="leak", tool_use_id=f"call-{number}", input={"value": text, text: [text]})
-    tell("tool_result", tool_use_id=f"call-{number}", result=text, result_full_length=1)
+    publish("message", content=f"it is {text}", content_length=1)
+    publish("tool_use", tool="leak", tool_use_id=f"call-{number}", input={"value": text, text: [text]})
+    publish("tool_result", tool_use_id=f"call-{number}", result=text, result_full_length=1)
     sys.stdout.write(f"out {text}\n")
     sys.stderr.write(f"err {text}\n")
     path = Path(f"leak-{number}.txt")

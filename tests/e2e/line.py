@@ -33,14 +33,14 @@ class Done:
     out: str
     err: str
 
-    def said(self) -> str:
+    def checked_output(self) -> str:
         """What it printed; it went well."""
         assert self.status == 0, self.out + self.err
         return self.out.strip()
 
     def document(self) -> Any:
         """The same, of `-o json`."""
-        return json.loads(self.said())
+        return json.loads(self.checked_output())
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Line:
     @asynccontextmanager
     async def given(self, *words: str) -> AsyncIterator["Given"]:
         """A task, given by `run --no-follow`; called off at the end, should it run then."""
-        task = (await self("run", "--no-follow", *words)).said()
+        task = (await self("run", "--no-follow", *words)).checked_output()
         async with Herd.connect(Context.resolve(home=self.home)) as herd:
             given = Given(task, self, herd)
             try:
@@ -99,7 +99,7 @@ class Given:
     _seen: set[psutil.Process] = field(default_factory=set)
 
     async def events(self, *types: str) -> list[Event]:
-        """What was said of it until now, of these types."""
+        """What was published of it until now, of these types."""
         await all_stored(self.herd)
         return await self.stored(*types)
 
@@ -120,7 +120,7 @@ class Given:
             found[:] = [event for event in await self.stored(type) if data.items() <= event["data"].items()]
             return len(found) >= count
 
-        await self.until(stored, f"{type} {data or ''} was not said {count} times")
+        await self.until(stored, f"{type} {data or ''} was not published {count} times")
         return found[count - 1]
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
@@ -137,14 +137,14 @@ class Given:
                 while not await holds():
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            told = "\n".join(f"{event['type']} {json.dumps(event['data'])[:300]}" for event in await self.stored())
-            raise AssertionError(f"{what}\n{told}") from None
+            listing = "\n".join(f"{event['type']} {json.dumps(event['data'])[:300]}" for event in await self.stored())
+            raise AssertionError(f"{what}\n{listing}") from None
 
     async def sandbox(self) -> str:
         """Where it runs."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                with suppress(HerdError):  # nobody knows it before the spawner has read it
+                with suppress(HerdError):  # it is unknown until the spawner has read it
                     if (sandbox := (await self.herd.task(self.task)).sandbox) is not None:
                         return sandbox
                 await asyncio.sleep(0.05)
@@ -154,7 +154,7 @@ class Given:
         return self.line.home / "sandboxes" / await self.sandbox() / "work"
 
     async def appears(self, name: str) -> Path:
-        """Wait for a file in its work tree; what runs in the sandbox then has to be gone when that is."""
+        """Wait for a file in its work tree; what runs in the sandbox then has to be removed when that is."""
         path = await self.work() / name
         await self.until(path.exists, f"{name} is not there")
         self._seen |= set(await self.processes())
@@ -182,7 +182,7 @@ class Given:
         ).document()
         return answer
 
-    async def asked(self, tool: str) -> Event:
+    async def requested(self, tool: str) -> Event:
         """Wait until the agent asks leave for this, and return what `approvals list` shows of it."""
         shown: list[Event] = []
 
@@ -193,7 +193,7 @@ class Given:
             return bool(shown)
 
         await self.event("agent.approval_requested", tool=tool)
-        await self.until(listed, f"nobody asks for {tool}")
+        await self.until(listed, f"no approval is requested for {tool}")
         return shown[0]
 
     async def gone(self) -> None:

@@ -124,7 +124,7 @@ def test_make_demo_runs_the_demo() -> None:
 
 
 def test_demo_fails_when_the_work_was_not_done(home: Path, sandherd_program: Path) -> None:
-    """An agent that does nothing makes the demo exit with status 1, and the stack is ended all the same.
+    """An agent that does nothing makes the demo exit with status 1, and the stack is ended nevertheless.
 
     It runs with the widest umask: no other user can read or list the stack's files.
     """

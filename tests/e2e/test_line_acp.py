@@ -30,13 +30,13 @@ async def test_missing_toolchain_is_reported_with_its_command(line: Line) -> Non
     ran = await line("run", "say hello", *acp())
     assert ran.status == 1
     assert "run `sandherd harness install acp`, or for images `sandherd image build --with acp` (start)" in ran.out
-    assert "sandherd harness install acp" in (await line("tasks", "get", ran.out.split()[0])).said()
-    (await line("harness", "install", "acp")).said()
+    assert "sandherd harness install acp" in (await line("tasks", "get", ran.out.split()[0])).checked_output()
+    (await line("harness", "install", "acp")).checked_output()
     listed = (await line("harness", "list", "-o", "json")).document()
     states = {one["harness"]: one["state"] for one in listed}
     assert states["acp"] == "installed"
     assert "absent" not in states.values()
-    assert "agent.message            hello" in (await line("run", "say hello", *acp())).said()
+    assert "agent.message            hello" in (await line("run", "say hello", *acp())).checked_output()
 
 
 async def test_acp_agent_is_approved_messaged_and_ended(line: Line) -> None:
@@ -44,7 +44,7 @@ async def test_acp_agent_is_approved_messaged_and_ended(line: Line) -> None:
 
     An interrupt stops the turn and keeps the session, and ending the sandbox leaves no process.
     """
-    (await line("harness", "install", "acp")).said()
+    (await line("harness", "install", "acp")).checked_output()
     steps = [
         "may one touch",
         "may two touch",
@@ -55,8 +55,8 @@ async def test_acp_agent_is_approved_messaged_and_ended(line: Line) -> None:
     options = acp("--ask", "execute", "--linger", "600")
     async with line.given("\n".join(steps), *options) as given:
         for verdict in ("grant", "deny"):
-            asked = await given.asked("execute")
-            (await line("approvals", verdict, asked["sandbox"], asked["approval_id"])).said()
+            requested = await given.requested("execute")
+            (await line("approvals", verdict, requested["sandbox"], requested["approval_id"])).checked_output()
         await given.event("agent.message", content="[yes]")
         await given.event("agent.message", content="[no]written")
         await given.appears("began")
@@ -67,5 +67,5 @@ async def test_acp_agent_is_approved_messaged_and_ended(line: Line) -> None:
         assert (await given.send("prompts"))["state"] == "acknowledged"
         await given.event("agent.turn_completed", count=3)
         assert "may one touch" in (await given.events("agent.message"))[-1]["data"]["content"]
-        (await line("sandboxes", "terminate", await given.sandbox())).said()
+        (await line("sandboxes", "terminate", await given.sandbox())).checked_output()
         await given.gone()

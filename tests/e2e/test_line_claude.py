@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.line import HOLD, Given, Line
 from tests.models.anthropic import AnthropicModel, Request, anthropic_model
-from tests.models.anthropic_answers import Answer, Failure, calls, says
+from tests.models.anthropic_answers import Answer, Failure, calls, writes
 
 pytestmark = [
     pytest.mark.e2e,
@@ -33,11 +33,11 @@ def claude(model: AnthropicModel, *options: str) -> list[str]:
     return ["--harness", "claude", *given, "--secret-env", f"ANTHROPIC_API_KEY={KEY}", *options]
 
 
-def until_heard(text: str, model: AnthropicModel, then: Answer) -> Any:
+def until_received(text: str, model: AnthropicModel, then: Answer) -> Any:
     """Be busy until the model is shown this, and then go on. No two calls are alike: the monitor looks for loops."""
 
-    def step(asked: Request) -> Answer:
-        if text in asked.words:
+    def step(requested: Request) -> Answer:
+        if text in requested.words:
             return then
         model.script(step)
         return calls("Bash", command=f"sleep 0.1  # {len(model.requests)}")
@@ -48,28 +48,30 @@ def until_heard(text: str, model: AnthropicModel, then: Answer) -> Any:
 async def test_task_is_completed_after_a_rate_limit(line: Line, model: AnthropicModel) -> None:
     """A 429 fails the attempt with its reason, and the next one edits and runs: shown live, and stored whole."""
     edit = calls("Write", file_path="hello.py", content="print('from inside')\n")
-    model.script(Failure(status=429, message="too many"), edit, calls("Bash", command="python3 hello.py"), says("Ok."))
+    model.script(
+        Failure(status=429, message="too many"), edit, calls("Bash", command="python3 hello.py"), writes("Ok.")
+    )
     done = await line("run", "Greet", *claude(model, "--attempts", "2"))
-    shown = done.said()
+    shown = done.checked_output()
     for words in ("model_unavailable", "task.retry_scheduled", "+print('from inside')", "│ from inside", "0.0024 $"):
         assert words in shown
     assert KEY not in shown
     task = (await line("tasks", "get", shown.split()[0], "-o", "json")).document()
     assert (task["attempt"], task["result"]["cost_micro_usd"], task["result"]["final_output"]) == (2, 2400, "Ok.")
-    events = map(json.loads, (await line("events", task["sandbox"], "-o", "json")).said().splitlines())
-    told = [event for event in events if event["source"] == f"/sandherd/sandbox/{task['sandbox']}"]
-    assert [event["sequence"] for event in told] == list(range(1, len(told) + 1))
-    kinds = [event["type"].removeprefix("agent.") for event in told]
+    events = map(json.loads, (await line("events", task["sandbox"], "-o", "json")).checked_output().splitlines())
+    published = [event for event in events if event["source"] == f"/sandherd/sandbox/{task['sandbox']}"]
+    assert [event["sequence"] for event in published] == list(range(1, len(published) + 1))
+    kinds = [event["type"].removeprefix("agent.") for event in published]
     for kind in ("turn_started", "tool_use", "tool_completed", "file_edited", "usage", "turn_completed", "completed"):
         assert kind in kinds
-    (edited,) = [event["data"] for event in told if event["type"] == "agent.file_edited"]
+    (edited,) = [event["data"] for event in published if event["type"] == "agent.file_edited"]
     assert (edited["file_path"], edited["change_type"]) == ("hello.py", "created")
     assert "+print('from inside')" in edited["full_diff"]
 
 
 async def test_claude_gets_a_message_and_is_cancelled(line: Line, model: AnthropicModel) -> None:
     """The model gets the message in the same turn; the cancelled task has its transcript under the session's name."""
-    model.script(until_heard("mind the gap", model, calls("Bash", command=HOLD)))
+    model.script(until_received("mind the gap", model, calls("Bash", command=HOLD)))
     async with line.given("Work", *claude(model)) as given:
         await given.event("agent.tool_completed")
         receipt = await given.send("mind the gap")
@@ -78,7 +80,7 @@ async def test_claude_gets_a_message_and_is_cancelled(line: Line, model: Anthrop
         assert "mind the gap" in model.requests[-1].words
         assert await given.events("agent.turn_completed") == []
         await given.event("message.acknowledged", message_id=receipt["message"])
-        (await line("tasks", "cancel", given.task, "--reason", "enough")).said()
+        (await line("tasks", "cancel", given.task, "--reason", "enough")).checked_output()
         await given.gone()
         assert (await given.herd.task(given.task)).state == "cancelled"
         assert model.requests[0].session in await given.sessions()
@@ -89,10 +91,12 @@ async def test_approvals_of_claude_are_granted_and_denied(line: Line, model: Ant
     model.script(
         calls("Bash", command="touch granted"),
         calls("Bash", command="touch denied"),
-        lambda asked: calls("Read", file_path="granted") if "not that one" in asked.words else says("It was not told."),
+        lambda requested: (
+            calls("Read", file_path="granted") if "not that one" in requested.words else writes("It was not told.")
+        ),
         calls("Bash", command=HOLD),
-        says("Stopped."),
-        says("Again."),
+        writes("Stopped."),
+        writes("Again."),
     )
     async with line.given("Work", *claude(model, "--ask", "Bash", "--linger", "600")) as given:
         await answer(given, "granted", "grant")
@@ -108,14 +112,14 @@ async def test_approvals_of_claude_are_granted_and_denied(line: Line, model: Ant
         stops = [event["data"]["stop_reason"] for event in await given.events("agent.turn_completed")]
         assert stops == ["interrupted", "end_turn", "end_turn"]
         assert "Stopped." in model.requests[-1].words
-        assert {asked.session for asked in model.requests} == {model.requests[0].session}
+        assert {requested.session for requested in model.requests} == {model.requests[0].session}
 
 
 async def answer(given: Given, word: str, verdict: str, *options: str) -> None:
     """Wait until the agent asks for a command with this word, and answer."""
-    asked = await given.asked("Bash")
-    assert word in asked["input"]["command"]
-    (await given.line("approvals", verdict, asked["sandbox"], asked["approval_id"], *options)).said()
+    requested = await given.requested("Bash")
+    assert word in requested["input"]["command"]
+    (await given.line("approvals", verdict, requested["sandbox"], requested["approval_id"], *options)).checked_output()
 
 
 async def test_killed_program_has_one_end(line: Line, model: AnthropicModel) -> None:
@@ -137,7 +141,7 @@ async def test_wrong_key_is_reported_as_refused(line: Line, model: AnthropicMode
     ran = await line("run", "Work", *claude(model))
     assert ran.status == 1
     assert "Fix external API key (model_refused)" in ran.out
-    shown = (await line("tasks", "get", ran.out.split()[0])).said()
+    shown = (await line("tasks", "get", ran.out.split()[0])).checked_output()
     assert "Invalid API key" in shown
     assert "model_refused" in shown
     assert len(model.requests) == 1
@@ -145,8 +149,8 @@ async def test_wrong_key_is_reported_as_refused(line: Line, model: AnthropicMode
 
 async def test_unreachable_model_address_is_a_temporary_failure(line: Line) -> None:
     """The error has the agent's own message, and the type that is retried."""
-    async with anthropic_model() as away:
+    async with anthropic_model() as unused_model:
         pass
-    ran = await line("run", "Work", *claude(away, "--attempts", "1"))
+    ran = await line("run", "Work", *claude(unused_model, "--attempts", "1"))
     assert ran.status == 1
     assert "(model_unavailable)" in ran.out

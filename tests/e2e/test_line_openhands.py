@@ -11,7 +11,7 @@ import pytest
 from spawner.runtimes.bubblewrap import INSIDE
 from tests.e2e.line import HOLD, Line
 from tests.models.openai import OpenAIModel, Request, openai_model
-from tests.models.openai_answers import Answer, Failure, calls, says
+from tests.models.openai_answers import Answer, Failure, calls, writes
 
 pytestmark = [
     pytest.mark.e2e,
@@ -31,7 +31,7 @@ async def model() -> AsyncIterator[OpenAIModel]:
 
 
 def openhands(model: OpenAIModel, *options: str) -> list[str]:
-    """What a user writes behind the task; the prices are those of a model that nobody has a list for."""
+    """What a user writes behind the task; the prices are those of a model without a price list."""
     env = {"LLM_BASE_URL": model.url, "LLM_NUM_RETRIES": "0"}
     env |= {"LLM_INPUT_COST_PER_TOKEN": "0.000002", "LLM_OUTPUT_COST_PER_TOKEN": "0.00001"}
     given = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
@@ -39,11 +39,11 @@ def openhands(model: OpenAIModel, *options: str) -> list[str]:
     return ["--harness", "openhands", "--model", "openai/scripted", *given, *key, *options]
 
 
-def until_heard(text: str, model: OpenAIModel, then: Answer) -> Any:
+def until_received(text: str, model: OpenAIModel, then: Answer) -> Any:
     """Be busy until the model is shown this, and then go on. No two calls are alike: the monitor looks for loops."""
 
-    def step(asked: Request) -> Answer:
-        if text in asked.words:
+    def step(requested: Request) -> Answer:
+        if text in requested.words:
             return then
         model.script(step)
         return calls("terminal", command=f"sleep 0.1  # {len(model.requests)}")
@@ -56,7 +56,7 @@ async def test_openhands_edits_runs_and_is_interrupted(line: Line, model: OpenAI
     model.script(
         calls("file_editor", command="create", path=f"{WORK}/hello.py", file_text="print('from inside')\n"),
         calls("terminal", command="python3 hello.py"),
-        until_heard("mind the gap", model, calls("terminal", command=HOLD)),
+        until_received("mind the gap", model, calls("terminal", command=HOLD)),
     )
     async with line.given("Greet", *openhands(model)) as given:
         await given.event("agent.tool_completed", count=2)
@@ -70,7 +70,7 @@ async def test_openhands_edits_runs_and_is_interrupted(line: Line, model: OpenAI
         assert "+print('from inside')" in edited["full_diff"]
         results = [event["data"]["result"] for event in await given.events("agent.tool_result")]
         assert "from inside" in results[1]
-        (await line("tasks", "cancel", given.task)).said()
+        (await line("tasks", "cancel", given.task)).checked_output()
         await given.gone()
         assert (await given.herd.task(given.task)).state == "cancelled"
         assert model.requests[0].session in await given.sessions()
@@ -88,20 +88,24 @@ async def test_approvals_of_openhands_are_granted_and_denied(line: Line, model: 
     model.script(
         calls("terminal", command="touch granted"),
         calls("terminal", command="touch denied"),
-        lambda asked: calls("terminal", command=HOLD) if "not that one" in asked.words else says("It was not told."),
-        says("Stopped."),
+        lambda requested: (
+            calls("terminal", command=HOLD) if "not that one" in requested.words else writes("It was not told.")
+        ),
+        writes("Stopped."),
         Failure(status=429, message="too many"),
     )
     async with line.given("Work", *openhands(model, "--ask", "terminal", "--linger", "600")) as given:
         for word, *answer in (("granted", "grant"), ("denied", "deny", "--reason", "not that one"), ("began", "grant")):
-            asked = await given.asked("terminal")
-            assert word in asked["input"]["command"]
+            requested = await given.requested("terminal")
+            assert word in requested["input"]["command"]
             verdict, *options = answer
-            (await line("approvals", verdict, asked["sandbox"], asked["approval_id"], *options)).said()
+            (
+                await line("approvals", verdict, requested["sandbox"], requested["approval_id"], *options)
+            ).checked_output()
         work = (await given.appears("began")).parent
         assert ((work / "granted").exists(), (work / "denied").exists()) == (True, False)
         assert (await given.send("hold on", "--interrupt"))["state"] == "acknowledged"
         await given.event("agent.completed", final_output="Stopped.")
         assert (await given.send("and now?"))["state"] == "acknowledged"
         assert "LLMRateLimitError" in (await given.event("agent.error"))["data"]["error"]
-        assert {asked.session for asked in model.requests} == {model.requests[0].session}
+        assert {requested.session for requested in model.requests} == {model.requests[0].session}

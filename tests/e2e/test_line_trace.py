@@ -16,11 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from sandherd.stack.control import down, status, up
 from sandherd.telemetry.fields import ALWAYS, NAMES
 from sandherd.telemetry.metrics import BORROWED, BY_NAME, GROUPS
-from tests.doubles.otlp.receiver import Collector, Told, collecting
+from tests.doubles.otlp.receiver import Collector, ReceivedSpan, collecting
 from tests.drivers.toolchains import interpreter
 from tests.e2e.line import Line
 from tests.models.anthropic import anthropic_model
-from tests.models.anthropic_answers import calls, says
+from tests.models.anthropic_answers import calls, writes
 from tests.models.ports import DECLARED, endpoints
 from tests.patience import PATIENCE
 
@@ -55,22 +55,22 @@ async def line(collector: Collector, sandherd_program: Path) -> AsyncIterator[Li
             await down(home)
 
 
-def named(spans: list[Told], name: str) -> Told:
+def named(spans: list[ReceivedSpan], name: str) -> ReceivedSpan:
     found = [span for span in spans if span.name == name]
     assert len(found) == 1, f"{name}: {sorted(span.name for span in spans)}"
     return found[0]
 
 
-async def told(collector: Collector, trace: str, *names: str) -> list[Told]:
+async def received_spans(collector: Collector, trace: str, *names: str) -> list[ReceivedSpan]:
     """The spans of the trace, once these are among them, and what each of them is within: that may come later."""
-    with suppress(TimeoutError):  # what is missing is said by who looks for it
+    with suppress(TimeoutError):  # the reader reports what is missing
         async with asyncio.timeout(PATIENCE):
             while not is_whole(collector.trace(trace), names):
                 await asyncio.sleep(0.05)
     return collector.trace(trace)
 
 
-def is_whole(spans: list[Told], names: tuple[str, ...]) -> bool:
+def is_whole(spans: list[ReceivedSpan], names: tuple[str, ...]) -> bool:
     """Whether these are there, and every span that one of them is within."""
     known = {span.span for span in spans} | {""}
     return set(names) <= {span.name for span in spans} and all(span.parent in known for span in spans)
@@ -79,17 +79,17 @@ def is_whole(spans: list[Told], names: tuple[str, ...]) -> bool:
 async def test_trace_joins_submission_sandbox_worker_agent_and_history(line: Line, collector: Collector) -> None:
     """The task's span contains its sandbox's, that its agent's, and that its calls and those of its own program."""
     async with anthropic_model() as model:
-        model.script(calls("Bash", command="echo from inside"), says("Done."))
+        model.script(calls("Bash", command="echo from inside"), writes("Done."))
         given = [f"ANTHROPIC_BASE_URL={model.url}", "CLAUDE_CODE_MAX_RETRIES=0"]
         words = [word for item in given for word in ("--env", item)]
         secret = "sk-ant-scripted-0123456789"
         done = await line("run", "Greet", "--harness", "claude", *words, "--secret-env", f"ANTHROPIC_API_KEY={secret}")
-    task = done.said().split()[0]
+    task = done.checked_output().split()[0]
     view = (await line("tasks", "get", task, "-o", "json")).document()
-    events = [*await said(line, task), *await said(line, view["sandbox"])]
+    events = [*await events_of(line, task), *await events_of(line, view["sandbox"])]
     traces = {str(event["traceparent"]).split("-")[1] for event in events}
     assert len(traces) == 1
-    spans = await told(
+    spans = await received_spans(
         collector,
         traces.pop(),
         *("task", "sandbox", "invoke_agent claude", "execute_tool Bash", "handle agent.started"),
@@ -115,8 +115,8 @@ async def test_trace_joins_submission_sandbox_worker_agent_and_history(line: Lin
     only_what_is_declared_is_logged(line)
 
 
-async def said(line: Line, entity: str) -> list[Any]:
-    return [json.loads(row) for row in (await line("events", entity, "-o", "json")).said().splitlines()]
+async def events_of(line: Line, entity: str) -> list[Any]:
+    return [json.loads(row) for row in (await line("events", entity, "-o", "json")).checked_output().splitlines()]
 
 
 async def only_what_is_declared_is_shown(line: Line) -> None:

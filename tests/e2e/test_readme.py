@@ -56,7 +56,7 @@ def session(document: Path, goes_on: bool) -> str:
 
 
 def surroundings(home: Path) -> dict[str, str]:
-    """A reader's environment: without what an outer make tells an inner one."""
+    """A reader's environment: without what an outer make passes to an inner one."""
     return {name: value for name, value in os.environ.items() if not name.startswith("MAKE")} | {
         "SANDHERD_HOME": str(home)
     }
@@ -91,11 +91,11 @@ def run(document: Path, home: Path, *, goes_on: bool = False) -> None:
         start_new_session=True,
     )
     try:
-        said, _ = shell.communicate(timeout=LIMIT)
+        output, _ = shell.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         os.killpg(shell.pid, signal.SIGKILL)
-        said = shell.communicate()[0] + f"\nstill running after {LIMIT:g} s"
-    assert shell.returncode == 0, f"{document.name}:\n{said}"
+        output = shell.communicate()[0] + f"\nstill running after {LIMIT:g} s"
+    assert shell.returncode == 0, f"{document.name}:\n{output}"
 
 
 @pytest.mark.e2e

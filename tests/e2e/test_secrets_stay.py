@@ -11,7 +11,7 @@ import asyncpg
 import nats.js.errors
 import pytest
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import HerdIdentity, Registrar
 from sandherd.client import Context, Herd
 from sandherd.contracts.commands import CommandHarness, TaskSpec
@@ -76,9 +76,9 @@ class Line:
             sandbox = (await self.herd.task(name)).sandbox
             if sandbox is None:
                 return None
-            told = [event.envelope["type"] async for event in self.herd.events(sandbox=sandbox)]
-            assert "agent.failed" not in told
-            return sandbox if "agent.waiting" in told else None
+            types = [event.envelope["type"] async for event in self.herd.events(sandbox=sandbox)]
+            assert "agent.failed" not in types
+            return sandbox if "agent.waiting" in types else None
 
         return await eventually(look)
 
@@ -104,7 +104,7 @@ class Line:
         found: dict[str, bytes] = {}
         credentials = self.home / "reader.creds"
         credentials.write_text(Registrar(HerdIdentity(self.home / "identity")).mint_stream_admin(3600))
-        url, voice = (await status(self.home)).nats_url or "", Identity.file(credentials)
+        url, voice = (await status(self.home)).nats_url or "", ConnectionIdentity.file(credentials)
         async with Bus.open(url, name="reader", identity=voice, inbox="_INBOX_provisioner") as bus:
             js = bus.js
             for stream in names or [one.config.name or "" for one in await js.streams_info()]:
@@ -184,11 +184,11 @@ async def test_secret_is_stored_nowhere(line: Line) -> None:
         records = [one for path, content in spool.items() if path.suffix == ".log" for one in scan(content).records]
         assert len(records) > 50
         assert leaks(line.state(sandbox)) == []
-    said = await line.streams("EVENTS", "OUTPUT", "ARTIFACTS")
+    messages = await line.streams("EVENTS", "OUTPUT", "ARTIFACTS")
     for sandbox in sandboxes:
-        own = [content for name, content in said.items() if f".{sandbox}." in name]
-        assert b"".join(own).count(b"[redacted]") > 50, sorted(said)
-    assert {stream.split()[0] for stream in said} == {"EVENTS", "OUTPUT", "ARTIFACTS"}
+        own = [content for name, content in messages.items() if f".{sandbox}." in name]
+        assert b"".join(own).count(b"[redacted]") > 50, sorted(messages)
+    assert {stream.split()[0] for stream in messages} == {"EVENTS", "OUTPUT", "ARTIFACTS"}
     for sandbox in sandboxes:
         await line.end(sandbox)
     for found in (await line.streams(), await line.history(), line.files()):

@@ -52,7 +52,7 @@ def sandherd(place: Path) -> Iterator[Sandherd]:
     run("down")
 
 
-def said(done: "subprocess.CompletedProcess[str]") -> str:
+def checked_output(done: "subprocess.CompletedProcess[str]") -> str:
     """What a command printed. It went well."""
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
@@ -60,20 +60,20 @@ def said(done: "subprocess.CompletedProcess[str]") -> str:
 
 def test_sandbox_is_used_from_creation_to_its_end(sandherd: Sandherd, place: Path) -> None:
     """Commands, files and listings work in it; after its end they are refused."""
-    sandbox = said(sandherd("sandboxes", "create", "--profile", "small", "--ttl", "10m"))
+    sandbox = checked_output(sandherd("sandboxes", "create", "--profile", "small", "--ttl", "10m"))
     assert sandherd("exec", sandbox, "--", "sh", "-c", "echo $KIND; exit 4").stdout == "small\n"
     assert sandherd("exec", sandbox, "--", "sh", "-c", "exit 4").returncode == 4
     (place / "src").mkdir()
     (place / "src" / "large.bin").write_bytes(LARGE)
-    said(sandherd("cp", "-r", "src", f"{sandbox}:src"))
-    listed = json.loads(said(sandherd("ls", f"{sandbox}:src", "-o", "json")))
+    checked_output(sandherd("cp", "-r", "src", f"{sandbox}:src"))
+    listed = json.loads(checked_output(sandherd("ls", f"{sandbox}:src", "-o", "json")))
     assert [(entry["path"], entry["size"]) for entry in listed["entries"]] == [("src/large.bin", len(LARGE))]
-    said(sandherd("cp", f"{sandbox}:src/large.bin", "back.bin"))
+    checked_output(sandherd("cp", f"{sandbox}:src/large.bin", "back.bin"))
     assert (place / "back.bin").read_bytes() == LARGE
-    assert "paused" in said(sandherd("sandboxes", "pause", sandbox))
-    assert "running" in said(sandherd("sandboxes", "resume", sandbox))
-    said(sandherd("sandboxes", "terminate", sandbox))
-    said(sandherd("events", sandbox, "--follow"))
+    assert "paused" in checked_output(sandherd("sandboxes", "pause", sandbox))
+    assert "running" in checked_output(sandherd("sandboxes", "resume", sandbox))
+    checked_output(sandherd("sandboxes", "terminate", sandbox))
+    checked_output(sandherd("events", sandbox, "--follow"))
     after = sandherd("exec", sandbox, "--", "true")
     assert after.returncode == 1
     assert "has ended" in after.stderr
@@ -88,17 +88,20 @@ def test_retried_task_has_the_work_of_its_first_attempt(sandherd: Sandherd) -> N
     assert done.returncode == 0, done.stdout + done.stderr
     assert "task.retry_scheduled" in done.stdout
     assert "  │ one" in done.stdout
-    task = json.loads(said(sandherd("tasks", "list", "-o", "json")))["tasks"][0]
+    task = json.loads(checked_output(sandherd("tasks", "list", "-o", "json")))["tasks"][0]
     assert (task["state"], task["attempt"], task["max_attempts"]) == ("completed", 2, 2)
 
 
 def test_batch_file_runs_in_dependency_order(sandherd: Sandherd) -> None:
     """The example file is used unchanged."""
-    given = json.loads(said(sandherd("tasks", "submit", str(ROOT / "examples" / "batch" / "tasks.yaml"), "-o", "json")))
+    given = json.loads(
+        checked_output(sandherd("tasks", "submit", str(ROOT / "examples" / "batch" / "tasks.yaml"), "-o", "json"))
+    )
     names = {task["name"]: task["task"] for task in given["tasks"]}
-    said(sandherd("events", names["report"], "--follow"))
+    checked_output(sandherd("events", names["report"], "--follow"))
     states = {
-        name: json.loads(said(sandherd("tasks", "get", task, "-o", "json")))["state"] for name, task in names.items()
+        name: json.loads(checked_output(sandherd("tasks", "get", task, "-o", "json")))["state"]
+        for name, task in names.items()
     }
     assert states == {"fetch": "completed", "check": "completed", "report": "completed"}
 
@@ -113,7 +116,7 @@ def test_settings_file_applies_to_the_stack(sandherd: Sandherd, place: Path) -> 
     unnamed = json.loads(subprocess.run(words, cwd="/", env=environment, capture_output=True, check=True).stdout)
     assert (unnamed[0]["value"], unnamed[0]["source"]) == (str(place / "herd.yaml"), "context")
     assert {one["setting"]: one["value"] for one in unnamed}["max_attempts"] == "2"
-    shown = {one["setting"]: one for one in json.loads(said(sandherd("config", "show", "-o", "json")))}
+    shown = {one["setting"]: one for one in json.loads(checked_output(sandherd("config", "show", "-o", "json")))}
     assert (shown["max_attempts"]["value"], shown["max_attempts"]["source"]) == ("2", "yaml")
-    offered = json.loads(said(sandherd("runtimes", "-o", "json")))
+    offered = json.loads(checked_output(sandherd("runtimes", "-o", "json")))
     assert offered["profiles"]["small"]["limits"]["memory_mb"] == 512

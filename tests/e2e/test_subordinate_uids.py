@@ -55,7 +55,7 @@ class Stack:
     def home(self) -> Path:
         return self.user.home / ".sandherd"
 
-    def tell(self, *words: str) -> str:
+    def stdout_of(self, *words: str) -> str:
         done = self.run(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
@@ -76,7 +76,7 @@ class Stack:
             return subprocess.CompletedProcess(line, done.returncode, out.read(), err.read())
 
     def sandbox(self) -> "Sandbox":
-        name = self.tell("sandboxes", "create").splitlines()[-1].split()[0]
+        name = self.stdout_of("sandboxes", "create").splitlines()[-1].split()[0]
         return Sandbox(self, name)
 
     def processes(self) -> dict[int, list[str]]:
@@ -109,7 +109,7 @@ class Sandbox:
         return int((self.folder / "run" / "uid").read_text())
 
     def run(self, *words: str) -> str:
-        return self.stack.tell("exec", self.name, "--", *words)
+        return self.stack.stdout_of("exec", self.name, "--", *words)
 
     def python(self, code: str) -> str:
         return self.run(sys.executable, "-c", code)
@@ -154,7 +154,7 @@ def rights(pid: int) -> set[int]:
 def stack() -> Iterator[Stack]:
     """One that runs."""
     with stack_of(OrdinaryUser(folder())) as stack:
-        stack.tell("up")
+        stack.stdout_of("up")
         yield stack
 
 
@@ -201,8 +201,8 @@ def test_each_sandbox_has_its_own_subordinate_uid(stack: Stack) -> None:
     assert all(sandbox.uid in (stack.user.ids or ()) for sandbox in (one, other))
     for sandbox in (one, other):
         assert sandbox.processes()
-        told = sandbox.run("sh", "-c", "touch made; id -u; grep -c '^Cap.*[[:space:]]0*$' /proc/self/status")
-        assert told.split() == ["1000", "5"]
+        doctor = sandbox.run("sh", "-c", "touch made; id -u; grep -c '^Cap.*[[:space:]]0*$' /proc/self/status")
+        assert doctor.split() == ["1000", "5"]
         assert (sandbox.folder / "work" / "made").stat().st_uid == sandbox.uid
         below = {child.pid for child in psutil.Process(shim_of(sandbox)).children(recursive=True)}
         inside = {pid for pid in below if is_inside(pid)}
@@ -219,8 +219,8 @@ def test_runtimes_and_doctor_state_subordinate_uids(stack: Stack) -> None:
     assert runtime["host_uid"] == "subordinate"
     assert not any("own uid" in gap for gap in runtime["gaps"])
     assert any("inotify" in gap for gap in runtime["gaps"])
-    told = stack.run("doctor").stdout
-    assert "has a subordinate uid of the spawner's user" in told, told
+    doctor = stack.run("doctor").stdout
+    assert "has a subordinate uid of the spawner's user" in doctor, doctor
 
 
 def test_sandbox_uid_reaches_no_other_sandbox_and_not_the_user(stack: Stack) -> None:
@@ -234,8 +234,8 @@ def test_sandbox_uid_reaches_no_other_sandbox_and_not_the_user(stack: Stack) -> 
         for words in (["kill", "-0", str(pid)], ["cat", f"/proc/{pid}/environ"], ["readlink", f"/proc/{pid}/root"]):
             done = subprocess.run([*as_one, "env", "LC_ALL=C", *words], capture_output=True, text=True, check=False)
             assert done.returncode != 0, (words, done)
-    kept = (other.folder / "work" / "work-of-mine", stack.home / "context.json", stack.user.home)
-    for path in kept:
+    stored = (other.folder / "work" / "work-of-mine", stack.home / "context.json", stack.user.home)
+    for path in stored:
         done = subprocess.run([*as_one, "ls", str(path)], capture_output=True, text=True, check=False)
         assert "Permission denied" in done.stderr, done
 
@@ -280,11 +280,11 @@ def test_restarted_spawner_adopts_its_sandboxes(stack: Stack) -> None:
     spawner = stack.pid("spawner")
     os.kill(spawner, signal.SIGKILL)
     eventually(lambda: stack.pid("spawner") != spawner)
-    stack.tell("up")
+    stack.stdout_of("up")
     assert before.run("id", "-u") == "1000"
     assert before.processes() >= processes
     for verb in ("pause", "resume"):
-        stack.tell("sandboxes", verb, before.name)
+        stack.stdout_of("sandboxes", verb, before.name)
     assert before.run("id", "-g") == "1000"
     after = stack.sandbox()
     assert after.uid not in {uid, stack.user.uid, 0}
@@ -299,7 +299,7 @@ def test_restarted_spawner_adopts_its_sandboxes(stack: Stack) -> None:
 def end(stack: Stack, sandbox: Sandbox) -> None:
     """Terminate it, and wait until nothing is left of it."""
     processes = sandbox.processes()
-    stack.tell("sandboxes", "terminate", sandbox.name)
+    stack.stdout_of("sandboxes", "terminate", sandbox.name)
     eventually(lambda: not sandbox.folder.exists() and not any(whose(pid) for pid in processes))
 
 
@@ -314,11 +314,11 @@ def test_stopped_stack_leaves_only_files_of_the_user(own_stack: Stack) -> None:
     spawner are killed then, `down` joins the namespace, and nothing is left either.
     """
     stack = own_stack
-    stack.tell("up")
-    assert "completed" in stack.tell("run", "one", "--", "sh", "-c", "echo done >it")
+    stack.stdout_of("up")
+    assert "completed" in stack.stdout_of("run", "one", "--", "sh", "-c", "echo done >it")
     sandbox = stack.sandbox()
     sandbox.python(HOSTILE)
-    stack.tell("down")
+    stack.stdout_of("down")
     eventually(lambda: not stack.processes())  # the parent of the supervisor sees its end last
     foreign = subprocess.run(
         ["find", str(stack.user.home), "!", "-user", str(stack.user.uid)], capture_output=True, text=True, check=True
@@ -329,13 +329,13 @@ def test_stopped_stack_leaves_only_files_of_the_user(own_stack: Stack) -> None:
     )
     assert not setuid.stdout
     assert (sandbox.folder / "work" / "sh").exists()
-    stack.tell("up")
+    stack.stdout_of("up")
     killed = stack.sandbox()
     assert killed.uid in (stack.user.ids or ())
     for pid in (stack.document("status")["supervisor_pid"], stack.pid("spawner")):
         os.kill(pid, signal.SIGKILL)
     assert killed.processes()
-    stack.tell("down")
+    stack.stdout_of("down")
     eventually(lambda: not stack.processes())
     assert (killed.folder / "work").stat().st_uid == stack.user.uid
     removed = stack.user.run("sh", "-c", f"chmod -R u+rwx {stack.home} && rm -r {stack.home}")

@@ -37,21 +37,21 @@ class Compose:
             timeout=patience,
         )  # fmt: skip
 
-    def said(self, *words: str) -> str:
+    def checked_output(self, *words: str) -> str:
         """The same, for what must go well."""
         done = self(*words)
         assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
         return done.stdout
 
     def write_docker(self, folder: Path) -> Path:
-        """A `docker` that knows `compose` alone, for a shell that is told what people type."""
+        """A `docker` that knows `compose` alone, for a shell that gets what users type."""
         program = folder / "bin" / "docker"
         program.parent.mkdir(exist_ok=True)
-        told = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.environ.items())
+        exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.environ.items())
         program.write_text(f"""#!/bin/sh
 [ "$1" = compose ] || exit 64
 shift
-{told}
+{exports}
 cd {ROOT}
 exec {_PYTHON} {_program()} --project-name herd "$@"
 """)
@@ -62,8 +62,8 @@ exec {_PYTHON} {_program()} --project-name herd "$@"
     def environ(self) -> Mapping[str, str]:
         """Nothing of this machine's but where programs are."""
         place = _program().parents[1] / "lib" / "python3" / "dist-packages"
-        told = {"PATH": os.environ["PATH"], "PYTHONPATH": str(place), "HOME": str(ROOT / "build")}
-        return told | ({"DOCKER_HOST": self.engine.host} if self.engine else {}) | self._environ
+        exports = {"PATH": os.environ["PATH"], "PYTHONPATH": str(place), "HOME": str(ROOT / "build")}
+        return exports | ({"DOCKER_HOST": self.engine.host} if self.engine else {}) | self._environ
 
 
 @cache

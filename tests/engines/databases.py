@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 
 from sandherd.stack import postgres_user
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.directory_access import grant_traversal
 from sandherd.stack.postgres import SUPERUSER, PostgresServer, binaries
 from tests.engines.packages import unpacked
@@ -109,7 +109,7 @@ async def pooler(server: PostgresServer, directory: Path) -> AsyncIterator[str]:
         user=user,
         group=server.child.command.group,
     )
-    child = Child(command)
+    child = ChildProcess(command)
     child.start()
     try:
         await child.until((server.sockets / f".s.PGSQL.{POOLER_PORT}").exists, PATIENCE, "pgbouncer")

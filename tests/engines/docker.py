@@ -67,7 +67,7 @@ class Engine:
         return self
 
     def start(self) -> None:
-        """Start it, once more with what it had."""
+        """Start it, again with what it had."""
         root = unpacked(*_PACKAGES, *_IPTABLES)
         search = f"{_names(self._folder, root)}:{root}/usr/bin:{root}/usr/sbin:{os.environ['PATH']}"
         with (self._folder / "log").open("wb") as log:
@@ -104,7 +104,7 @@ class Engine:
         number = self._folder / "exec" / "containerd" / "containerd.pid"
         with suppress(FileNotFoundError, psutil.NoSuchProcess):
             _until_ended(psutil.Process(int(number.read_text())))
-        # Where nobody reaps what is orphaned, the next engine would take its remains for one that runs.
+        # Where no process reaps orphans, the next engine would take its remains for one that runs.
         number.unlink(missing_ok=True)
 
     async def _until_ready(self) -> None:
@@ -118,8 +118,8 @@ class Engine:
                     return
                 except (aiohttp.ClientError, DockerError, OSError):
                     if self._process.poll() is not None or time.monotonic() > deadline:
-                        raise RuntimeError(f"dockerd does not start:\n{self._said()}") from None
-                await asyncio.sleep(0.05)  # another process: nothing here is told of it
+                        raise RuntimeError(f"dockerd does not start:\n{self._log_text()}") from None
+                await asyncio.sleep(0.05)  # another process: it sends no notification
         finally:
             await docker.close()
 
@@ -130,7 +130,7 @@ class Engine:
         finally:
             await docker.close()
 
-    def _said(self) -> str:
+    def _log_text(self) -> str:
         return (self._folder / "log").read_text(errors="replace")[-2000:]
 
     def _end(self) -> None:
@@ -154,18 +154,18 @@ def _fast() -> str | None:
 def _names(folder: Path, root: Path) -> Path:
     """A folder with the `iptables` that containers of a network of their own are given names by; the host has no rule.
 
-    It is unpacked and not installed, so it has to be told where its parts are.
+    It is unpacked and not installed, so variables name where its parts are.
     """
     place, (libraries, *_) = folder / "bin", (root / "usr" / "lib").glob("*-linux-gnu")
     place.mkdir(exist_ok=True)
-    told = f"LD_LIBRARY_PATH={libraries} XTABLES_LIBDIR={libraries}/xtables"
-    (place / "iptables").write_text(f'#!/bin/sh\n{told} exec {root}/usr/sbin/xtables-nft-multi iptables "$@"\n')
+    variables = f"LD_LIBRARY_PATH={libraries} XTABLES_LIBDIR={libraries}/xtables"
+    (place / "iptables").write_text(f'#!/bin/sh\n{variables} exec {root}/usr/sbin/xtables-nft-multi iptables "$@"\n')
     (place / "iptables").chmod(0o755)
     return place
 
 
 def _until_ended(containerd: psutil.Process) -> None:
-    """Its containerd dies with an engine, if not at once."""
+    """Its containerd ends with an engine, if not at once."""
     deadline = time.monotonic() + 10
     while containerd.is_running() and containerd.status() != psutil.STATUS_ZOMBIE:
         if time.monotonic() > deadline:

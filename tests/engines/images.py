@@ -49,7 +49,7 @@ def python_image() -> str:
 
 
 def docker(engine: Engine, *words: str, folder: Path | None = None) -> str:
-    """Docker's command on this engine; what it prints. Raises `RuntimeError` with what it said."""
+    """Docker's command on this engine; what it prints. Raises `RuntimeError` with its errors."""
     done = subprocess.run(
         [str(engine.command), *words],
         env={**os.environ, "DOCKER_HOST": engine.host, "DOCKER_BUILDKIT": "1"},
@@ -158,20 +158,20 @@ def wheels() -> Path:
     """The wheels of every image, as `requirements.lock` has them. Fetched once, with what docs/images.md says."""
     lock = ROOT / "requirements.lock"
     with alone("wheels") as folder:
-        kept = folder / "requirements.lock"
-        if not kept.exists() or kept.read_bytes() != _wanted(lock):
+        stored = folder / "requirements.lock"
+        if not stored.exists() or stored.read_bytes() != _wanted(lock):
             folder.mkdir(exist_ok=True)
-            kept.write_bytes(b"")
+            stored.write_bytes(b"")
             (folder / "wanted.txt").write_bytes(_wanted(lock))
             fetch = ["pip", "download", "-q", "--no-deps", "--require-hashes", "--prefer-binary"]
             uvx = [str(Path(sys.executable).with_name("uv")), "tool", "run", "--python", sys.executable]
-            said = subprocess.run(
+            pip = subprocess.run(
                 [*uvx, *fetch, "-d", "files", "-r", "wanted.txt"],
                 cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=600,
             )  # fmt: skip
-            if said.returncode:
-                raise RuntimeError(f"the wheels of our images can't be had: {said.stderr[-1000:]}")
-            kept.write_bytes(_wanted(lock))
+            if pip.returncode:
+                raise RuntimeError(f"the wheels of our images can't be had: {pip.stderr[-1000:]}")
+            stored.write_bytes(_wanted(lock))
     return folder / "files"
 
 

@@ -80,7 +80,7 @@ class OrdinaryUser:
 
     @property
     def home(self) -> Path:
-        """Its home directory, which nobody else may enter."""
+        """Its home directory, which no other user may enter."""
         return self.folder / "home"
 
     def line(self, *words: str) -> list[str]:

@@ -70,8 +70,8 @@ def _run(command: list[str], folder: Path) -> None:
 
 def mirror() -> str:
     """Where this machine gets Debian from."""
-    said = subprocess.run(
+    apt = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)"], check=True, capture_output=True, text=True
     )
-    sites = [line.split()[0] for line in said.stdout.splitlines() if line.strip().endswith("bookworm")]
+    sites = [line.split()[0] for line in apt.stdout.splitlines() if line.strip().endswith("bookworm")]
     return sites[0]

@@ -25,7 +25,7 @@ http: {{addr: {address}}}
 
 
 class Registry:
-    """It listens on this host alone, where engines speak to it without TLS. It ends with the block."""
+    """It listens on this host alone, where engines connect to it without TLS. It ends with the block."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="registry-"))
@@ -57,13 +57,13 @@ class Registry:
         while not self._answers():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"no registry starts: {(self._folder / 'log').read_text()[-1000:]}")
-            threading.Event().wait(0.02)  # another process: nothing here is told of it
+            threading.Event().wait(0.02)  # another process: it sends no notification
 
     def _answers(self) -> bool:
         try:
-            with closing(http.client.HTTPConnection(self.host, timeout=5)) as asked:
-                asked.request("GET", "/v2/")
-                return asked.getresponse().status == http.HTTPStatus.OK
+            with closing(http.client.HTTPConnection(self.host, timeout=5)) as requested:
+                requested.request("GET", "/v2/")
+                return requested.getresponse().status == http.HTTPStatus.OK
         except OSError:
             return False
 

@@ -82,8 +82,8 @@ async def small_disk(folder: Path, *, size: int, inodes: int, kind: str = "tmpfs
     assert holder.stderr is not None
     try:
         if await holder.stdout.readline() != b"ready\n":
-            told = (await holder.stderr.read()).decode().strip()
-            pytest.fail(f"no {kind} can be mounted here, run the tests as root: {told}", pytrace=False)
+            errors = (await holder.stderr.read()).decode().strip()
+            pytest.fail(f"no {kind} can be mounted here, run the tests as root: {errors}", pytrace=False)
         yield SmallDisk(folder, holder.pid)
     finally:
         holder.stdin.close()

@@ -15,7 +15,7 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.message import ApprovalGranted, ApprovalRequested
 from sandherd.contracts.events.task import TaskAssigned, TaskCompleted, TaskRunning, TaskSubmitted
-from sandherd.contracts.requests import AskEvents
+from sandherd.contracts.requests import ListEvents
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.doubles.stream_admin import stream_admin
@@ -35,7 +35,7 @@ async def publish(bus: Bus, data: EventData, source: str, sequence: int) -> None
     await bus.publish_event(event)
 
 
-def asked(number: int) -> tuple[ApprovalRequested, str, int]:
+def requested(number: int) -> tuple[ApprovalRequested, str, int]:
     return ApprovalRequested(approval_id=f"appr-{number}", tool="Bash"), f"/sandherd/message-relay/{number}", 1
 
 
@@ -65,14 +65,14 @@ async def begin(spawner: Bus, relay: Bus) -> None:
     await publish(spawner, TaskAssigned(sandbox=SANDBOX), OF_TASK, 2)
     await publish(spawner, TaskRunning(sandbox=SANDBOX), OF_TASK, 3)
     for number in (1, 2):
-        await publish(relay, *asked(number))
+        await publish(relay, *requested(number))
 
 
 async def stored(herd: Broker, count: int) -> None:
     """Wait until the history has this number of events."""
 
     async def are() -> Any:
-        return len((await bus.ask(AskEvents(), "p1", timeout=PATIENCE)).events) == count
+        return len((await bus.ask(ListEvents(), "p1", timeout=PATIENCE)).events) == count
 
     async with herd.bus(Principal.SUBSCRIBER, project="p1") as bus:
         await eventually(are)
@@ -93,7 +93,7 @@ async def test_example_joins_history_and_live(ingest: Broker, credentials: Path)
             await publish(relay, *granted(1))
             lines.append(await reader.process.stdout.readline())
             await publish(relay, *granted(3))
-            await publish(relay, *asked(3))
+            await publish(relay, *requested(3))
             await publish(relay, *granted(2))
             await publish(spawner, TaskCompleted(sandbox=SANDBOX), OF_TASK, 4)
             rest = await reader.process.stdout.read()

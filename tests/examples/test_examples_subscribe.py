@@ -21,7 +21,7 @@ from sandherd.cli.exit_status import status_of
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.conversation import AgentMessage
-from sandherd.contracts.requests import AskSubscriptions, Unsubscribe
+from sandherd.contracts.requests import ListSubscriptions, Unsubscribe
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.doubles.stream_admin import stream_admin
@@ -34,7 +34,7 @@ PYTHON = [sys.executable, str(node.EXAMPLE / "follow.py")]
 SANDBOXES = {"p1": "sbx-1", "p2": "sbx-2"}
 
 
-def said(number: int, project: str) -> Envelope[Any]:
+def event_of(number: int, project: str) -> Envelope[Any]:
     data = AgentMessage(content=f"{project} {number}", content_length=4)
     name, time = SANDBOXES[project], datetime(2026, 11, 20, 12, tzinfo=UTC)
     source = f"/sandherd/sandbox/{name}"
@@ -57,7 +57,7 @@ class Reader:
     async def until(self, ids: Sequence[str]) -> None:
         """Read until all of these were written."""
         assert self.process.stdout
-        # Once it has begun, less than what is not acknowledged needs to come again.
+        # Once it has begun, less than what is not acknowledged needs to be redelivered.
         async with asyncio.timeout(25 if self.lines else PATIENCE):
             while not {*ids} <= {line["id"] for line in self.lines}:
                 line = await self.process.stdout.readline()
@@ -136,11 +136,11 @@ async def test_example_follows_its_project_over_a_broker_kill(
         worker_of(ingest, "p2") as stranger,
         reading(ingest, command, credentials, "p1", "copy") as reader,
     ):
-        own = [said(number, "p1") for number in range(1, 9)]
+        own = [event_of(number, "p1") for number in range(1, 9)]
         ids = [str(event.id) for event in own]
         for number, event in enumerate(own[:4], 1):
             await worker.publish_event(event)
-            await stranger.publish_event(said(number, "p2"))
+            await stranger.publish_event(event_of(number, "p2"))
         await reader.until(ids[:4])
         await ingest.kill()
         await ingest.restart()
@@ -155,7 +155,7 @@ async def test_example_follows_its_project_over_a_broker_kill(
 
 async def test_example_resumes_at_its_position(command: list[str], ingest: Broker, credentials: Path) -> None:
     """Stopped after some events and restarted, it writes only later ones."""
-    own = [said(number, "p1") for number in range(1, 7)]
+    own = [event_of(number, "p1") for number in range(1, 7)]
     ids = [str(event.id) for event in own]
     async with worker_of(ingest, "p1") as worker:
         for event in own[:5]:
@@ -174,8 +174,8 @@ async def test_example_resumes_at_its_position(command: list[str], ingest: Broke
 async def test_example_skips_invalid_events(command: list[str], ingest: Broker, credentials: Path) -> None:
     """Arbitrary bytes and another's event are not written, but acknowledged, and block no other event."""
     place = event_subject("p1", SANDBOXES["p1"], "agent.message")
-    forged = json.loads(said(1, "p1").to_json()) | {"type": "task.completed", "subject": "task-1"}
-    event = said(1, "p1")
+    forged = json.loads(event_of(1, "p1").to_json()) | {"type": "task.completed", "subject": "task-1"}
+    event = event_of(1, "p1")
     async with worker_of(ingest, "p1") as worker, reading(ingest, command, credentials, "p1", "copy", "1") as reader:
         for number, document in enumerate((b"\xff no event", b"{}", json.dumps(forged).encode())):
             await worker.publish(place, document, msg_id=f"none-{number}")
@@ -184,7 +184,7 @@ async def test_example_skips_invalid_events(command: list[str], ingest: Broker, 
         assert await reader.process.wait() == 0, await reader.errors()
         assert [line["id"] for line in reader.lines] == [str(event.id)]
         async with ingest.bus(Principal.SUBSCRIBER, project="p1") as bus:
-            (left,) = (await bus.ask(AskSubscriptions(), "p1")).subscriptions
+            (left,) = (await bus.ask(ListSubscriptions(), "p1")).subscriptions
             assert (left.waiting, left.unacknowledged) == (0, 0)
 
 
@@ -200,7 +200,7 @@ async def test_example_ends_with_its_subscription(
     command: list[str], count: tuple[str, ...], ingest: Broker, credentials: Path
 ) -> None:
     """When its subscription is deleted, the example ends with an error that names it; it does not wait for ever."""
-    event = said(1, "p1")
+    event = event_of(1, "p1")
     async with worker_of(ingest, "p1") as worker, reading(ingest, command, credentials, "p1", "copy", *count) as reader:
         await worker.publish_event(event)
         await reader.until([str(event.id)])
@@ -212,7 +212,7 @@ async def test_example_ends_if_its_subscription_was_deleted_in_an_outage(
     command: list[str], ingest: Broker, credentials: Path
 ) -> None:
     """It ends, too, if it is disconnected while its subscription is deleted, so that no status reports it."""
-    event = said(1, "p1")
+    event = event_of(1, "p1")
     async with worker_of(ingest, "p1") as worker, reading(ingest, command, credentials, "p1", "copy") as reader:
         await worker.publish_event(event)
         await reader.until([str(event.id)])

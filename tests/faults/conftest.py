@@ -73,7 +73,7 @@ class Stack:
         return await eventually(look)
 
     def allow(self, sandbox: str, number: int) -> None:
-        """Have a talker that holds after so many things go on."""
+        """Have a talker continue that holds after a number of events."""
         (self.home / "sandboxes" / sandbox / "work" / f"go-{number}").touch()
 
     async def cleared(self, sandbox: str) -> None:
@@ -86,7 +86,7 @@ class Stack:
 
 
 async def eventually(look: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE) -> T:
-    """What `look` finds, as soon as it finds something. Raises `TimeoutError`. A herd that is away is asked again."""
+    """What `look` finds, as soon as it finds something. Raises `TimeoutError`. An unavailable herd is asked again."""
     wait = 0.1
     async with asyncio.timeout(seconds):
         while True:

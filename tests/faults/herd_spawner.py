@@ -39,13 +39,13 @@ sys.exit(main(sys.argv[1:]))
 async def open_unlucky(settings: Settings) -> Sequence[Runtime]:
     """The process runtime, which refuses some sandboxes, and is too busy for others when it is asked first."""
     (runtime,) = await open_runtimes(settings, (sys.executable, "-P", "-c", BEGIN_WORKER))
-    create, asked = runtime.create, set()
+    create, requested = runtime.create, set()
 
     async def create_or_not(plan: SandboxPlan) -> None:
         if is_one_of(plan.sandbox, REFUSED):
             raise RuntimeFailedError(RuntimeFault.REFUSED, "this sandbox is not to be")
-        if is_one_of(plan.sandbox, BUSY) and plan.sandbox not in asked:
-            asked.add(plan.sandbox)
+        if is_one_of(plan.sandbox, BUSY) and plan.sandbox not in requested:
+            requested.add(plan.sandbox)
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "too busy")
         await create(plan)
 

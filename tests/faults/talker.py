@@ -1,4 +1,4 @@
-"""An agent that says so many numbered things, a few at a time, and reads nothing.
+"""An agent that publishes a number of numbered messages, a few at a time, and reads nothing.
 
 Usage: python3 talker.py COUNT PAUSE [HOLD ...], where PAUSE is in seconds after every twenty. After each HOLD things it
 waits for the file `go-HOLD`.

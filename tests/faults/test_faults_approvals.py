@@ -47,7 +47,7 @@ def task(*lines: str) -> TaskSpec:
 
 
 async def waiting(herd: Herd, count: int = 1) -> list[ApprovalView]:
-    """What waits for an answer, once it is so many."""
+    """What waits for an answer, once they are that number."""
 
     async def look() -> list[ApprovalView] | None:
         found = (await herd.approvals(state=ApprovalState.PENDING)).approvals
@@ -69,7 +69,7 @@ async def lose(herd: Herd, task: str, sandbox: str, *, known: bool) -> None:
         await eventually(next_attempt)
 
 
-async def asked_anew(herd: Herd, before: ApprovalView) -> ApprovalView:
+async def requested_again(herd: Herd, before: ApprovalView) -> ApprovalView:
     """What waits alone, once it is asked by another sandbox than before: the list is of what is stored by then."""
 
     async def look() -> ApprovalView | None:
@@ -79,7 +79,7 @@ async def asked_anew(herd: Herd, before: ApprovalView) -> ApprovalView:
     return await eventually(look)
 
 
-async def said(herd: Herd, sandbox: str) -> list[str]:
+async def published(herd: Herd, sandbox: str) -> list[str]:
     stored = herd.events(sandbox=sandbox, types=["agent.message"])
     return [event.envelope["data"]["content"] async for event in stored]
 
@@ -91,21 +91,23 @@ async def test_decision_after_worker_kill_reaches_the_next_attempt(stack: Stack,
     """A decision made after a worker's SIGKILL is given to the next attempt, without a new question."""
     async with stack.herd() as herd:
         name = await herd.submit(task("use Bash", "say done"))
-        [asked] = await waiting(herd)
-        await lose(herd, name, asked.sandbox, known=known)
-        delivery = await herd.grant(asked.sandbox, asked.approval_id, reason="go on", by="ada", timeout=PATIENCE)
+        [requested] = await waiting(herd)
+        await lose(herd, name, requested.sandbox, known=known)
+        delivery = await herd.grant(
+            requested.sandbox, requested.approval_id, reason="go on", by="ada", timeout=PATIENCE
+        )
         ended = await asyncio.wait_for(herd.wait(name), PATIENCE)
         assert (ended.state, ended.attempt, delivery.state) == (TaskState.COMPLETED, 2, MessageState.ACKNOWLEDGED)
         assert ended.sandbox is not None
         await stack.whole(herd, ended.sandbox)
-        _, audit = await stack.whole(herd, asked.sandbox)
+        _, audit = await stack.whole(herd, requested.sandbox)
         assert audit.missing == 0
-        assert await said(herd, ended.sandbox) == ["Bash granted go on", "done"]
+        assert await published(herd, ended.sandbox) == ["Bash granted go on", "done"]
         views = [view for view in (await herd.approvals()).approvals if view.task == name]
     assert [(view.state, view.decided_by, view.answer) for view in views] == [
         (ApprovalState.GRANTED, "ada", delivery.message)
     ] * 2
-    assert {view.sandbox for view in views} == {asked.sandbox, ended.sandbox}
+    assert {view.sandbox for view in views} == {requested.sandbox, ended.sandbox}
 
 
 async def test_pending_approval_is_listed_once_across_attempts(stack: Stack) -> None:
@@ -114,12 +116,12 @@ async def test_pending_approval_is_listed_once_across_attempts(stack: Stack) -> 
         name = await herd.submit(task("use Bash"))
         [first] = await waiting(herd)
         await lose(herd, name, first.sandbox, known=True)
-        second = await asked_anew(herd, first)
+        second = await requested_again(herd, first)
         await herd.deny(first.sandbox, first.approval_id, reason="not that", timeout=PATIENCE)
         ended = await asyncio.wait_for(herd.wait(name), PATIENCE)
         assert (ended.state, ended.sandbox) == (TaskState.COMPLETED, second.sandbox)
         await stack.whole(herd, second.sandbox)
-        assert await said(herd, second.sandbox) == ["Bash denied not that"]
+        assert await published(herd, second.sandbox) == ["Bash denied not that"]
 
 
 async def test_used_approval_is_requested_again_by_the_next_attempt(stack: Stack) -> None:
@@ -129,7 +131,7 @@ async def test_used_approval_is_requested_again_by_the_next_attempt(stack: Stack
         [first] = await waiting(herd)
         await herd.grant(first.sandbox, first.approval_id, timeout=PATIENCE)
         await lose(herd, name, first.sandbox, known=True)
-        await asked_anew(herd, first)
+        await requested_again(herd, first)
         await herd.cancel(name)
         await asyncio.wait_for(herd.wait(name), PATIENCE)
         await waiting(herd, 0)

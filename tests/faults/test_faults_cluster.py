@@ -2,9 +2,9 @@
 
 `make test` kills until the streams of events and of commands have lost their leaders, which one or two kills do. With
 SANDHERD_CLUSTER_KILLS it kills until each stream and each consumer has lost its leader once, which most often three
-kills do, and then so many further times; `make soak` gives it 12. How long things stood still is printed and not
+kills do, and then further times; `make soak` gives it 12. How long things stood still is printed and not
 judged: nearly all of it is the servers' own time for an election, 4 to 9 s after the last word of a leader that was
-killed, which nobody can set; see docs/operating.md.
+killed, which is not a setting; see docs/operating.md.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ import nats.errors
 import nats.js.errors
 import pytest
 
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 from sandherd.bus.identity import HerdIdentity as Keys
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.publisher import EventPublisher
@@ -85,7 +85,7 @@ def stack() -> Iterator[Stack]:
 @asynccontextmanager
 async def connected(stack: Stack, credentials: Path, name: str) -> AsyncIterator[Bus]:
     url = str((await status(stack.home)).nats_url)
-    who = Identity.file(credentials)
+    who = ConnectionIdentity.file(credentials)
     async with Bus.open(url, name=name, identity=who, inbox=f"_INBOX_{name}", patience=PATIENCE) as bus:
         yield bus
 
@@ -139,15 +139,15 @@ class Voice:
     """Says one event after the other as the monitor, and notes when each was acknowledged."""
 
     def __init__(self, bus: Bus) -> None:
-        self._speaker = EventPublisher(bus, "monitor")
+        self._publisher = EventPublisher(bus, "monitor")
         self.acknowledged: dict[str, float] = {}
 
     async def talk(self) -> None:
         """Until cancelled."""
         while True:
             report = MonitorConductorReported(status="coherent", coherence_score=1.0, sandboxes=0)
-            said = await self._speaker.publish(report, project="default", entity="fleet")
-            self.acknowledged[str(said.id)] = time.monotonic()
+            published = await self._publisher.publish(report, project="default", entity="fleet")
+            self.acknowledged[str(published.id)] = time.monotonic()
             await asyncio.sleep(VOICE_EVERY)
 
     def longest_pause(self, since: float) -> float:
@@ -218,7 +218,7 @@ class Killing:
 class History:
     """What is stored: by its source, in the order in which the broker took it."""
 
-    said: dict[str, list[dict[str, Any]]]
+    published: dict[str, list[dict[str, Any]]]
     longest_pause: float
     """The longest time in which nothing at all was stored, in seconds."""
 
@@ -231,12 +231,12 @@ class History:
             )
         finally:
             await connection.close()
-        said = defaultdict(list)
+        published = defaultdict(list)
         for row in rows:
             event = json.loads(row["envelope"])
-            said[event["source"]].append(event)
+            published[event["source"]].append(event)
         moments = sorted(row["stored_at"] for row in rows)
-        return cls(said, max(((later - one).total_seconds() for one, later in pairwise(moments)), default=0.0))
+        return cls(published, max(((later - one).total_seconds() for one, later in pairwise(moments)), default=0.0))
 
 
 def pids(found: StackStatus) -> dict[str, tuple[int | None, int]]:
@@ -273,15 +273,15 @@ async def test_losing_any_leader_loses_no_event_and_no_task(stack: Stack) -> Non
     assert [(view.state, view.attempt) for view in views] == [(TaskState.COMPLETED, 1)] * len(views)
     assert pids(await whole(stack)) == before, errors(stack)
     history = await History.read(stack)
-    check(history.said, voice, [f"/sandherd/sandbox/{sandbox}" for sandbox in sandboxes])
-    count = sum(map(len, history.said.values()))
+    check(history.published, voice, [f"/sandherd/sandbox/{sandbox}" for sandbox in sandboxes])
+    count = sum(map(len, history.published.values()))
     print(f"{killing.kills} kills, {count} events; nothing was stored for {history.longest_pause:.1f} s at the longest")
 
 
 def check(found: dict[str, list[dict[str, Any]]], voice: Voice, talkers: list[str]) -> None:
-    for source, said in found.items():
-        assert [event["sequence"] for event in said] == list(range(1, len(said) + 1)), source
-    ids = [event["id"] for said in found.values() for event in said]
+    for source, published in found.items():
+        assert [event["sequence"] for event in published] == list(range(1, len(published) + 1)), source
+    ids = [event["id"] for published in found.values() for event in published]
     assert len(set(ids)) == len(ids)
     assert voice.acknowledged.keys() <= set(ids)
     for source in talkers:
@@ -297,9 +297,9 @@ async def test_three_servers_are_managed_like_one(stack: Stack) -> None:
     assert len(str(before.nats_url).split(",")) == len(SERVERS)
     assert Context.resolve(home=stack.home, environ={}).nats_url == before.nats_url
     for service in SERVICES:
-        assert await told(stack, service) == before.nats_url
+        assert await service_log(stack, service) == before.nats_url
     await eventually(partial(is_well, stack))
-    count = sum(map(len, (await History.read(stack)).said.values()))
+    count = sum(map(len, (await History.read(stack)).published.values()))
     with pytest.raises(OtherSizeError):
         await up(stack.home, nats=1)
     assert before.supervisor_pid is not None
@@ -308,12 +308,12 @@ async def test_three_servers_are_managed_like_one(stack: Stack) -> None:
     after = await up(stack.home)
     assert (after.ready, after.nats_url) == (True, before.nats_url)
     assert await lead(stack)
-    assert sum(map(len, (await History.read(stack)).said.values())) == count
+    assert sum(map(len, (await History.read(stack)).published.values())) == count
     gone = await down(stack.home)
     assert {*SERVERS, *SERVICES, "postgres", "supervisor"} == {*gone.names}
 
 
-async def told(stack: Stack, service: str) -> str:
+async def service_log(stack: Stack, service: str) -> str:
     """The broker's address that a service was given."""
     process = Path("/proc") / str(await stack.pid(service)) / "environ"
     return dict(line.split("=", 1) for line in process.read_text().split("\0") if line)["NATS_URL"]

@@ -25,7 +25,7 @@ from tests.faults.conftest import Stack, eventually
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 EVENTS = 500
-"""The agent's output in each attempt if it is not killed; most of it only after it was told to continue."""
+"""The agent's output in each attempt if it is not killed; most of it only after its command to continue."""
 EARLY = 350
 """So much it says before that."""
 LATE = 450
@@ -44,7 +44,7 @@ ENDS = {"agent.completed", "agent.failed"}
 
 
 @dataclass(frozen=True)
-class Said:
+class StoredMessage:
     """An event, by the values that distinguish it from all others."""
 
     source: str
@@ -54,7 +54,7 @@ class Said:
     content: str | None
 
     @classmethod
-    def read(cls, document: bytes | str) -> "Said":
+    def read(cls, document: bytes | str) -> "StoredMessage":
         event = json.loads(document)
         content = event["data"].get("content")
         return cls(event["source"], event["sequence"], event["id"], event["type"], content)
@@ -66,10 +66,10 @@ class Spooled:
     def __init__(self, stack: Stack, sandbox: str) -> None:
         self._folder = stack.home / "sandboxes" / sandbox / "state" / "spool"
 
-    def events(self) -> list[Said]:
+    def events(self) -> list[StoredMessage]:
         """What is in it and whole."""
         return [
-            Said.read(record.payload)
+            StoredMessage.read(record.payload)
             for content in _contents(path for _, path in segments(self._folder))
             for record in scan(content).records
             if record.sequence
@@ -116,7 +116,7 @@ async def attempt(herd: Herd, task: str, number: int) -> str:
     return await eventually(look)
 
 
-async def lose(stack: Stack, sandbox: str) -> list[Said]:
+async def lose(stack: Stack, sandbox: str) -> list[StoredMessage]:
     """Kill the worker and the broker in the middle of it all; returns what was in its spool by then."""
     spool = Spooled(stack, sandbox)
     await spool.reaches(300)
@@ -126,10 +126,10 @@ async def lose(stack: Stack, sandbox: str) -> list[Said]:
     stack.allow(sandbox, EARLY)
     await spool.reaches(max(event.sequence for event in spool.events()) + 30)
     os.kill(victim, signal.SIGSTOP)
-    kept = spool.events()
+    retained = spool.events()
     os.kill(victim, signal.SIGKILL)
     os.kill(broker, signal.SIGKILL)
-    return kept
+    return retained
 
 
 async def has_restarted(stack: Stack, count: int) -> bool | None:
@@ -143,8 +143,8 @@ async def restarts(stack: Stack) -> int:
     return broker.restarts
 
 
-async def stored(stack: Stack) -> dict[tuple[str, str], list[Said]]:
-    """All that is in the database, by its source and of whom it speaks, in the order in which the broker took it."""
+async def stored(stack: Stack) -> dict[tuple[str, str], list[StoredMessage]]:
+    """All that is in the database, by its source and its subject, in the order in which the broker took it."""
     url = (await status(stack.home)).database_url
     connection = await asyncpg.connect(url)
     try:
@@ -154,9 +154,9 @@ async def stored(stack: Stack) -> dict[tuple[str, str], list[Said]]:
         )
     finally:
         await connection.close()
-    found: dict[tuple[str, str], list[Said]] = defaultdict(list)
+    found: dict[tuple[str, str], list[StoredMessage]] = defaultdict(list)
     for row in rows:
-        found[row["source"], row["entity"]].append(Said.read(row["envelope"]))
+        found[row["source"], row["entity"]].append(StoredMessage.read(row["envelope"]))
     return found
 
 
@@ -170,19 +170,21 @@ async def ended(herd: Herd, task: str) -> TaskView:
     return await eventually(look)
 
 
-def check_attempt(said: list[Said], spooled: list[Said]) -> int:
-    """One attempt is whole and has one end; returns how much its agent has said."""
-    assert set(spooled) <= set(said)
-    assert [event.type for event in said if event.type in ENDS] == ["agent.failed" if spooled else "agent.completed"]
-    assert said[-1].type == "agent.shutdown"
-    numbers = [event.content for event in said if event.type == "agent.message"]
+def check_attempt(messages: list[StoredMessage], spooled: list[StoredMessage]) -> int:
+    """One attempt is whole and has one end; returns how much its agent has published."""
+    assert set(spooled) <= set(messages)
+    assert [event.type for event in messages if event.type in ENDS] == [
+        "agent.failed" if spooled else "agent.completed"
+    ]
+    assert messages[-1].type == "agent.shutdown"
+    numbers = [event.content for event in messages if event.type == "agent.message"]
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
     return len(numbers)
 
 
 async def test_killing_three_workers_and_five_brokers_loses_no_event(stack: Stack) -> None:
     """Over 1,000 events, each number is stored once and in order, and each sandbox ends once."""
-    task, sandboxes, spooled = new_task(), [], list[list[Said]]()
+    task, sandboxes, spooled = new_task(), [], list[list[StoredMessage]]()
     harness = CommandHarness(argv=["/bin/sh", "-c", AGENT])
     before = await restarts(stack)
     async with stack.herd() as herd:
@@ -208,16 +210,18 @@ async def test_killing_three_workers_and_five_brokers_loses_no_event(stack: Stac
     check_stored(await stored(stack), sandboxes, [*spooled, []])
 
 
-def check_stored(found: dict[tuple[str, str], list[Said]], sandboxes: list[str], spooled: list[list[Said]]) -> None:
+def check_stored(
+    found: dict[tuple[str, str], list[StoredMessage]], sandboxes: list[str], spooled: list[list[StoredMessage]]
+) -> None:
     """The conditions for all stored events, of every publisher."""
     by_source: dict[str, list[int]] = defaultdict(list)
-    for (source, _), said in found.items():
-        numbers = [event.sequence for event in said]
+    for (source, _), messages in found.items():
+        numbers = [event.sequence for event in messages]
         assert numbers == sorted(numbers), source
         by_source[source] += numbers
     for source, numbers in by_source.items():  # the monitor's is of all sandboxes
         assert sorted(numbers) == list(range(1, len(numbers) + 1)), source
-    ids = [event.id for said in found.values() for event in said]
+    ids = [event.id for messages in found.values() for event in messages]
     assert len(set(ids)) == len(ids)
     counts = [
         check_attempt(found[f"/sandherd/sandbox/{sandbox}", sandbox], was)

@@ -19,14 +19,14 @@ from pydantic import BaseModel
 
 from sandherd.bus.errors import BusError
 from sandherd.contracts.commands import CommandHarness, RetryPolicy, SubmitTask, TaskSpec
-from sandherd.contracts.requests import LiveSandboxes, LiveTasks, TaskView
+from sandherd.contracts.requests import ListLiveSandboxes, ListLiveTasks, TaskView
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings, environment_names
 from sandherd.stack.broker import Broker
 from tests.faults.unlucky import LOST, comes_to
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.polling import eventually
 from tests.preloaded_cli import preloaded_python
 
@@ -41,7 +41,7 @@ MOMENTS = random.Random(200)
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
-# The kernel keeps the lock for as long as any process of the agent lives, whoever was killed: none may find it taken.
+# The kernel keeps the lock as long as any process of the agent lives, whichever was killed: none may find it taken.
 AGENT = f"""
 exec 9>>"$MARKS/$SANDHERD_TASK_ID"
 flock -n 9 || echo "$SANDHERD_SANDBOX_ID found another at work" >>"$MARKS/doubles"
@@ -150,7 +150,7 @@ def task_spec(number: int, marks: Path) -> TaskSpec:
     )
 
 
-async def reply(person: Person, request: Request[AnswerT]) -> AnswerT:
+async def reply(person: ProjectUser, request: Request[AnswerT]) -> AnswerT:
     """A spawner's reply; asked for again if one that was killed has received the request."""
 
     async def once() -> AnswerT | None:
@@ -162,11 +162,11 @@ async def reply(person: Person, request: Request[AnswerT]) -> AnswerT:
     return found
 
 
-async def all_tasks(person: Person) -> list[TaskView]:
+async def all_tasks(person: ProjectUser) -> list[TaskView]:
     found: list[TaskView] = []
     cursor = None
     while True:
-        page = await reply(person, LiveTasks(limit=100, cursor=cursor))
+        page = await reply(person, ListLiveTasks(limit=100, cursor=cursor))
         found += page.tasks
         cursor = page.next_cursor
         if cursor is None:
@@ -197,7 +197,7 @@ async def test_all_tasks_end_in_the_right_state(spawners: Spawners, herd: Broker
     home, marks = tmp_path / "home", tmp_path / "marks"
     marks.mkdir()
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
-        person = Person(bus, eventually, home)
+        person = ProjectUser(bus, eventually, home)
         await person.listen()
         async with being_killed(spawners, person.events) as killing:
             for number in range(TASKS):
@@ -237,37 +237,37 @@ def check_marks(views: dict[str, TaskView], marks: Path) -> None:
             assert lines[-1] == f"end {view.attempt}"
 
 
-async def _all_ended(person: Person) -> dict[str, TaskView] | None:
+async def _all_ended(person: ProjectUser) -> dict[str, TaskView] | None:
     """The tasks, once the spawner that answers knows of each that it has ended: one that has just begun may not yet."""
     views = {view.task: view for view in await all_tasks(person)}
     return views if len(views) == TASKS and all(view.state in TASK_ENDED for view in views.values()) else None
 
 
-async def _all_sandboxes_ended(person: Person) -> list[Any] | None:
-    """The sandboxes, likewise: each that events tell of."""
+async def _all_sandboxes_ended(person: ProjectUser) -> list[Any] | None:
+    """The sandboxes, likewise: each that has events."""
     views = await _sandboxes(person)
     return views if len(views) >= _made(person) and all(view.state in SANDBOX_ENDED for view in views) else None
 
 
-def _made(person: Person) -> int:
+def _made(person: ProjectUser) -> int:
     return len({event["subject"] for event in person.events if event["type"] == "sandbox.requested"})
 
 
-def _ended(person: Person) -> int:
+def _ended(person: ProjectUser) -> int:
     ends = {"task.completed", "task.failed"}
     return len({event["subject"] for event in person.events if event["type"] in ends})
 
 
-def _terminated(person: Person) -> int:
+def _terminated(person: ProjectUser) -> int:
     ends = {"sandbox.terminated", "sandbox.failed"}
     return len({event["subject"] for event in person.events if event["type"] in ends})
 
 
-async def _sandboxes(person: Person) -> list[Any]:
+async def _sandboxes(person: ProjectUser) -> list[Any]:
     found: list[Any] = []
     cursor = None
     while True:
-        page = await reply(person, LiveSandboxes(limit=100, cursor=cursor))
+        page = await reply(person, ListLiveSandboxes(limit=100, cursor=cursor))
         found += page.sandboxes
         cursor = page.next_cursor
         if cursor is None:

@@ -30,16 +30,16 @@ async def run(
 
     `inject_fault` gets the sandbox and the message number at which its agent waits until it may continue.
     """
-    task, left, heard, sandbox = new_task(), deque(moments), 0, ""
+    task, left, received, sandbox = new_task(), deque(moments), 0, ""
     async with asyncio.timeout(PATIENCE), herd.follow(task=task, fresh=True) as events:
         await herd.submit(talk(EVENTS, holds=[moment + AHEAD for moment in moments]), task=task)
         async for event in events:
             sandbox = event.sandboxid or sandbox
-            heard += event.type == "agent.message"
-            if left and heard >= left[0]:
+            received += event.type == "agent.message"
+            if left and received >= left[0]:
                 await inject_fault(sandbox, left.popleft() + AHEAD)
     assert not left, f"only {len(moments) - len(left)} of the faults were injected"
-    return task, sandbox, heard
+    return task, sandbox, received
 
 
 async def published_numbers(herd: Herd, sandbox: str) -> list[int]:
@@ -96,12 +96,12 @@ async def test_killing_a_worker_loses_no_published_event(stack: Stack, moment: i
         os.kill(pid, signal.SIGKILL)
 
     async with stack.herd() as herd:
-        task, sandbox, heard = await run(herd, (moment,), inject_fault)
+        task, sandbox, received = await run(herd, (moment,), inject_fault)
         view, audit = await stack.whole(herd, sandbox)
         ended = await herd.task(task)
-        said = await published_numbers(herd, sandbox)
-        assert said == list(range(1, len(said) + 1))
-        assert len(said) >= heard >= moment
+        numbers = await published_numbers(herd, sandbox)
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert len(numbers) >= received >= moment
         assert (ended.state, ended.error_type) == (TaskState.FAILED, "worker_lost")
         assert view.state is SandboxState.TERMINATED
         assert audit.missing == 0
@@ -111,9 +111,9 @@ async def test_killing_a_worker_loses_no_published_event(stack: Stack, moment: i
 async def test_task_runs_without_a_database(stack: Stack) -> None:
     """With Postgres down a task completes and is shown from the live buckets; later the history is whole."""
     control = stack.home / "postgres" / "data" / "global" / "pg_control"
-    away = control.with_name("pg_control.away")
+    renamed_control = control.with_name("pg_control.away")
     async with stack.herd() as herd:
-        control.rename(away)  # without it Postgres does not start, however often the supervisor tries
+        control.rename(renamed_control)  # without it Postgres does not start, however often the supervisor tries
         try:
             await stack.kill("postgres")
             task = await herd.submit(talk(200, 0.01))
@@ -123,7 +123,7 @@ async def test_task_runs_without_a_database(stack: Stack) -> None:
             with pytest.raises(HerdError):
                 await herd.audit()
         finally:
-            away.rename(control)
+            renamed_control.rename(control)
         assert ended.sandbox is not None
         _, audit = await stack.whole(herd, ended.sandbox)
         assert audit.missing == 0

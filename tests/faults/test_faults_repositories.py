@@ -13,7 +13,7 @@ from sandherd.stack.broker import Broker
 from tests.doubles.git_server import USER, GitServer, git_server
 from tests.faults.test_faults_herd import Spawners, being_killed, reply
 from tests.integration.repositories.conftest import TOKEN, Upstream, git
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.polling import eventually
 
 AGENT = 'for n in 1 2 3; do echo "$SANDHERD_TASK_ID $n" >> "$SANDHERD_TASK_ID"; git add .; git commit -qm "$n"; done'
@@ -53,7 +53,7 @@ def task_spec(url: str) -> TaskSpec:
     return TaskSpec(text="Add a file", harness=harness, repository=Repository(url=url))
 
 
-async def branches(person: Person) -> list[BranchView]:
+async def branches(person: ProjectUser) -> list[BranchView]:
     return (await reply(person, ListBranches())).branches
 
 
@@ -68,7 +68,7 @@ async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
     url, upstream = f"{server[0].url}/team/shop.git", server[1]
     names = [f"task-{number}" for number in range(tasks)]
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
-        person = Person(bus, eventually, tmp_path / "home")
+        person = ProjectUser(bus, eventually, tmp_path / "home")
         await person.listen()
         async with being_killed(spawners, person.events) as killing:
             for name in names:

@@ -82,7 +82,7 @@ async def kill_supervisor(stack: Stack) -> None:
 
 
 async def check_stopped(stack: Stack, task: str, sandbox: str, *, begun: bool = True) -> None:
-    """As it is found after the next `up`: said to be stopped, ended, and nothing missing.
+    """As it is found after the next `up`: reported as stopped, ended, and nothing missing.
 
     An agent that had not `begun` may not have had anything to say: then its worker is found to be lost.
     """
@@ -101,7 +101,7 @@ async def check_stopped(stack: Stack, task: str, sandbox: str, *, begun: bool = 
 
 
 async def test_down_stops_agents_and_crashes_do_not(own_stack: Stack) -> None:
-    """A spawner or supervisor that dies leaves an agent running; `down` stops it, which the next `up` reports.
+    """A spawner or supervisor that is killed leaves an agent running; `down` stops it, which the next `up` reports.
 
     So it does if its supervisor was killed, also for a sandbox whose worker has only just been started.
     """

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 NEVER_BEGINS: Final = ("*0",)
-"""3 %: the worker ends before it has said anything."""
+"""3 %: the worker ends before it has published anything."""
 REFUSED: Final = ("*[0-9abcdefgh]1",)
 """2 %: the runtime will never make it."""
 LOST: Final = ("*2", "*[0-9abcdefgh]3")

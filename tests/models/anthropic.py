@@ -1,4 +1,4 @@
-"""A server that speaks Anthropic's Messages API and answers by a script: the model in tests of real agents."""
+"""A server with Anthropic's Messages API and answers by a script: the model in tests of real agents."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ class Request:
 
     @property
     def words(self) -> str:
-        """Everything that is said in the request's messages, as one text to look in."""
+        """All text of the request's messages, as one text to look in."""
         return json.dumps(self.body.get("messages", []), ensure_ascii=False)
 
     @property
@@ -58,7 +58,7 @@ class AnthropicModel:
         """Add steps to the script of a session, or to that of every session without one of its own."""
         (self._common if session is None else self._own[session]).extend(steps)
 
-    async def asked(self, times: int) -> Request:
+    async def requested(self, times: int) -> Request:
         """Wait for this number of requests, and return the last of them."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.requests) >= times)
@@ -66,17 +66,17 @@ class AnthropicModel:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/messages."""
-        asked = Request(await request.json(), dict(request.headers))
+        requested = Request(await request.json(), dict(request.headers))
         async with self._changed:
-            self.requests.append(asked)
+            self.requests.append(requested)
             self._changed.notify_all()
-        steps = self._own.get(asked.session) or self._common
+        steps = self._own.get(requested.session) or self._common
         step = steps.pop(0) if steps else Failure(status=400, message="the script has no further step")
-        reply = step(asked) if callable(step) else step
+        reply = step(requested) if callable(step) else step
         if isinstance(reply, Failure):
             return web.json_response(reply.body(), status=reply.status, headers=reply.headers)
-        model = str(asked.body.get("model"))
-        if not asked.body.get("stream"):
+        model = str(requested.body.get("model"))
+        if not requested.body.get("stream"):
             return web.json_response(document(reply, model))
         return await _stream(request, reply, model)
 

@@ -81,7 +81,7 @@ class Answer:
         return "tool_use" if any(isinstance(block, Call) for block in self.blocks) else "end_turn"
 
 
-def says(text: str, *, gate: asyncio.Event | None = None, usage: Usage | None = None) -> Answer:
+def writes(text: str, *, gate: asyncio.Event | None = None, usage: Usage | None = None) -> Answer:
     """An answer that is one text."""
     return Answer(blocks=(Text(text),), gate=gate, usage=usage or Usage())
 

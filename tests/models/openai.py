@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's chat completions and answers by a script: the model in tests of real agents."""
+"""A server with OpenAI's chat completions and answers by a script: the model in tests of real agents."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from tests.http_servers import stop_server
-from tests.models.openai_answers import Answer, Failure, says
+from tests.models.openai_answers import Answer, Failure, writes
 from tests.models.ports import free_port
 
 SESSION_HEADER: Final = "x-litellm-session-id"
@@ -37,12 +37,12 @@ class Request:
 
     @property
     def roles(self) -> list[str]:
-        """Who speaks in it, in order."""
+        """The roles in it, in order."""
         return [str(message.get("role")) for message in self.messages]
 
     @property
     def words(self) -> str:
-        """Everything that is said in the request's messages, as one text to look in."""
+        """All text of the request's messages, as one text to look in."""
         return json.dumps(self.messages, ensure_ascii=False)
 
     @property
@@ -73,7 +73,7 @@ class OpenAIModel:
         """Add steps to the script of a session, or to that of every session without one of its own."""
         (self._common if session is None else self._own[session]).extend(steps)
 
-    async def asked(self, times: int) -> Request:
+    async def requested(self, times: int) -> Request:
         """Wait for this number of requests, and return the last of them."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.requests) >= times)
@@ -81,17 +81,17 @@ class OpenAIModel:
 
     async def answer(self, request: web.Request) -> web.Response:
         """POST /v1/chat/completions."""
-        asked = Request(await request.json(), {name.lower(): value for name, value in request.headers.items()})
-        model = str(asked.body.get("model"))
-        if not asked.tools:
-            self.aside.append(asked)
-            return web.json_response(says(TITLE).document(model))
+        requested = Request(await request.json(), {name.lower(): value for name, value in request.headers.items()})
+        model = str(requested.body.get("model"))
+        if not requested.tools:
+            self.aside.append(requested)
+            return web.json_response(writes(TITLE).document(model))
         async with self._changed:
-            self.requests.append(asked)
+            self.requests.append(requested)
             self._changed.notify_all()
-        steps = self._own.get(asked.session) or self._common
+        steps = self._own.get(requested.session) or self._common
         step = steps.pop(0) if steps else Failure(status=400, message="the script has no further step")
-        reply = step(asked) if callable(step) else step
+        reply = step(requested) if callable(step) else step
         if isinstance(reply, Failure):
             return web.json_response(reply.body(), status=reply.status, headers=reply.headers)
         if reply.gate is not None:

@@ -81,7 +81,7 @@ class Answer:
         }
 
 
-def says(text: str, *, gate: asyncio.Event | None = None, usage: Usage | None = None) -> Answer:
+def writes(text: str, *, gate: asyncio.Event | None = None, usage: Usage | None = None) -> Answer:
     """An answer that is one text."""
     return Answer(text=text, gate=gate, usage=usage or Usage())
 

@@ -1,6 +1,6 @@
 """The ports of scripted models: a test's herd has to declare them before a model listens, as sandboxes reach no other.
 
-They lie below those that the kernel gives away by itself, and are this process's own.
+They lie below those that the kernel assigns by itself, and are this process's own.
 """
 
 import os
@@ -24,7 +24,7 @@ def ports() -> tuple[int, ...]:
 
 
 def free_port() -> int:
-    """One of them that nobody listens at."""
+    """One of them without a listener."""
     return next(port for port in ports() if _is_free(port))
 
 

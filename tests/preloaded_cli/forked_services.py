@@ -16,8 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sandherd.stack import child, supervisor_process
-from sandherd.stack.child import ChildCommand
+from sandherd.stack import child_process, supervisor_process
+from sandherd.stack.child_process import ChildCommand
 
 MAINS: Final = {
     f"sandherd-{name.replace('_', '-')}": f"{name}.main"
@@ -27,13 +27,13 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_MM: Final = 35
 _PR_SET_MM_MAP: Final = 14
 _SHOWN: Final[list[Any]] = []
-_start_cold: Final = child._start
+_start_cold: Final = child_process._start
 
 
 def replace_supervisor(program: Path) -> None:
     """Have what this process and its forks start run this program in place of Python, and forks as services."""
     supervisor_process.PROGRAM[0] = str(program)
-    setattr(child, "_start", _start_forked)  # noqa: B010  # mypy lets no function be assigned
+    setattr(child_process, "_start", _start_forked)  # noqa: B010  # mypy lets no function be assigned
 
 
 def preload() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import psutil
 
 from sandherd.bus.connection import Bus
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.names import new_name
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.integration.worker.conftest import PROJECT, Sandbox
@@ -197,18 +197,18 @@ class Box:
     async def _answer_approvals(self) -> None:
         answered = 0
         while self.scenario.refusals is not None:
-            for asked in (await self.sandbox.events("approval_requested"))[answered:]:
+            for request_data in (await self.sandbox.events("approval_requested"))[answered:]:
                 answered += 1
-                await self._decide(asked.data)
+                await self._decide(request_data.data)
             await asyncio.sleep(0.05)
 
-    async def _decide(self, asked: Any) -> None:
-        given = json.dumps(asked.input)
+    async def _decide(self, request_data: Any) -> None:
+        given = json.dumps(request_data.input)
         refusal = next((one for one in self.scenario.refusals or () if one.contains in given), None)
         self.advance(refusal.seconds if refusal else round(self.random.uniform(5, 40), 1))
         reason = refusal.reason if refusal else None
         granted = refusal is None or refusal.granted
-        answer = ApprovalAnswer(approval_id=asked.approval_id, granted=granted, reason=reason)
+        answer = ApprovalAnswer(approval_id=request_data.approval_id, granted=granted, reason=reason)
         await self._deliver(answer.model_dump_json(), "approval", "usr-anna")
 
     async def recorded(self) -> list[Event]:
@@ -246,8 +246,8 @@ def _of_claude(url: str) -> dict[str, str]:
 
 def _of_openhands(url: str) -> dict[str, str]:
     prices = {"LLM_INPUT_COST_PER_TOKEN": "0.000002", "LLM_OUTPUT_COST_PER_TOKEN": "0.00001"}
-    asked = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": "sk-scripted", "LLM_NUM_RETRIES": "0"}
-    return {"LLM_BASE_URL": url, **asked, **prices}
+    request_data = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": "sk-scripted", "LLM_NUM_RETRIES": "0"}
+    return {"LLM_BASE_URL": url, **request_data, **prices}
 
 
 def _of_steps(_url: str) -> dict[str, str]:

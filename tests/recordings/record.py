@@ -64,7 +64,7 @@ async def attempt(box: Box) -> bool:
     began, name = time.monotonic(), box.scenario.name
     try:
         await record_one(box)
-    except Exception as error:  # noqa: BLE001  # the others are recorded all the same
+    except Exception as error:  # noqa: BLE001  # the others are recorded nevertheless
         log = box.sandbox.log.read_text()[-1500:] if box.sandbox.log.exists() else ""
         causes = getattr(error, "exceptions", error)
         print(f"FAILED    {name}: {type(error).__name__}: {causes}\n{log}", flush=True)

@@ -107,7 +107,7 @@ def step(*acts: Act, text: str = "", thinking: str = "", **more: Any) -> Step:
     return Step(acts, text, thinking, **more)
 
 
-def say(text: str, **more: Any) -> Step:
+def agent_text(text: str, **more: Any) -> Step:
     """A response without a call, which ends a turn."""
     return Step((), text, **more)
 
@@ -136,7 +136,7 @@ class Refusal:
     seconds: float = 20
     """How long the user takes for an answer in the recording."""
     granted: bool = False
-    """Whether it is granted all the same, after that time."""
+    """Whether it is granted nevertheless, after that time."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,9 +63,9 @@ class ClaudeStage(anthropic.AnthropicModel):
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/messages."""
-        asked = anthropic.Request(await request.json(), dict(request.headers))
-        self.requests[:] = [asked]
-        step = await self.director.next_step(*_ends(asked.body))
+        request_data = anthropic.Request(await request.json(), dict(request.headers))
+        self.requests[:] = [request_data]
+        step = await self.director.next_step(*_ends(request_data.body))
         if step.failure is not None:
             failure = claudes.Failure(status=step.failure, message=step.message, headers={"x-should-retry": "true"})
             return web.json_response(failure.body(), status=failure.status, headers=failure.headers)
@@ -82,10 +82,10 @@ class OpenAIStage(openai.OpenAIModel):
 
     async def answer(self, request: web.Request) -> web.Response:
         """POST /v1/chat/completions."""
-        asked = openai.Request(await request.json(), dict(request.headers))
-        model = str(asked.body.get("model"))
-        if not asked.tools:
-            return web.json_response(gpts.says("A summary of the work so far.").document(model))
+        request_data = openai.Request(await request.json(), dict(request.headers))
+        model = str(request_data.body.get("model"))
+        if not request_data.tools:
+            return web.json_response(gpts.writes("A summary of the work so far.").document(model))
         step = await self.director.next_step("", "")
         if step.failure is not None:
             failure = gpts.Failure(status=step.failure, message=step.message)

@@ -28,7 +28,7 @@ def archived(commit: str, *folders: str, root: Path = ROOT) -> Iterator[tuple[st
 
 
 def whole_name(commit: str) -> str:
-    """The commit's own name, of whatever was said for it. Raises `NoHistoryError`."""
+    """The commit's own name, of any name for it. Raises `NoHistoryError`."""
     _have(commit, ROOT)
     return _git(ROOT, "rev-parse", "--verify", f"{commit}^{{commit}}").decode().strip()
 
@@ -54,13 +54,13 @@ def _have(commit: str, root: Path) -> None:
 def _git(root: Path, *words: str) -> bytes:
     done = _ran(root, *words)
     if done.returncode:
-        told = " ".join(done.stderr.decode(errors="replace").split())
-        raise NoHistoryError(f"git {words[0]}: {told}; {_REMEDY}")
+        errors = " ".join(done.stderr.decode(errors="replace").split())
+        raise NoHistoryError(f"git {words[0]}: {errors}; {_REMEDY}")
     return done.stdout
 
 
 def _ran(root: Path, *words: str) -> "subprocess.CompletedProcess[bytes]":
-    # A checkout may well be another user's: nothing of it is run. And nobody is there to be asked for a password.
+    # A checkout may well be another user's: nothing of it is run. And it must not prompt for a password.
     command = ["git", "-c", f"safe.directory={root}", "-C", str(root), *words]
-    told = os.environ | {"GIT_TERMINAL_PROMPT": "0"}
-    return subprocess.run(command, env=told, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    variables = os.environ | {"GIT_TERMINAL_PROMPT": "0"}
+    return subprocess.run(command, env=variables, capture_output=True, check=False, stdin=subprocess.DEVNULL)

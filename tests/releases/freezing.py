@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tests.releases.archived import archived, whole_name
 
-KEPT: Final = Path(__file__).with_name("last.json")
+RECORDED: Final = Path(__file__).with_name("last.json")
 SCHEMAS: Final = Path(__file__).with_name("last_schemas.json")
 _SCHEMAS: Final = "docs/schemas/v1/"
 _GOLDEN: Final = "libs/sandherd/contracts/golden/v1/"
@@ -45,8 +45,10 @@ class Release:
 @cache
 def last_release() -> Release:
     """The one that is kept."""
-    kept = json.loads(KEPT.read_text())
-    return Release(**kept | {"migrations": {int(number): digest for number, digest in kept["migrations"].items()}})
+    recorded = json.loads(RECORDED.read_text())
+    return Release(
+        **recorded | {"migrations": {int(number): digest for number, digest in recorded["migrations"].items()}}
+    )
 
 
 def release_of(commit: str) -> Release:
@@ -86,5 +88,5 @@ def written(release: Release) -> str:
 
 
 if __name__ == "__main__":
-    KEPT.write_text(written(release_of(sys.argv[1])))
+    RECORDED.write_text(written(release_of(sys.argv[1])))
     SCHEMAS.write_text(lines_of(schemas_of(sys.argv[1])), encoding="utf-8")

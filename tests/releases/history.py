@@ -19,16 +19,16 @@ from typing import Any, Final
 from event_ingest.database import Database
 from event_ingest.ingest import Ingest
 from event_ingest.schema import Schema
-from sandherd.contracts.requests import AskApprovals, AskEvents, AskTrajectory, PastSandboxes, PastTasks
 from sandherd.contracts.subjects import event_subject
 from sandherd.telemetry import logs
 
 try:
     from event_ingest.queries.approvals import list_approvals
     from event_ingest.queries.events import list_events
-    from event_ingest.queries.records import list_sandboxes, list_tasks
+    from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
     from event_ingest.queries.trajectory import read_trajectory
     from sandherd.bus.consumers.outcomes import Delivery
+    from sandherd.contracts.requests import GetTrajectory, ListApprovals, ListEvents, ListPastSandboxes, ListPastTasks
 except ImportError:  # as these were called in version 0.1
     from event_ingest.answers.approvals import answer_approvals as list_approvals
     from event_ingest.answers.events import answer_events as list_events
@@ -36,6 +36,11 @@ except ImportError:  # as these were called in version 0.1
     from event_ingest.answers.records import answer_tasks as list_tasks
     from event_ingest.answers.trajectory import answer_trajectory as read_trajectory
     from sandherd.bus.consuming import Delivery
+    from sandherd.contracts.requests import AskApprovals as ListApprovals
+    from sandherd.contracts.requests import AskEvents as ListEvents
+    from sandherd.contracts.requests import AskTrajectory as GetTrajectory
+    from sandherd.contracts.requests import PastSandboxes as ListPastSandboxes
+    from sandherd.contracts.requests import PastTasks as ListPastTasks
 
 ROOM: Final = 10_000_000
 
@@ -55,16 +60,16 @@ def delivered(place: int, event: Any) -> Delivery:
 async def answers(database: Database, project: str, sandbox: str) -> dict[str, Any]:
     """What is asked of a history, by what is asked."""
     questions: tuple[tuple[Any, Any], ...] = (
-        (AskEvents(limit=1000), list_events),
-        (PastTasks(limit=1000), list_tasks),
-        (PastSandboxes(limit=1000), list_sandboxes),
-        (AskApprovals(limit=1000), list_approvals),
-        (AskTrajectory(sandbox=sandbox, limit=1000), read_trajectory),
+        (ListEvents(limit=1000), list_events),
+        (ListPastTasks(limit=1000), list_tasks),
+        (ListPastSandboxes(limit=1000), list_sandboxes),
+        (ListApprovals(limit=1000), list_approvals),
+        (GetTrajectory(sandbox=sandbox, limit=1000), read_trajectory),
     )
     found = {}
     async with database.reading() as connection:
-        for asked, answer in questions:
-            found[asked.type] = (await answer(connection, asked, project, ROOM)).model_dump(mode="json")
+        for request, answer in questions:
+            found[request.type] = (await answer(connection, request, project, ROOM)).model_dump(mode="json")
     return found
 
 

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ValidationError
 from sandherd.bus.errors import BusError
 from sandherd.bus.replies import read_reply
 from sandherd.contracts.commands import TaskSpec
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import REQUESTS
 from sandherd.contracts.subjects import command_subject, event_subject
@@ -23,8 +22,10 @@ try:
     from sandherd.client.events.decoder import from_live
     from sandherd.contracts.attempt_inputs import Previous
     from sandherd.contracts.decoder import read_command, read_event
+    from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 except ImportError:  # as these were called in version 0.1
     from sandherd.client.heard import live as from_live  # type: ignore[no-redef, import-not-found]
+    from sandherd.contracts.delivery import InboxMessage, Receipt  # type: ignore[no-redef, import-not-found]
     from sandherd.contracts.offers import Previous  # type: ignore[no-redef, import-not-found]
     from sandherd.contracts.reading import read_command, read_event  # type: ignore[no-redef, import-not-found]
 
@@ -32,15 +33,15 @@ DELIVERED: Final[dict[str, type[BaseModel]]] = {"inbox_message": InboxMessage, "
 
 
 def event(name: str, document: bytes) -> None:
-    said = json.loads(document)
-    read_event(event_subject(said["project"], said["subject"], name), document)
+    fields = json.loads(document)
+    read_event(event_subject(fields["project"], fields["subject"], name), document)
 
 
 def live(name: str, document: bytes) -> None:
-    said = json.loads(document)
-    shown = from_live(event_subject(said["project"], said["subject"], name), document)
+    fields = json.loads(document)
+    shown = from_live(event_subject(fields["project"], fields["subject"], name), document)
     assert shown is not None
-    assert (shown.type, shown.sequence) == (name, said["sequence"])
+    assert (shown.type, shown.sequence) == (name, fields["sequence"])
 
 
 def reply(name: str, document: bytes) -> None:

@@ -35,7 +35,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Accepted:
-    """A difference that was accepted all the same. To be removed at the next `make freeze`."""
+    """A difference that was accepted nevertheless. To be removed at the next `make freeze`."""
 
     schema: str
     change: str
@@ -84,7 +84,7 @@ def released_schemas() -> dict[str, Any]:
 
 
 def problems(released: Mapping[str, Schema], today: Mapping[str, Schema]) -> list[str]:
-    """What has to be changed: the differences that nobody accepted, and what was accepted and no longer exists."""
+    """What has to be changed: the differences that were not accepted, and what was accepted and no longer exists."""
     found = breaks(released, today)
     left = [str(one) for one in found if not any(accepted.covers(one) for accepted in ACCEPTED)]
     stale = [one for one in ACCEPTED if not any(one.covers(each) for each in found)]

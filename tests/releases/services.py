@@ -23,13 +23,13 @@ from sandherd.telemetry import logs
 MODULES: Final = {"event-ingest": "event_ingest", "message-relay": "message_relay"}
 
 
-async def serve(told: dict[str, Any]) -> None:
+async def serve(settings: dict[str, Any]) -> None:
     """Run them, and say so."""
     async with AsyncExitStack() as stack:
-        for name, values in told["services"].items():
+        for name, values in settings["services"].items():
             compose = importlib.import_module(f"{MODULES.get(name, name)}.main").compose
             if name == "spawner":
-                compose = partial(compose, worker=tuple(told["worker"]))
+                compose = partial(compose, worker=tuple(settings["worker"]))
             await stack.enter_async_context(compose(Settings(**values)).running())
         Path(sys.argv[1]).touch()
         await asyncio.to_thread(sys.stdin.read)

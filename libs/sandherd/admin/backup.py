@@ -27,7 +27,7 @@ from sandherd.admin.backup_manifest import BOOK, FORMAT, folder_errors, read_man
 from sandherd.admin.deployment import reading_keys
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.auth.setup_permissions import BACKUP_INBOX, BACKUP_PERMISSIONS, PROVISIONER, presence_subject
-from sandherd.bus.connection import Bus, BusError, Identity, NoResponderError, RequestTimeoutError
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, NoResponderError, RequestTimeoutError
 from sandherd.bus.identity import HerdIdentity as Material
 from sandherd.bus.identity import Registrar
 from sandherd.bus.identity.credentials import parts_of, write_secret
@@ -38,9 +38,9 @@ from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Consumer
 from sandherd.contracts.subjects import Principal
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 from sandherd.private_files import DIRECTORY, make_directory
-from sandherd.steps import OnStep, ignore_step
+from sandherd.progress_steps import OnStep, ignore_step
 
 _LIFE: Final = 86_400.0
 _ANSWER: Final = 5.0
@@ -211,7 +211,7 @@ async def _restore_stream(bus: Bus, folder: Path, name: str, saved: Mapping[str,
 
 
 def _size_text(state: Mapping[str, Any]) -> str:
-    return counted(state["messages"], "message")
+    return pluralize(state["messages"], "message")
 
 
 @asynccontextmanager
@@ -219,7 +219,7 @@ async def _storage_connection(context: Context, keys: Path) -> AsyncIterator[Bus
     """A connection with all permissions on streams, with a credential that is never written. Raises `HerdError`."""
     with reading_keys(keys):
         token, seed = parts_of(Registrar(Material(keys)).mint_stream_admin(_LIFE, BACKUP_PERMISSIONS))
-    identity = Identity.renewing(lambda: token, seed)
+    identity = ConnectionIdentity.renewing(lambda: token, seed)
     try:
         async with Bus.open(
             context.nats_url, name=PROVISIONER, identity=identity, inbox=BACKUP_INBOX, patience=10

@@ -14,7 +14,7 @@ from nats.js.errors import ServiceUnavailableError
 
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.auth.setup_permissions import INBOX, PROVISIONER
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.deployment import CREDENTIALS
 from sandherd.bus.identity.keys import read_claims
@@ -38,7 +38,7 @@ _REMEDY: Final = "check that the broker runs at NATS_URL with this identity, and
 class ProvisionerAccess:
     """A provisioner's credential, and whether it may change what exists."""
 
-    identity: Identity
+    identity: ConnectionIdentity
     changes: bool
 
 
@@ -75,7 +75,7 @@ def access_with_keys(keys: Path) -> ProvisionerAccess:
     """Access for one hour, minted with a herd's root keys and not written to a file. Raises `HerdError`."""
     with reading_keys(keys):
         token, seed = parts_of(Registrar(Material(keys)).mint_stream_changer())
-    return ProvisionerAccess(Identity.renewing(lambda: token, seed), changes=True)
+    return ProvisionerAccess(ConnectionIdentity.renewing(lambda: token, seed), changes=True)
 
 
 def access_of(credentials: Path | None, now: datetime) -> ProvisionerAccess:
@@ -93,7 +93,9 @@ def access_of(credentials: Path | None, now: datetime) -> ProvisionerAccess:
             remedy="create another with `sandherd identity init DIR`, which is valid for one hour",
         )
     claims = read_claims(parts_of(path.read_text())[0])
-    return ProvisionerAccess(Identity.file(path), changes=_CHANGE in claims["nats"].get("pub", {}).get("allow", ()))
+    return ProvisionerAccess(
+        ConnectionIdentity.file(path), changes=_CHANGE in claims["nats"].get("pub", {}).get("allow", ())
+    )
 
 
 def _provisioners(credentials: Path | None) -> Path:

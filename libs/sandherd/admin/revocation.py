@@ -10,10 +10,10 @@ from nats.js.errors import Error as JetStreamError
 from sandherd.admin.deployment import reading_keys
 from sandherd.bus.api_subjects import API
 from sandherd.bus.auth.account_names import Account
-from sandherd.bus.auth.inboxes import PEOPLE
+from sandherd.bus.auth.inboxes import USER_PRINCIPALS
 from sandherd.bus.auth.permissions import Permissions
 from sandherd.bus.auth.setup_permissions import INBOX, PROVISIONER
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 from sandherd.bus.identity.credentials import Bearer, parts_of
 from sandherd.bus.identity.keys import Key, read_claims
 from sandherd.bus.identity.material import HerdIdentity, SpawnerKeys
@@ -50,7 +50,7 @@ def _is_own(registrar: Registrar, file: Path, who: Bearer) -> bool:
 async def revoke_user(url: str, keys: Path, file: Path, patience: float) -> Bearer:
     """Revoke the credential in a file: its connections are closed, and new ones are refused. Raises `HerdError`."""
     who = holder(file)
-    if who.principal not in PEOPLE:
+    if who.principal not in USER_PRINCIPALS:
         raise HerdError.of(Code.REFUSED, f"{file} is the credential of a {who.principal}, not of a user", field="file")
     identity = HerdIdentity(keys)
     with reading_keys(keys):
@@ -62,7 +62,7 @@ async def revoke_user(url: str, keys: Path, file: Path, patience: float) -> Bear
         raise HerdError.of(
             Code.REFUSED, f"{keys} is of an earlier version", field="identity", remedy="run `sandherd identity init`"
         )
-    own = Identity.renewing(lambda: token, seed)
+    own = ConnectionIdentity.renewing(lambda: token, seed)
     try:
         async with (
             system_line(url, spawner.claims_credentials, patience) as system,

@@ -28,9 +28,9 @@ from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 from sandherd.private_files import copy_directory, make_directory
+from sandherd.progress_steps import OnStep, ignore_step
 from sandherd.safe_home import UnsafeHomeError, check_home
 from sandherd.stack.maintenance import accepts_size, environment, is_running, postgres_program, release, stores
-from sandherd.steps import OnStep, ignore_step
 
 DUMP: Final = "history.dump"
 KEYS: Final = "identity"

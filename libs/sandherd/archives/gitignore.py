@@ -37,7 +37,7 @@ class _Rule:
         return not left if self.rest is None else _fits(left.split(b"/"), self.rest)
 
 
-class Rules:
+class GitignoreRules:
     """A list of rules; the last one that matches a path decides."""
 
     def __init__(self, content: bytes = b"") -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandherd.archives.gitignore import Rules
+from sandherd.archives.gitignore import GitignoreRules
 
 GIT: Final = ".git"
 ALWAYS: Final = frozenset({GIT, "node_modules", "__pycache__", ".venv"})
@@ -20,7 +20,7 @@ UNFINISHED: Final = ".sandherd-part-"
 """The name prefix of files that are still being written into the work tree."""
 _GITIGNORE: Final = ".gitignore"
 _MAX_BYTES: Final = 1024 * 1024
-_NO_RULES: Final = Rules()
+_NO_RULES: Final = GitignoreRules()
 
 _Stamp = tuple[int, int, int] | None
 
@@ -30,10 +30,10 @@ class _Scope:
     """The rules that one directory sets for itself and everything below."""
 
     stamps: tuple[_Stamp, ...] = ()
-    gitignore: Rules = _NO_RULES
+    gitignore: GitignoreRules = _NO_RULES
     repository: bool = False
     """Whether a repository begins here; rules of directories above do not apply to it."""
-    excludes: tuple[Rules, ...] = ()
+    excludes: tuple[GitignoreRules, ...] = ()
     """The rules of the whole repository, those that take precedence first."""
     git_dir: str | None = None
     """The path of the repository's git directory, if it is in the tree and not in `.git`."""
@@ -49,7 +49,7 @@ class _Scope:
 class IgnoreRules:
     """Returns whether a path (relative, with forward slashes) is ignored, by the directories read so far."""
 
-    def __init__(self, *, confined: bool = True, user: Rules = _NO_RULES) -> None:
+    def __init__(self, *, confined: bool = True, user: GitignoreRules = _NO_RULES) -> None:
         """Unless `confined`, `info/exclude` is also read from git directories outside the tree.
 
         `user` has the rules of the user's git configuration.
@@ -92,9 +92,9 @@ class IgnoreRules:
             return False
         self._scopes[directory] = scope = _Scope(
             stamps,
-            Rules(content(listed)),
+            GitignoreRules(content(listed)),
             GIT in names,
-            (Rules(content(excluding) if excluding else b""), self._user),
+            (GitignoreRules(content(excluding) if excluding else b""), self._user),
             _git_dir(root, excluding),
         )
         return self._changed(before, scope)
@@ -156,7 +156,7 @@ def _names(directory: Path) -> list[str]:
         return []
 
 
-def _first_verdict(lists: Sequence[Rules], name: bytes, *, directory: bool) -> bool | None:
+def _first_verdict(lists: Sequence[GitignoreRules], name: bytes, *, directory: bool) -> bool | None:
     verdicts = (rules.verdict(name, directory=directory) for rules in lists)
     return next((verdict for verdict in verdicts if verdict is not None), None)
 

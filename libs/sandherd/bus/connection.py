@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from sandherd.bus import shutdown
 from sandherd.bus.api_subjects import API
-from sandherd.bus.auth.connection_identity import Identity
+from sandherd.bus.auth.connection_identity import ConnectionIdentity
 from sandherd.bus.auth.tls import TlsFiles
 from sandherd.bus.denied_subjects import DeniedSubjects
 from sandherd.bus.dropped_messages import DroppedMessages
@@ -47,8 +47,8 @@ __all__ = [
     "Bus",
     "BusError",
     "ConnectionCallbacks",
+    "ConnectionIdentity",
     "ConnectionLostError",
-    "Identity",
     "LeaderlessError",
     "NoResponderError",
     "PublishFailedError",
@@ -104,7 +104,7 @@ class Bus:
         url: str,
         *,
         name: str,
-        identity: Identity,
+        identity: ConnectionIdentity,
         inbox: str,
         watch: ConnectionCallbacks | None = None,
         patience: float | None = None,
@@ -285,7 +285,7 @@ class Bus:
         answer = await self.request(subject, payload, timeout=timeout, headers={TIMEOUT_HEADER: f"{timeout:g}"})
         return read_reply(answer, cast("type[AnswerT]", request.Answer))
 
-    async def _connect(self, url: str, identity: Identity, inbox: str, patience: float | None) -> None:
+    async def _connect(self, url: str, identity: ConnectionIdentity, inbox: str, patience: float | None) -> None:
         deadline = None if patience is None else asyncio.get_running_loop().time() + patience
         refusal: Exception | None = None  # a broker that refuses also closes: at another attempt that may be seen first
         while True:
@@ -307,7 +307,7 @@ class Bus:
             return TlsError(f"no TLS connection to {url}: {reason}")
         return BusError(f"no broker at {url} for {self.name}: {reason}")
 
-    async def _connect_once(self, url: str, identity: Identity, inbox: str) -> None:
+    async def _connect_once(self, url: str, identity: ConnectionIdentity, inbox: str) -> None:
         self.client = TlsClient(tls_required=self._tls_context is not None or requires_tls(url))
         self._failure = None
         self._renew_tls_files()
@@ -320,7 +320,7 @@ class Bus:
         self.client.options["max_reconnect_attempts"] = -1
         vars(self).pop("js", None)  # that of the previous client
 
-    async def _connect_client(self, url: str, identity: Identity, inbox: str) -> None:
+    async def _connect_client(self, url: str, identity: ConnectionIdentity, inbox: str) -> None:
         """Connect; nats-py may wait forever after a TLS handshake that has failed. Raises the reason of the failure."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS * len(url.split(","))):

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Bus, Identity
-from sandherd.bus.connection_users import User, user_of
+from sandherd.bus.connection import Bus, ConnectionIdentity
+from sandherd.bus.connection_users import ConnectionUser, user_of
 from sandherd.bus.errors import BusError
 from sandherd.bus.identity.claims import CONNECTIONS, CONNECTIONS_INBOX, KICK
 from sandherd.bus.identity.server_config import MAX_CLOSED
@@ -57,7 +57,7 @@ class BrokerConnection:
 
     server: str
     number: int
-    user: User
+    user: ConnectionUser
     messages: int
     bytes: int
     subscriptions: int
@@ -101,7 +101,7 @@ class BrokerConnections:
     @asynccontextmanager
     async def open(cls, url: str, credentials: Path) -> AsyncIterator["BrokerConnections"]:
         """Connect to the system account."""
-        identity = Identity.file(credentials)
+        identity = ConnectionIdentity.file(credentials)
         async with Bus.open(url, name="spawner-connections", identity=identity, inbox=CONNECTIONS_INBOX) as system:
             yield cls(system)
 

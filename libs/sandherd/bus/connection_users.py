@@ -17,7 +17,7 @@ _UNKNOWN_KEY: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class ConnectionUser:
     """The user of a connection. `expires` is a Unix second."""
 
     public_key: str
@@ -28,7 +28,7 @@ class User:
     expires: int | None
 
 
-def user_of(row: Mapping[str, Any], *, is_open: bool) -> User | None:
+def user_of(row: Mapping[str, Any], *, is_open: bool) -> ConnectionUser | None:
     """The user of a connection in the broker's list. None if it was refused, or is no user of this herd.
 
     Also None if it is about to be closed for its second CONNECT: it is listed again when it is closed.
@@ -44,17 +44,17 @@ def user_of(row: Mapping[str, Any], *, is_open: bool) -> User | None:
 
 
 @lru_cache(maxsize=8192)
-def _user_of_token(token: str, issuer: str) -> tuple[User, tuple[str, ...]]:
+def _user_of_token(token: str, issuer: str) -> tuple[ConnectionUser, tuple[str, ...]]:
     """The user of a token, and its tags. Raises `ValueError` or `KeyError`, which are not cached, for any other."""
     claims = read_verified_claims(token, issuer)
     tags = tuple(claims["nats"].get("tags") or ())
     principal, project = _of_tags(tags)
-    return User(claims["sub"], principal, project, str(claims.get("name", "")), claims.get("exp")), tags
+    return ConnectionUser(claims["sub"], principal, project, str(claims.get("name", "")), claims.get("exp")), tags
 
 
-def _user_of_tags(tags: Sequence[str], name: str) -> User | None:
+def _user_of_tags(tags: Sequence[str], name: str) -> ConnectionUser | None:
     try:
-        return User(_UNKNOWN_KEY, *_of_tags(tags), name, None)
+        return ConnectionUser(_UNKNOWN_KEY, *_of_tags(tags), name, None)
     except (ValueError, KeyError):
         return None
 

@@ -90,7 +90,7 @@ class Provisioned:
 
 
 @dataclass(frozen=True)
-class Fault:
+class ConfigDrift:
     """Something that is missing or differs from its declaration. `thing` is, for example, `stream EVENTS`."""
 
     thing: str
@@ -139,12 +139,12 @@ async def create_missing(js: JetStreamContext, replicas: int | None = None) -> l
     return done
 
 
-async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
+async def check(js: JetStreamContext, service: Principal) -> list[ConfigDrift]:
     """The streams and consumers of a service that are missing or differ from their declaration; empty if none.
 
     Uses only requests that the service's own credential permits.
     """
-    faults: list[Fault] = []
+    faults: list[ConfigDrift] = []
     declared = declared_streams()
     for name in streams_of(service):
         faults += await _faults_of(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
@@ -222,13 +222,13 @@ def _refuse(thing: str, error: APIError, remedy: str) -> NoReturn:
     raise ProvisionError(f"{thing}: the broker refuses the declaration ({error.description}); {fix}") from error
 
 
-async def _faults_of(thing: str, request: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[Fault]:
+async def _faults_of(thing: str, request: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[ConfigDrift]:
     try:
         found = (await request).config
     except NotFoundError:
-        return [Fault(thing, f"missing; {_REMEDIES[thing.partition(' ')[0]]}")]
+        return [ConfigDrift(thing, f"missing; {_REMEDIES[thing.partition(' ')[0]]}")]
     return [
-        Fault(thing, f"{name} is {actual!r}, but {want!r} is declared; {_CHANGE}")
+        ConfigDrift(thing, f"{name} is {actual!r}, but {want!r} is declared; {_CHANGE}")
         for name, (want, actual) in differs(wanted, found, names).items()
     ]
 

@@ -29,7 +29,7 @@ _NANOSECONDS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class SubscriptionTerms:
     """Terms of subscriptions: the maximum per project, the ack wait and the idle time, in seconds."""
 
     limit: int
@@ -45,7 +45,7 @@ def check_project(project: str) -> None:
         )
 
 
-def check_terms(terms: Terms) -> None:
+def check_terms(terms: SubscriptionTerms) -> None:
     """Raise `ContractError` for times so short that they load the broker, or too long for it."""
     for field, value in (("ack_wait_seconds", terms.ack_wait), ("idle_seconds", terms.idle)):
         if not SHORTEST <= value <= LONGEST[field]:
@@ -81,7 +81,7 @@ def slots_for(name: str) -> list[int]:
     return [*PLACES[first:], *PLACES[:first]]
 
 
-def free_slot(name: str, taken: Collection[int], terms: Terms) -> int:
+def free_slot(name: str, taken: Collection[int], terms: SubscriptionTerms) -> int:
     """The place for a new subscription. Raises `ContractError` (`refused`) if the project has the maximum."""
     if len(taken) >= min(terms.limit, len(PLACES)):
         raise ContractError(
@@ -92,7 +92,7 @@ def free_slot(name: str, taken: Collection[int], terms: Terms) -> int:
     return next(place for place in slots_for(name) if place not in taken)
 
 
-def creation(question: Subscribe, project: str, place: int, terms: Terms) -> dict[str, Any]:
+def creation(question: Subscribe, project: str, place: int, terms: SubscriptionTerms) -> dict[str, Any]:
     """The request body that creates the consumer if its place is free, and never changes an existing one."""
     consumer = consumer_name(project, place)
     config = {

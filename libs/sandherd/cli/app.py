@@ -8,16 +8,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from sandherd.cli.command_words import DescribedProgram, TrailingCommand
 from sandherd.cli.completion import context_names
 from sandherd.cli.options import HerdLocation, example
+from sandherd.cli.trailing_command import DescribedProgram, TrailingCommand
 from sandherd.client.terminal_text import write_text
 
 _PACKAGE: Final = "sandherd.cli.commands"
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     """The place of a command's function, or of a group of commands if it has no `epilog`."""
 
     module: str
@@ -36,60 +36,60 @@ class Entry:
             app.command(name, cls=self.parser, epilog=getattr(module, self.epilog))(found)
 
 
-COMMANDS: Final[Mapping[str, Entry]] = {
-    "up": Entry("stack", "up", "UP_EXAMPLE"),
-    "down": Entry("stack", "down", "DOWN_EXAMPLE"),
-    "status": Entry("stack", "status", "STATUS_EXAMPLE"),
-    "services": Entry("services"),
-    "run": Entry("run", "run", "RUN_EXAMPLE", DescribedProgram),
-    "tasks": Entry("tasks"),
-    "sandboxes": Entry("sandboxes"),
-    "top": Entry("overview", "top", "TOP_EXAMPLE"),
-    "costs": Entry("overview", "costs", "COSTS_EXAMPLE"),
-    "overview": Entry("history", "overview", "OVERVIEW_EXAMPLE"),
-    "stats": Entry("history", "stats", "STATS_EXAMPLE"),
-    "compare": Entry("history", "compare", "COMPARE_EXAMPLE"),
-    "search": Entry("history", "search", "SEARCH_EXAMPLE"),
-    "replay": Entry("history", "replay", "REPLAY_EXAMPLE"),
-    "history": Entry("retention"),
-    "exec": Entry("execution", "exec_", "EXEC_EXAMPLE", TrailingCommand),
-    "cp": Entry("execution", "cp", "CP_EXAMPLE"),
-    "ls": Entry("execution", "ls", "LS_EXAMPLE"),
-    "port-forward": Entry("execution", "port_forward", "FORWARD_EXAMPLE"),
-    "files": Entry("task_files", "files", "FILES_EXAMPLE"),
-    "diff": Entry("task_files", "diff", "DIFF_EXAMPLE"),
-    "branches": Entry("branches"),
-    "artifacts": Entry("artifacts"),
-    "agent-server": Entry("execution", "agent_server", "SERVER_EXAMPLE"),
-    "runtimes": Entry("execution", "runtimes", "RUNTIMES_EXAMPLE"),
-    "events": Entry("events", "events", "EVENTS_EXAMPLE"),
-    "trajectory": Entry("events", "trajectory", "TRAJECTORY_EXAMPLE"),
-    "transcript": Entry("history", "transcript", "TRANSCRIPT_EXAMPLE"),
-    "logs": Entry("events", "logs", "LOGS_EXAMPLE"),
-    "send": Entry("messages", "send", "SEND_EXAMPLE"),
-    "approvals": Entry("approvals"),
-    "monitor": Entry("monitor"),
-    "audit": Entry("events", "audit", "AUDIT_EXAMPLE"),
-    "subscriptions": Entry("subscriptions"),
-    "webhooks": Entry("webhooks"),
-    "credentials": Entry("credentials"),
-    "secrets": Entry("secrets"),
-    "tokens": Entry("tokens"),
-    "open": Entry("sign_in", "open_", "OPEN_EXAMPLE"),
-    "projects": Entry("projects"),
-    "budgets": Entry("budgets"),
-    "schedules": Entry("schedules"),
-    "dead": Entry("dead_letters"),
-    "harness": Entry("harnesses"),
-    "image": Entry("images"),
-    "identity": Entry("deployment"),
-    "provision": Entry("deployment", "provision", "PROVISION_EXAMPLE"),
-    "backup": Entry("backup", "backup", "BACKUP_EXAMPLE"),
-    "restore": Entry("backup", "restore", "RESTORE_EXAMPLE"),
-    "reread": Entry("backup", "reread", "REREAD_EXAMPLE"),
-    "config": Entry("config"),
-    "context": Entry("contexts"),
-    "doctor": Entry("doctor", "doctor", "EXAMPLE"),
+COMMANDS: Final[Mapping[str, CommandEntry]] = {
+    "up": CommandEntry("stack", "up", "UP_EXAMPLE"),
+    "down": CommandEntry("stack", "down", "DOWN_EXAMPLE"),
+    "status": CommandEntry("stack", "status", "STATUS_EXAMPLE"),
+    "services": CommandEntry("services"),
+    "run": CommandEntry("run", "run", "RUN_EXAMPLE", DescribedProgram),
+    "tasks": CommandEntry("tasks"),
+    "sandboxes": CommandEntry("sandboxes"),
+    "top": CommandEntry("overview", "top", "TOP_EXAMPLE"),
+    "costs": CommandEntry("overview", "costs", "COSTS_EXAMPLE"),
+    "overview": CommandEntry("history", "overview", "OVERVIEW_EXAMPLE"),
+    "stats": CommandEntry("history", "stats", "STATS_EXAMPLE"),
+    "compare": CommandEntry("history", "compare", "COMPARE_EXAMPLE"),
+    "search": CommandEntry("history", "search", "SEARCH_EXAMPLE"),
+    "replay": CommandEntry("history", "replay", "REPLAY_EXAMPLE"),
+    "history": CommandEntry("retention"),
+    "exec": CommandEntry("execution", "exec_", "EXEC_EXAMPLE", TrailingCommand),
+    "cp": CommandEntry("execution", "cp", "CP_EXAMPLE"),
+    "ls": CommandEntry("execution", "ls", "LS_EXAMPLE"),
+    "port-forward": CommandEntry("execution", "port_forward", "FORWARD_EXAMPLE"),
+    "files": CommandEntry("task_files", "files", "FILES_EXAMPLE"),
+    "diff": CommandEntry("task_files", "diff", "DIFF_EXAMPLE"),
+    "branches": CommandEntry("branches"),
+    "artifacts": CommandEntry("artifacts"),
+    "agent-server": CommandEntry("execution", "agent_server", "SERVER_EXAMPLE"),
+    "runtimes": CommandEntry("execution", "runtimes", "RUNTIMES_EXAMPLE"),
+    "events": CommandEntry("events", "events", "EVENTS_EXAMPLE"),
+    "trajectory": CommandEntry("events", "trajectory", "TRAJECTORY_EXAMPLE"),
+    "transcript": CommandEntry("history", "transcript", "TRANSCRIPT_EXAMPLE"),
+    "logs": CommandEntry("events", "logs", "LOGS_EXAMPLE"),
+    "send": CommandEntry("messages", "send", "SEND_EXAMPLE"),
+    "approvals": CommandEntry("approvals"),
+    "monitor": CommandEntry("monitor"),
+    "audit": CommandEntry("events", "audit", "AUDIT_EXAMPLE"),
+    "subscriptions": CommandEntry("subscriptions"),
+    "webhooks": CommandEntry("webhooks"),
+    "credentials": CommandEntry("credentials"),
+    "secrets": CommandEntry("secrets"),
+    "tokens": CommandEntry("tokens"),
+    "open": CommandEntry("sign_in", "open_", "OPEN_EXAMPLE"),
+    "projects": CommandEntry("projects"),
+    "budgets": CommandEntry("budgets"),
+    "schedules": CommandEntry("schedules"),
+    "dead": CommandEntry("dead_letters"),
+    "harness": CommandEntry("harnesses"),
+    "image": CommandEntry("images"),
+    "identity": CommandEntry("deployment"),
+    "provision": CommandEntry("deployment", "provision", "PROVISION_EXAMPLE"),
+    "backup": CommandEntry("backup", "backup", "BACKUP_EXAMPLE"),
+    "restore": CommandEntry("backup", "restore", "RESTORE_EXAMPLE"),
+    "reread": CommandEntry("backup", "reread", "REREAD_EXAMPLE"),
+    "config": CommandEntry("config"),
+    "context": CommandEntry("contexts"),
+    "doctor": CommandEntry("doctor", "doctor", "EXAMPLE"),
 }
 """All commands and groups, in the order of `--help`."""
 

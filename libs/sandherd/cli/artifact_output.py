@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from sandherd.cli.file_copy import ProgressBar, replace_file, show_result
-from sandherd.cli.names import full_name, kind_of
+from sandherd.cli.name_prefixes import full_name, kind_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.table import Column

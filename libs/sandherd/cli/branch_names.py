@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from sandherd.cli.names import PAGE, PAGES, full_name
+from sandherd.cli.name_prefixes import PAGE, PAGES, full_name
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code

@@ -9,13 +9,13 @@ from typing import Final
 
 import typer
 
-from sandherd.cli.activity import Activity
 from sandherd.cli.branch_names import branch_named
+from sandherd.cli.herd_session import Work
 from sandherd.cli.login_name import login_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import branches, console
-from sandherd.cli.session import Work
-from sandherd.cli.stderr import complain
+from sandherd.cli.status_line import StatusLine
+from sandherd.cli.stderr import print_error
 from sandherd.client.branch_progress import until
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
@@ -33,12 +33,12 @@ _DIFF_COMMAND: Final = "sandherd branches diff"
 
 async def conclude(herd: Herd, task: str, output: Format) -> None:
     """Wait until the branch of an ended task is saved, and show it as text; as JSON there are only events."""
-    with Activity("saving the branch"):
+    with StatusLine("saving the branch"):
         try:
             view = await _settled(herd, task)
         except HerdError as error:
             if error.problem.code is not Code.NOT_FOUND:
-                complain(f"the branch of {task} is not known: {error.line}")
+                print_error(f"the branch of {task} is not known: {error.line}")
             return
     if output.is_text:
         _show_summary(view)
@@ -97,7 +97,7 @@ def push(name: str, output: Format, *, approve_paths: bool, yes: bool, timeout: 
         if approve_paths and not yes:
             _confirm(f"these paths of {view.branch} need approval:", view.approve, "Approve them, and push?")
         await herd.push_branch(view.id, approved_commit=view.commit if approve_paths else None, by=login_name())
-        with Activity("waiting until it is pushed"):
+        with StatusLine("waiting until it is pushed"):
             view = await until(herd.connection, partial(herd.branch, view.id), _is_pushed_or_stays, timeout)
         show_result(view, output)
         return 0 if view.pushed_commit == view.commit else 1
@@ -129,7 +129,7 @@ def delete(name: str, output: Format, *, here: bool, yes: bool, timeout: float) 
             effect = "its commits stay in the repository" if stays else "its commits are lost"
             _confirm(f"{branches.summary(view)}; {effect}", [], f"Delete {view.branch}?")
         await herd.delete_branch(view.id, where="here" if here else "everywhere", by=login_name())
-        with Activity("waiting until it is deleted"):
+        with StatusLine("waiting until it is deleted"):
             found = await until(herd.connection, partial(herd.branch, view.id), _is_deleted_or_stays(view), timeout)
         if output.is_json or output is Format.NAME:
             _show_one(found, output)
@@ -153,9 +153,9 @@ def diff(name: str, output: Format, command: str = _DIFF_COMMAND) -> Work:
         with tempfile.TemporaryFile() as patch:
             await herd.branch_diff(view.id, patch)
             patch.seek(0)
-            from sandherd.cli import differences  # only a diff needs it
+            from sandherd.cli import folder_diffs  # only a diff needs it
 
-            differences.show(patch, view.branch, output, kind="branch", command=command)
+            folder_diffs.show(patch, view.branch, output, kind="branch", command=command)
         return 0
 
     return work

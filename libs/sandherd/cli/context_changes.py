@@ -7,7 +7,7 @@ from typing import Final
 
 from sandherd.cli.options import Format
 from sandherd.cli.render.console import document
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.context import holder
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.named_contexts import (
@@ -39,7 +39,7 @@ def _warn_of_variables(name: str) -> None:
     for variable in _STRONGER:
         value = os.environ.get(variable)
         if value and (variable, value) != (CONTEXT_VARIABLE, name):
-            complain(f"{variable} is set and takes precedence over the current context; unset it to use {name}")
+            print_error(f"{variable} is set and takes precedence over the current context; unset it to use {name}")
 
 
 def change(name: str, output: Format, act: Callable[[NamedContexts], NamedContexts], done: str) -> int:

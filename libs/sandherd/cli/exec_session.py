@@ -7,21 +7,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sandherd.cli.names import sandbox_of
+from sandherd.cli.herd_session import Work
+from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.parse.task_spec import variables
 from sandherd.cli.parse.units import seconds
 from sandherd.cli.render import console
 from sandherd.cli.render.console import Paint
-from sandherd.cli.session import Work
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.herd import Herd
 from sandherd.client.sandboxes.execution import Execution, command, exit_status
 from sandherd.client.terminal_text import may_write_exactly, write_exactly, write_output, write_text
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import INLINE_BYTES, ExecOutput, ExecState
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 _ENDED: Final = {
     "timed_out": "timed out",
@@ -125,9 +125,9 @@ def _complain(state: ExecState) -> None:
     if state.state == "timed_out" and state.started_at and state.ended_at:
         why = f"timed out after {(state.ended_at - state.started_at).total_seconds():.0f} s"
     if why is not None:
-        complain(f"{state.exec}: {why}" + (f": {state.error}" if state.error else ""))
+        print_error(f"{state.exec}: {why}" + (f": {state.error}" if state.error else ""))
     if state.dropped_bytes:
-        complain(f"{state.exec}: {counted(state.dropped_bytes, 'byte')} of its output dropped")
+        print_error(f"{state.exec}: {pluralize(state.dropped_bytes, 'byte')} of its output dropped")
 
 
 def _show_so_far(state: ExecState, pieces: Sequence[ExecOutput], output: Format) -> int:
@@ -137,7 +137,7 @@ def _show_so_far(state: ExecState, pieces: Sequence[ExecOutput], output: Format)
     writer = _Writer()
     for piece in pieces:
         writer.write(piece)
-    complain(_stands(state))
+    print_error(_stands(state))
     return _status_so_far(state)
 
 

@@ -8,7 +8,7 @@ from typer._click.exceptions import NoSuchOption
 
 from sandherd.cli.app import build_for, named_command
 from sandherd.cli.completion_scripts import complete_in, with_named_shell
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.terminal_text import discard_output, flush_output, has_reader, same_streams
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _run(arguments: Sequence[str]) -> int:
         found = _called(arguments)
         return found if isinstance(found, int) else 0
     except typer.TyperException as error:
-        complain(_one_line(error))
+        print_error(_one_line(error))
         return MISUSED if error.exit_code == MISUSED else FAILED
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -93,7 +93,7 @@ def _environment_error(error: OSError | UnicodeError) -> int:
     """The status for what this machine refuses: a path, the disk, the output, an encoding."""
     from sandherd.cli.system_errors import describe_system_error, describe_text_error
 
-    complain(describe_system_error(error) if isinstance(error, OSError) else describe_text_error(error))
+    print_error(describe_system_error(error) if isinstance(error, OSError) else describe_text_error(error))
     return FAILED
 
 
@@ -142,7 +142,7 @@ def _expected(error: Exception, arguments: Sequence[str]) -> int:
     if error.problem.code == "conflict":
         remedy = "see its state with `sandherd sandboxes get` or `sandherd tasks get`"
     line = _option_line(error)
-    complain(with_home(line if error.problem.remedy else f"{line}; {remedy}", home_in(arguments)))
+    print_error(with_home(line if error.problem.remedy else f"{line}; {remedy}", home_in(arguments)))
     return MISUSED if misused else FAILED
 
 

@@ -11,13 +11,13 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sandherd.cli.activity import Activity
 from sandherd.cli.git_directories import GitFilter
-from sandherd.cli.names import sandbox_of
+from sandherd.cli.herd_session import Work
+from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
-from sandherd.cli.session import Work
-from sandherd.cli.stderr import complain
+from sandherd.cli.status_line import StatusLine
+from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.herd import Herd
 from sandherd.client.sandboxes import archive
@@ -25,7 +25,7 @@ from sandherd.client.terminal_text import visible_line, write_progress, write_te
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SAFE_NAME_PATTERN, SANDBOX_PREFIX, TASK_PREFIX
 from sandherd.contracts.requests import FileEntry
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 HEADER = ("KIND", "MODE", "SIZE", "MODIFIED", "PATH")
 _WIDTH: Final = 24
@@ -139,7 +139,7 @@ def warn_about_links(links: Sequence[tuple[str, str]]) -> None:
     shown = ", ".join(_in_one_line(f"{name[:200]} -> {target[:200]}") for name, target in links[:_MAX_SHOWN])
     more = f" and {len(links) - _MAX_SHOWN} more" if len(links) > _MAX_SHOWN else ""
     what = "a link that may lead" if len(links) == 1 else f"{len(links)} links that may lead"
-    complain(f"left out {what} out of the folder: {shown}{more}")
+    print_error(f"left out {what} out of the folder: {shown}{more}")
 
 
 def _in_one_line(text: str) -> str:
@@ -164,7 +164,7 @@ def show_result(output: Format, place: str, size: int, sha256: str, *, folder: b
         console.document(output, {"path": place, "size": size, "sha256": sha256, **more})
     else:
         what = "a folder, as an archive of " if folder else ""
-        write_text(f"{place}: {what}{counted(size, 'byte')}, SHA-256 {sha256[:16]}…")
+        write_text(f"{place}: {what}{pluralize(size, 'byte')}, SHA-256 {sha256[:16]}…")
     return 0
 
 
@@ -176,7 +176,7 @@ def entries(place: str, output: Format, *, recursive: bool) -> Work:
         found = await herd.files(await sandbox_of(herd, folder.sandbox), folder.path, recursive=recursive)
         console.answer(output, found, HEADER, [_row(entry) for entry in found.entries], name=path_of)
         if found.truncated and not output.shows_truncation:
-            complain(f"only the first {counted(len(found.entries), 'entry is', 'entries are')} shown")
+            print_error(f"only the first {pluralize(len(found.entries), 'entry is', 'entries are')} shown")
         return 0
 
     return work
@@ -198,7 +198,7 @@ class ProgressBar:
         self._name = visible_line(name)
         self._on = sys.stderr.isatty()
         self._begun = time.monotonic()
-        self._waiting = Activity(f"{self._name}  waiting")
+        self._waiting = StatusLine(f"{self._name}  waiting")
 
     def move(self, moved: int, size: int) -> None:
         """Show that `moved` of `size` bytes were transferred."""

@@ -6,11 +6,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from sandherd.cli.names import sandbox_of
+from sandherd.cli.herd_session import Work
+from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.render.console import line
-from sandherd.cli.session import Work
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
@@ -55,7 +55,7 @@ def forward(sandbox: str, pairs: Sequence[str], output: Format) -> Work:
                 context = herd.forward_port(name, pair.remote, local=pair.local, report=_report)
                 _show(name, (await opened.enter_async_context(context)).local, pair.remote, output)
             await _wait_for_end(herd, name)
-        complain(f"{name} has ended")
+        print_error(f"{name} has ended")
         return 1
 
     return work
@@ -86,7 +86,7 @@ def _show(sandbox: str, local: int, remote: int, output: Format) -> None:
 
 
 def _report(error: HerdError) -> None:
-    complain(error.line)
+    print_error(error.line)
 
 
 def _is_port(text: str) -> bool:

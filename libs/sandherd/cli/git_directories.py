@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.terminal_text import visible_line
 from sandherd.contracts.errors import Code
@@ -91,7 +91,7 @@ class GitFilter:
             return
         shown = ", ".join(visible_line(path[:200]) for path in list(self._found)[:_MAX_SHOWN])
         more = f" and {len(self._found) - _MAX_SHOWN} more" if len(self._found) > _MAX_SHOWN else ""
-        complain(f"left out {shown}{more}: git here would run the programs that it names; --with-git copies it")
+        print_error(f"left out {shown}{more}: git here would run the programs that it names; --with-git copies it")
 
 
 def _names(folder: Path) -> list[str]:

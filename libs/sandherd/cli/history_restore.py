@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from sandherd.cli.activity import Activity
+from sandherd.cli.status_line import StatusLine
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -15,7 +15,7 @@ _POLL_SECONDS: Final = 0.5
 async def wait_restored(herd: "Herd", requested: "HistoryRestore") -> "HistoryRestore":
     """The restore when it is complete, or when it is known why it can't be."""
     found = requested
-    with Activity(f"restoring {requested.day}"):
+    with StatusLine(f"restoring {requested.day}"):
         while found.done_at is None and found.problem is None:
             await asyncio.sleep(_POLL_SECONDS)
             restores = (await herd.history_status()).restores

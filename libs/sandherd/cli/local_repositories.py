@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandherd.cli.activity import Activity
-from sandherd.cli.stderr import complain
+from sandherd.cli.status_line import StatusLine
+from sandherd.cli.stderr import print_error
 from sandherd.client.herd import Herd
 from sandherd.client.repositories.local import LocalRepository, examine
 from sandherd.client.repositories.source import RepositorySource
 from sandherd.client.repository_upload import of_bundle
 from sandherd.contracts.repositories import SHARED_BUNDLES, Repository
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 QUIET_SECONDS = 2.0
 """How long git may take before it is shown what it does."""
@@ -28,13 +28,13 @@ def examined(sources: Mapping[str, RepositorySource | None]) -> dict[str, LocalR
 
 async def _examined(sources: Mapping[str, RepositorySource]) -> dict[str, LocalRepository]:
     found: dict[RepositorySource, LocalRepository] = {}
-    with Activity("reading the repository", quiet=QUIET_SECONDS):
+    with StatusLine("reading the repository", quiet=QUIET_SECONDS):
         for source in dict.fromkeys(sources.values()):
             found[source] = await examine(source)
     for top, count in {one.top: one.uncommitted for one in found.values() if one.uncommitted}.items():
         verb = "is not committed, and not part of what the task gets"
         plural = "are not committed, and not part of what the task gets"
-        complain(f"warning: {counted(count, f'change in {top} {verb}', f'changes in {top} {plural}')}")
+        print_error(f"warning: {pluralize(count, f'change in {top} {verb}', f'changes in {top} {plural}')}")
     return {task: found[source] for task, source in sources.items()}
 
 
@@ -56,7 +56,7 @@ async def uploaded(herd: Herd, task: str, repository: LocalRepository) -> Reposi
     from sandherd.cli.file_copy import ProgressBar  # only needed with files
 
     name = f"{repository.base} of {repository.label}"
-    with Activity(f"bundling {name}", quiet=QUIET_SECONDS) as activity, ProgressBar(name) as bar:
+    with StatusLine(f"bundling {name}", quiet=QUIET_SECONDS) as activity, ProgressBar(name) as bar:
 
         def move(moved: int, size: int) -> None:
             activity.step("")

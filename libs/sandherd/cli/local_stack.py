@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 import typer
 
 from sandherd import stack
-from sandherd.cli.activity import Activity
 from sandherd.cli.all_projects import everywhere
+from sandherd.cli.herd_session import PATIENCE, command_context
 from sandherd.cli.options import HerdLocation
-from sandherd.cli.session import PATIENCE, where
+from sandherd.cli.status_line import StatusLine
 from sandherd.client.context import Context, home_of
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import ApprovalState
+from sandherd.progress_steps import OnStep
 from sandherd.safe_home import UnsafeHomeError
-from sandherd.steps import OnStep
 from sandherd.telemetry import logs
 
 __all__ = ["config_of", "on_stack", "pending_approvals", "plain_status", "stack"]
@@ -39,7 +39,7 @@ def on_stack(
     place = ctx.find_object(HerdLocation) or HerdLocation()
     home = home_of(place.home, place.config)
     try:
-        with Activity(activity) as shown:
+        with StatusLine(activity) as shown:
             found = asyncio.run(work(home, shown.step))
     except stack.StackFailedError as error:
         raise HerdError.of(Code.UNAVAILABLE, str(error), remedy=error.remedy) from None
@@ -68,7 +68,7 @@ def _unusable(home: Path, error: OSError) -> HerdError:
 def pending_approvals(ctx: typer.Context) -> int | None:
     """How many approvals of all projects wait for a user; None if that is not known."""
     try:
-        return asyncio.run(_count_approvals(everywhere(where(ctx, role="operator", local=True))))
+        return asyncio.run(_count_approvals(everywhere(command_context(ctx, role="operator", local=True))))
     except HerdError:
         return None
 

@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from sandherd.cli.activity import Activity
 from sandherd.cli.branch_names import branch_named
 from sandherd.cli.branch_output import show_result
+from sandherd.cli.herd_session import Work
 from sandherd.cli.login_name import login_name
 from sandherd.cli.options import Format
 from sandherd.cli.render.branches import OPEN
-from sandherd.cli.session import Work
+from sandherd.cli.status_line import StatusLine
 from sandherd.client.branch_progress import until
 from sandherd.client.herd import Herd
 from sandherd.contracts.requests import BranchView
@@ -21,7 +21,7 @@ def open_one(name: str, output: Format, *, ready: bool, timeout: float) -> Work:
     async def work(herd: Herd) -> int:
         view = await branch_named(herd, name)
         await herd.open_pull_request(view.id, ready=ready, by=login_name())
-        with Activity("waiting until it is open"):
+        with StatusLine("waiting until it is open"):
             view = await until(herd.connection, partial(herd.branch, view.id), _is_opened_or_stays, timeout)
         show_result(view, output)
         return 0 if _is_open(view) and not view.pull_request_waits else 1
@@ -36,7 +36,7 @@ def merge(name: str, output: Format, *, wait: bool, timeout: float) -> Work:
         view = await branch_named(herd, name)
         view = await herd.merge_branch(view.id, commit=view.commit, by=login_name())
         if wait:
-            with Activity("waiting until it is merged"):
+            with StatusLine("waiting until it is merged"):
                 view = await until(herd.connection, partial(herd.branch, view.id), _is_merged_or_stays, timeout)
         show_result(view, output)
         return 0 if _is_merged(view) or not wait else 1

@@ -2,7 +2,7 @@
 
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_output
 
@@ -15,5 +15,5 @@ async def show(herd: Herd, sandbox: str, output: Format, *, lines: int) -> int:
         return 0
     write_output(text, colours=console.Paint.for_screen().on)
     if truncated:
-        complain("the log is longer: its beginning is not shown")
+        print_error("the log is longer: its beginning is not shown")
     return 0

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sandherd.cli.herd_session import Work
 from sandherd.cli.options import Format
 from sandherd.cli.parse.task_spec import read_files, references, secret_variables, variables
 from sandherd.cli.parse.units import seconds
 from sandherd.cli.render import console
-from sandherd.cli.session import Work
 from sandherd.client.errors import HerdError, InvalidFieldError, made
 from sandherd.client.herd import Herd, new_sandbox
 from sandherd.client.terminal_text import write_text

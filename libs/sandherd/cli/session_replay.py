@@ -4,20 +4,20 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from sandherd.cli.names import sandbox_of
+from sandherd.cli.herd_session import Work
+from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.comparison import VERSIONS, version_row
-from sandherd.cli.session import Work
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
-from sandherd.client.replay import Scene, cast_lines, pauses, scenes, without_repetitions
+from sandherd.client.replay import ReplayFrame, cast_lines, pauses, replay_frames, without_repetitions
 from sandherd.client.terminal_text import visible, write_output, write_text
 from sandherd.contracts.errors import Code
 
 _MAX_SCENES: Final = 200_000
-"""Maximum scenes of a session that are held in memory."""
+"""Maximum frames of a session that are held in memory."""
 
 
 def replay(name: str, *, speed: float, cast: Path | None, output: Format) -> Work:
@@ -38,18 +38,18 @@ def replay(name: str, *, speed: float, cast: Path | None, output: Format) -> Wor
     return work
 
 
-async def _scenes(herd: Herd, sandbox: str) -> list[Scene]:
+async def _scenes(herd: Herd, sandbox: str) -> list[ReplayFrame]:
     chunks = [chunk async for chunk in herd.output(sandbox)]
     entries = []
     async for entry in herd.transcript(sandbox):
         entries.append(entry)
         if len(entries) == _MAX_SCENES:
-            complain(f"only the first {_MAX_SCENES} entries are played")
+            print_error(f"only the first {_MAX_SCENES} entries are played")
             break
-    return scenes(chunks, entries)
+    return replay_frames(chunks, entries)
 
 
-async def _play(shown: list[Scene], speed: float) -> None:
+async def _play(shown: list[ReplayFrame], speed: float) -> None:
     colours = console.Paint.for_screen().on
     for pause, one in pauses(without_repetitions(shown), speed=speed):
         await asyncio.sleep(pause)
@@ -59,7 +59,7 @@ async def _play(shown: list[Scene], speed: float) -> None:
             write_text(visible(one.text), end="", flush=True)
 
 
-def _write_cast(path: Path, shown: list[Scene], sandbox: str, speed: float) -> None:
+def _write_cast(path: Path, shown: list[ReplayFrame], sandbox: str, speed: float) -> None:
     try:
         with path.open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(cast_lines(shown, title=sandbox, speed=speed))
@@ -91,7 +91,7 @@ async def _show_version(herd: Herd, sandbox: str, path: str, number: int, output
         console.document(output, found)
         return 0
     if found.content is None:
-        complain("its content can't be put together from the history; this is the change")
+        print_error("its content can't be put together from the history; this is the change")
     shown = found.content if found.content is not None else found.diff or found.version.diff or ""
     write_text(visible(shown), end="" if shown.endswith("\n") else "\n")
     return 0

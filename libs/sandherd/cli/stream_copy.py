@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import IO, Final
 
 from sandherd.cli.file_copy import ProgressBar, SandboxPath, sandbox_path, show_result
-from sandherd.cli.names import full_name, kind_of, sandbox_of
+from sandherd.cli.herd_session import Work
+from sandherd.cli.name_prefixes import full_name, kind_of, sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.render.console import Paint
-from sandherd.cli.session import Work
 from sandherd.cli.task_results import check_relative, fetch_file
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd

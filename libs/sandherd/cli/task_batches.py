@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sandherd.cli.activity import Activity
+from sandherd.cli.herd_session import Work
 from sandherd.cli.local_repositories import examined, uploaded_once
-from sandherd.cli.names import full_name
+from sandherd.cli.name_prefixes import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.table import Column
-from sandherd.cli.session import Work
-from sandherd.cli.stderr import complain
+from sandherd.cli.status_line import StatusLine
+from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.repositories.local import LocalRepository
@@ -23,7 +23,7 @@ from sandherd.client.tasks.resume import resuming_spec
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 BATCH_HEADER: Final = ("NAME", "TASK", "DEPENDS ON")
 OUTCOME_HEADER: Final = ("TASK", "STATE", Column("NAME", 2), Column("ATTEMPT", 3), Column("ERROR", 1, cut=True))
@@ -69,13 +69,13 @@ async def _with_repositories(
 async def _submitted(
     herd: Herd, specs: Mapping[str, TaskSpec], *, wait: bool, timeout: float | None
 ) -> list[TaskOutcome]:
-    with Activity("waiting for the spawner to accept the tasks") as activity:
+    with StatusLine("waiting for the spawner to accept the tasks") as activity:
         return await herd.submit_batch(
             specs, wait=wait, timeout=timeout, on_progress=_steps_of(activity) if wait else lambda _: None
         )
 
 
-def _steps_of(activity: Activity) -> Callable[[TaskProgress], None]:
+def _steps_of(activity: StatusLine) -> Callable[[TaskProgress], None]:
     """Shows how many tasks have ended as the step of an activity."""
     return lambda progress: activity.step(progress.summarize())
 
@@ -106,9 +106,11 @@ def _complain_of_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
     rejected = [outcome for outcome in outcomes if outcome.state == REJECTED]
     waiting = sum(outcome.state == UNKNOWN for outcome in outcomes)
     for outcome in rejected:
-        complain(f"{outcome.task} was rejected: {outcome.error}")
+        print_error(f"{outcome.task} was rejected: {outcome.error}")
     if waiting:
-        complain(f"the spawner has not accepted {counted(waiting, 'task')} yet; all are stored; see `sandherd doctor`")
+        print_error(
+            f"the spawner has not accepted {pluralize(waiting, 'task')} yet; all are stored; see `sandherd doctor`"
+        )
     return 1 if rejected else 0
 
 
@@ -117,7 +119,7 @@ def wait_until_ended(names: Sequence[str], labels: Mapping[str, str], output: Fo
 
     async def work(herd: Herd) -> int:
         tasks = [await full_name(herd, name, "task") for name in names]
-        with Activity("waiting for the tasks") as activity:
+        with StatusLine("waiting for the tasks") as activity:
             outcomes = await herd.wait_all(*tasks, labels=labels, timeout=timeout, on_progress=_steps_of(activity))
         return _conclude(outcomes, output, timeout=timeout)
 
@@ -143,7 +145,7 @@ def _conclude(
     if batch and output in {Format.TABLE, Format.WIDE}:
         write_text(f"batch  {batch}")
     if ended < len(outcomes):
-        complain(f"{len(outcomes) - ended} of {counted(len(outcomes), 'task')} not ended after {timeout:g} s")
+        print_error(f"{len(outcomes) - ended} of {pluralize(len(outcomes), 'task')} not ended after {timeout:g} s")
     return 0 if completed else 1
 
 
@@ -161,11 +163,11 @@ def cancel_all(labels: Mapping[str, str], reason: str, output: Format) -> Work:
             for task in cancelled:
                 write_text(task)
         else:
-            write_text(f"cancelled {len(cancelled)} of {counted(len(found), 'task')} that had not ended")
+            write_text(f"cancelled {len(cancelled)} of {pluralize(len(found), 'task')} that had not ended")
         for task, error in list(failed.items())[:_SHOWN]:
-            complain(f"{task}: {error}")
+            print_error(f"{task}: {error}")
         if failed:
-            complain(f"{len(failed)} of {counted(len(found), 'task')} not cancelled")
+            print_error(f"{len(failed)} of {pluralize(len(found), 'task')} not cancelled")
         return 1 if failed else 0
 
     return work

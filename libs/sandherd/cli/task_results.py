@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
 from sandherd.archives import limited_reader, writer
-from sandherd.cli import branch_output, differences
+from sandherd.cli import branch_output, folder_diffs
 from sandherd.cli.file_copy import (
     HEADER,
     SandboxPath,
@@ -22,10 +22,10 @@ from sandherd.cli.file_copy import (
     warn_about_links,
 )
 from sandherd.cli.git_directories import GitFilter
-from sandherd.cli.names import full_name, kind_of
+from sandherd.cli.herd_session import Work
+from sandherd.cli.name_prefixes import full_name, kind_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
-from sandherd.cli.session import Work
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.sandboxes import archive
@@ -93,8 +93,8 @@ def diff(start: str, output: Format) -> Work:
             await _unpack(folder / "a", lambda file: herd.fetch_start(task, file))
             await _unpack(folder / "b", lambda file: _found(herd.fetch_result(task, file)))
             with tempfile.TemporaryFile() as patch:
-                differences.write(folder, patch)
-                differences.show(patch, task, output)
+                folder_diffs.write(folder, patch)
+                folder_diffs.show(patch, task, output)
         return 0
 
     return work

@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sandherd.cli.dependencies import require_dependencies
-from sandherd.cli.names import full_name
+from sandherd.cli.name_prefixes import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.console import Paint
 from sandherd.cli.render.event_line import shortened
 from sandherd.cli.render.history import complain_of_gaps
-from sandherd.cli.render.live_view import Screen
+from sandherd.cli.render.live_view import TaskScreen
 from sandherd.cli.sandbox_creation import with_limits
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
+from sandherd.cli.task_dependencies import require_dependencies
 from sandherd.cli.wait_notices import WaitNotices
 from sandherd.client.commands import is_in_use
 from sandherd.client.errors import NAME_REMEDY, HerdError, refused
@@ -104,7 +104,7 @@ async def _submit_again(herd: Herd, name: str, task: TaskSpec) -> None:
     async with Resubmission(herd.connection, name) as resubmission:
         await herd.submit(task, task=name)
         await resubmission.check_same(_NAME_IN_USE.format(name))
-    complain(f"{name} was submitted before: it is the same task, and is not run again")
+    print_error(f"{name} was submitted before: it is the same task, and is not run again")
 
 
 def _name_in_use(name: str) -> HerdError:
@@ -135,7 +135,7 @@ async def _upload(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:
 
 async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format, *, again: bool) -> int:
     paint, notices = Paint.for_screen(), WaitNotices(herd, name)
-    async with herd.follow(task=name, fresh=not again) as following, Screen(herd, output, paint) as screen:
+    async with herd.follow(task=name, fresh=not again) as following, TaskScreen(herd, output, paint) as screen:
         if not again:
             await herd.submit(task, task=name)
         if not output.is_json:
@@ -144,7 +144,7 @@ async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format,
         try:
             await run_until_first(screen.follow(following, notices.received), notices.run())
         except asyncio.CancelledError:
-            complain(f"{name} keeps running; stop it with `sandherd tasks cancel {name}`")
+            print_error(f"{name} keeps running; stop it with `sandherd tasks cancel {name}`")
             raise
     complain_of_gaps(following)
     status = _conclude(name, screen.last, sorted(following.sandboxes))
@@ -163,7 +163,7 @@ def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
         raise refused(last)
     where = f"sandherd trajectory {sandboxes[-1]}" if sandboxes else f"sandherd events {name}"
     state = last.type.removeprefix("task.") if last is not None else "ended with unknown outcome"
-    complain(f"{name} {state}; see `{where}`")
+    print_error(f"{name} {state}; see `{where}`")
     return 1
 
 
@@ -188,5 +188,5 @@ def show_delivery(delivery: "MessageOutcome", output: Format) -> int:
         return 0
     why = delivery.reason or "not acknowledged in time"
     remedy = NAME_REMEDY if delivery.code == Code.NOT_FOUND else f"see `sandherd sandboxes get {delivery.sandbox}`"
-    complain(f"{delivery.message} is {delivery.state}: {why}; {remedy}")
+    print_error(f"{delivery.message} is {delivery.state}: {why}; {remedy}")
     return 1

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from sandherd.cli.names import sandbox_of
+from sandherd.cli.herd_session import Work
+from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.parse.task_spec import variables
 from sandherd.cli.parse.units import seconds
-from sandherd.cli.session import Work
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.sandboxes.execution import Execution, command, exit_status
@@ -78,7 +78,7 @@ async def _attend(execution: Execution) -> None:
 def _result(execution: Execution) -> int:
     assert execution.state is not None
     if execution.state.error:
-        complain(f"{execution.name}: {execution.state.error}")
+        print_error(f"{execution.name}: {execution.state.error}")
     return exit_status(execution.state)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError, ServiceUnavailableError
 from sandherd.client.events.sequencer import Event
 from sandherd.client.herd import Herd
@@ -39,7 +39,7 @@ class WaitNotices:
 
     def _notice(self, reason: str | None) -> None:
         if reason is not None and reason != self._last:
-            complain(f"{self._task} waits: {reason}")
+            print_error(f"{self._task} waits: {reason}")
         self._last = reason
 
     async def _reason(self) -> str | None:

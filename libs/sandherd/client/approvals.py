@@ -32,7 +32,7 @@ class ApprovalOperations:
         """Approval requests, newest first, with their outcomes."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
         return await self.connection.request(
-            made(requests.AskApprovals, sandbox=name, state=state, limit=limit, cursor=cursor)
+            made(requests.ListApprovals, sandbox=name, state=state, limit=limit, cursor=cursor)
         )
 
     async def grant(

@@ -15,7 +15,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import created_at
-from sandherd.contracts.requests import AskEvents, StoredEvent
+from sandherd.contracts.requests import ListEvents, StoredEvent
 
 PAGE: Final = 500
 _BEFORE: Final = timedelta(hours=1)
@@ -56,7 +56,7 @@ class ArtifactScope:
 async def artifacts(send: SendRequest, scope: ArtifactScope) -> AsyncIterator[EventArtifact]:
     """The artifacts that stored events refer to, oldest first, each once. Raises `HerdError`."""
     wanted = {"task": scope.task, "sandbox": scope.sandbox, "since": scope.since, "until": scope.until}
-    question = made(AskEvents, limit=PAGE, **{name: value for name, value in wanted.items() if value is not None})
+    question = made(ListEvents, limit=PAGE, **{name: value for name, value in wanted.items() if value is not None})
     seen: set[str] = set()
     async for page in queries.pages(send, question):
         for found in _of_events(page.events):

@@ -24,7 +24,7 @@ from sandherd.contracts.commands import Command, CreateSandbox, ExtendSandbox, R
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.sandbox import SandboxRunning
-from sandherd.contracts.requests import AskEvents, SandboxView, TaskView
+from sandherd.contracts.requests import ListEvents, SandboxView, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED, SANDBOX_ENDING, TASK_ENDED, SandboxState
 
 POLL_SECONDS: Final = 1.0
@@ -199,7 +199,7 @@ class _Outcome(Generic[ViewT]):
         """The refusal from the history, if the live subscription missed it."""
         source = f"{SPAWNER_SOURCE}{self._target.name}/{envelope.id.hex}"
         try:
-            found = await self._connection.request(AskEvents(source=source))
+            found = await self._connection.request(ListEvents(source=source))
         except HerdError:
             return []
         return [decoder.from_history(stored) for stored in found.events]

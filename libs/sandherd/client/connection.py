@@ -15,7 +15,7 @@ from sandherd.bus.connection import (
     Bus,
     BusError,
     ConnectionCallbacks,
-    Identity,
+    ConnectionIdentity,
     NoResponderError,
     PublishFailedError,
     PublishRefusedError,
@@ -35,7 +35,7 @@ from sandherd.client.errors import (
     checked_name,
     closed,
 )
-from sandherd.client.own_creations import OwnCreations
+from sandherd.client.pending_creations import PendingCreations
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET, new_uuid
@@ -64,7 +64,7 @@ class Connection:
         self.project = project
         self._bus = bus
         self._ended = False
-        self.creations = OwnCreations()
+        self.creations = PendingCreations()
         self._source = f"/sandherd/client/{new_uuid()}"
         self._sequence = 0
         self._first: UUID | None = None
@@ -259,10 +259,14 @@ class Connection:
                 refusal.set_result(text)
 
 
-def _identity(context: Context) -> tuple[Identity, str, str]:
+def _identity(context: Context) -> tuple[ConnectionIdentity, str, str]:
     """The identity to connect with, the prefix of its reply subjects, and the project."""
     if context.credentials is None:
-        return Identity.anonymous(), _ANONYMOUS_INBOX, context.project
+        return ConnectionIdentity.anonymous(), _ANONYMOUS_INBOX, context.project
     who = holder(context.credentials)
     chosen = context.sources.get("project", "default") != "default"
-    return Identity.file(context.credentials), who.inbox, context.project if chosen else who.project or context.project
+    return (
+        ConnectionIdentity.file(context.credentials),
+        who.inbox,
+        context.project if chosen else who.project or context.project,
+    )

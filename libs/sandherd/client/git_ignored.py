@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from sandherd.archives.gitignore import Rules
+from sandherd.archives.gitignore import GitignoreRules
 from sandherd.archives.ignore import GIT, IgnoreRules, content, ignored_in
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -28,15 +28,15 @@ def ignored_by_git(folder: Path) -> Callable[[str, bool], bool]:
     return ignored_in(root, with_git=False, folder=inner, rules=rules)
 
 
-def _user_rules(root: Path) -> Rules:
+def _user_rules(root: Path) -> GitignoreRules:
     configured = _configured(root)
     if configured is None:
         base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
         configured = os.path.join(base, "git", "ignore")  # noqa: PTH118  # `Path.expanduser` fails without a home
     if not configured:
-        return Rules()
+        return GitignoreRules()
     expanded = os.path.expanduser(configured)  # noqa: PTH111  # `Path.expanduser` fails without a home
-    return Rules(content(Path(os.path.realpath(root / expanded))))
+    return GitignoreRules(content(Path(os.path.realpath(root / expanded))))
 
 
 def _configured(root: Path) -> str | None:

@@ -198,12 +198,12 @@ class Herd(
         since: datetime | None = None,
         **more: Any,
     ) -> "AsyncIterator[requests.StoredEvent]":
-        """Stored events over all pages, oldest first. `more` is any other field of `AskEvents`.
+        """Stored events over all pages, oldest first. `more` is any other field of `ListEvents`.
 
         Without an event, raises `HerdError` (`not_found`) if there is no such task or sandbox.
         """
         wanted = {"task": task, "entity": sandbox, "types": list(types), "since": since, "limit": PAGE, **more}
-        question = made(requests.AskEvents, **{name: value for name, value in wanted.items() if value is not None})
+        question = made(requests.ListEvents, **{name: value for name, value in wanted.items() if value is not None})
         found = False
         async for page in queries.pages(self.connection.request, question):
             for event in page.events:
@@ -214,13 +214,13 @@ class Herd(
 
     def trajectory(self, sandbox: str, *, limit: int = PAGE) -> "AsyncIterator[requests.Trajectory]":
         """What the agent in a sandbox did, page by page; heartbeats are summarised."""
-        question = made(requests.AskTrajectory, sandbox=checked_name(sandbox, "sandbox"), limit=limit)
+        question = made(requests.GetTrajectory, sandbox=checked_name(sandbox, "sandbox"), limit=limit)
         return queries.pages(self.connection.request, question)
 
     async def audit(self, sandbox: str | None = None) -> "requests.Audit":
         """Whether every event was stored: of a sandbox, or, with the name of a task, of all its sandboxes."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
-        return await self.connection.request(requests.AskAudit(sandbox=name))
+        return await self.connection.request(requests.GetAudit(sandbox=name))
 
     def forward_port(
         self, sandbox: str, port: int, *, local: int = 0, report: "Callable[[HerdError], None]" = lambda _error: None
@@ -248,7 +248,9 @@ class Herd(
         self, *, service: str | None = None, limit: int = 100, cursor: str | None = None
     ) -> "requests.DeadLetters":
         """Dead letters, newest first."""
-        return await self.connection.request(made(requests.AskDead, service=service, limit=limit, cursor=cursor))
+        return await self.connection.request(
+            made(requests.ListDeadLetters, service=service, limit=limit, cursor=cursor)
+        )
 
     async def dead_letter(self, number: int) -> "requests.DeadLetter":
         """One dead letter, with its payload."""

@@ -33,7 +33,7 @@ class HistoryOperations:
 
         What the monitor has found is in `monitor_report`.
         """
-        question = made(requests.AskOverview, seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
+        question = made(requests.GetOverview, seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
         return await self.connection.request(question)
 
     async def history_status(self) -> "requests.HistoryStatus":
@@ -41,7 +41,7 @@ class HistoryOperations:
 
         Takes an operator's credential.
         """
-        return await self.connection.request(requests.AskHistoryStatus(), timeout=SECONDS)
+        return await self.connection.request(requests.GetHistoryStatus(), timeout=SECONDS)
 
     async def hold_history(
         self, reason: str, *, task: str | None = None, by: str | None = None
@@ -61,7 +61,7 @@ class HistoryOperations:
         except HerdError as error:
             if error.problem.code is not Code.NOT_FOUND:
                 return
-            if not (await self.connection.request(requests.AskEvents(entity=task, limit=1))).events:
+            if not (await self.connection.request(requests.ListEvents(entity=task, limit=1))).events:
                 raise
 
     async def release_history(self, task: str | None = None) -> bool:
@@ -76,14 +76,14 @@ class HistoryOperations:
 
         Takes an operator's credential.
         """
-        question = requests.AskHistoryArchives()
+        question = requests.ListHistoryArchives()
         while True:
             page = await self.connection.request(question, timeout=SECONDS)
             for one in page.archives:
                 yield one
             if page.next_before is None:
                 return
-            question = requests.AskHistoryArchives(before=page.next_before)
+            question = requests.ListHistoryArchives(before=page.next_before)
 
     async def restore_history(self, day: date, *, days: int = 7, by: str | None = None) -> "requests.HistoryRestore":
         """Load a day of the connection's project, or of all, from the archive; it stays for at least `days` days.
@@ -103,7 +103,7 @@ class HistoryOperations:
         limit: int = 100,
     ) -> "requests.StatisticsList":
         """Cost, tokens, turns, tool calls and errors, in groups, the most expensive first."""
-        question = made(requests.AskStatistics, by=by, tasks=list(tasks), since=since, until=until, limit=limit)
+        question = made(requests.GetStatistics, by=by, tasks=list(tasks), since=since, until=until, limit=limit)
         return await self.connection.request(question, timeout=SECONDS)
 
     async def transcript(
@@ -111,7 +111,7 @@ class HistoryOperations:
     ) -> "AsyncIterator[requests.TranscriptEntry]":
         """What the agent in a sandbox and its users wrote, what it called, and what came back, over all pages."""
         question = made(
-            requests.AskTranscript,
+            requests.GetTranscript,
             sandbox=checked_name(sandbox, "sandbox"),
             thoughts=thoughts,
             results=results,
@@ -125,12 +125,12 @@ class HistoryOperations:
     async def compare(self, first: str, second: str) -> "requests.Comparison":
         """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
         names = checked_name(first, "first"), checked_name(second, "second")
-        return await self.connection.request(requests.AskComparison(first=names[0], second=names[1]), timeout=SECONDS)
+        return await self.connection.request(requests.GetComparison(first=names[0], second=names[1]), timeout=SECONDS)
 
     async def verify_history(self, sandbox: str | None = None) -> "AsyncIterator[requests.Verification]":
         """The differences between the history's tables and its events, of a sandbox or of all, by page."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
-        question = made(requests.AskVerification, sandbox=name)
+        question = made(requests.VerifyHistory, sandbox=name)
         async for page in queries.pages(partial(self.connection.request, timeout=SECONDS), question):
             yield page
 
@@ -150,7 +150,7 @@ class HistoryOperations:
         `-word` excludes, and `or` is between alternatives.
         """
         question = made(
-            requests.AskSearch,
+            requests.SearchEvents,
             text=text,
             kinds=list(kinds),
             sandbox=None if sandbox is None else checked_name(sandbox, "sandbox"),

@@ -13,7 +13,7 @@ from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.message import MessageRefused, MessageRejected
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import AskEvents
+from sandherd.contracts.requests import ListEvents
 from sandherd.contracts.states import MessageState
 from sandherd.contracts.subjects import BY_NAME
 
@@ -35,7 +35,7 @@ class MessageOutcome:
     """The error code of the reason, if there is one."""
 
 
-class Receipts:
+class MessageReceipts:
     """The events of one message, received live, and from the history for those that were missed.
 
     A rejected command has a source of its own: it is recognized by the message's name, a refused one by the command.
@@ -77,8 +77,8 @@ class Receipts:
     async def _read_history(self) -> None:
         kinds = [MessageRejected.type, MessageRefused.type]
         for request in (
-            AskEvents(source=RELAY_SOURCE + self.delivery.message),
-            AskEvents(entity=self.delivery.sandbox, types=kinds, newest_first=True),
+            ListEvents(source=RELAY_SOURCE + self.delivery.message),
+            ListEvents(entity=self.delivery.sandbox, types=kinds, newest_first=True),
         ):
             try:
                 found = await self._connection.request(request)
@@ -133,7 +133,7 @@ async def send(connection: Connection, command: SendMessage) -> str:
 
 async def deliver(connection: Connection, command: SendMessage | AnswerApproval, timeout: float) -> MessageOutcome:
     """Send it and wait for the receipt."""
-    receipts = Receipts(connection, command.message, command.sandbox)
+    receipts = MessageReceipts(connection, command.message, command.sandbox)
     subject = BY_NAME["event.message"].pattern({"project": connection.project, "entity": command.sandbox})
     subscription = await connection.listen(subject, receipts.receive)
     try:

@@ -30,7 +30,7 @@ class MonitorOperations:
 
         With a connection for all projects: a report of each.
         """
-        return await self._of_monitor(requests.AskMonitorReport())
+        return await self._of_monitor(requests.GetMonitorReport())
 
     async def monitored(self, sandbox: str) -> "requests.MonitorView":
         """What the monitor knows of a sandbox. Raises `HerdError`: `not_found` for one that it does not watch."""

@@ -6,27 +6,27 @@ from sandherd.client.errors import HerdError
 from sandherd.client.queries import SendRequest
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
-    AskEvents,
-    AskSubscriptions,
+    ListEvents,
+    ListLiveSandboxes,
+    ListLiveTasks,
+    ListPastSandboxes,
+    ListPastTasks,
     ListProjects,
     ListSchedules,
     ListSecrets,
-    LiveSandboxes,
-    LiveTasks,
-    PastSandboxes,
-    PastTasks,
+    ListSubscriptions,
     Request,
 )
 
 CHECK_SECONDS: Final = 2.0
 _CONTENTS: Final[tuple[tuple[Request[Any], str], ...]] = (
-    (LiveTasks(limit=1), "tasks"),
-    (PastTasks(limit=1), "tasks"),
-    (LiveSandboxes(limit=1), "sandboxes"),
-    (PastSandboxes(limit=1), "sandboxes"),
-    (AskEvents(limit=1), "events"),
+    (ListLiveTasks(limit=1), "tasks"),
+    (ListPastTasks(limit=1), "tasks"),
+    (ListLiveSandboxes(limit=1), "sandboxes"),
+    (ListPastSandboxes(limit=1), "sandboxes"),
+    (ListEvents(limit=1), "events"),
     (ListSecrets(), "secrets"),
-    (AskSubscriptions(), "subscriptions"),
+    (ListSubscriptions(), "subscriptions"),
     # Last: credentials that were created before these existed may not request them.
     (ListProjects(), "recorded"),
     (ListSchedules(), "schedules"),

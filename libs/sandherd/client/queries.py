@@ -13,7 +13,7 @@ from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceUnavailableErr
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests.base import Request
-from sandherd.contracts.requests.live import LiveSandboxes, LiveTasks, SandboxView, TaskView
+from sandherd.contracts.requests.live_state import ListLiveSandboxes, ListLiveTasks, SandboxView, TaskView
 
 if TYPE_CHECKING:
     from sandherd.client.events.protocols import EntityStatus
@@ -50,7 +50,7 @@ async def task(send: SendRequest, name: str) -> TaskView:
     """One task. Raises `HerdError` (`not_found`), with the reason if it was rejected."""
     try:
         found: TaskView = await _one(
-            send, LiveTasks(task=name, limit=1), lambda: requests.PastTasks(task=name, limit=1), name
+            send, ListLiveTasks(task=name, limit=1), lambda: requests.ListPastTasks(task=name, limit=1), name
         )
     except HerdError as error:
         if error.problem.code is not Code.NOT_FOUND:
@@ -64,7 +64,7 @@ async def _rejection(send: SendRequest, name: str) -> HerdError | None:
     from sandherd.client.events import decoder  # only needed for an unknown task
     from sandherd.contracts.events.task import TaskRejected
 
-    question = requests.AskEvents(entity=name, types=[TaskRejected.type], newest_first=True, limit=1)
+    question = requests.ListEvents(entity=name, types=[TaskRejected.type], newest_first=True, limit=1)
     try:
         found = await send(question, timeout=HISTORY_SECONDS)
     except HerdError:
@@ -77,8 +77,8 @@ async def _rejection(send: SendRequest, name: str) -> HerdError | None:
 
 async def sandbox(send: SendRequest, name: str) -> SandboxView:
     """One sandbox. Raises `HerdError` (`not_found`)."""
-    live = LiveSandboxes(sandbox=name, limit=1)
-    found: SandboxView = await _one(send, live, lambda: requests.PastSandboxes(sandbox=name, limit=1), name)
+    live = ListLiveSandboxes(sandbox=name, limit=1)
+    found: SandboxView = await _one(send, live, lambda: requests.ListPastSandboxes(sandbox=name, limit=1), name)
     return found
 
 
@@ -86,7 +86,7 @@ async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
     """One sandbox, with what only the history knows: its events. Raises `HerdError` (`not_found`)."""
     view = await sandbox(send, name)
     try:
-        past = _items(await send(requests.PastSandboxes(sandbox=name, limit=1), timeout=HISTORY_SECONDS))
+        past = _items(await send(requests.ListPastSandboxes(sandbox=name, limit=1), timeout=HISTORY_SECONDS))
     except HerdError:
         return view
     return _merged(view, past[0] if past else None)
@@ -94,13 +94,15 @@ async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
 
 async def tasks(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[TaskView]:
     """A page of tasks."""
-    return await _listing(send, made(LiveTasks, **wanted), lambda: made(requests.PastTasks, **wanted), past=past)
+    return await _listing(
+        send, made(ListLiveTasks, **wanted), lambda: made(requests.ListPastTasks, **wanted), past=past
+    )
 
 
 async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[SandboxView]:
     """A page of sandboxes, with what only the history knows about each, if it replies."""
     page: ListPage[SandboxView] = await _listing(
-        send, made(LiveSandboxes, **wanted), lambda: made(requests.PastSandboxes, **wanted), past=past
+        send, made(ListLiveSandboxes, **wanted), lambda: made(requests.ListPastSandboxes, **wanted), past=past
     )
     if page.origin == "history" or not page.items:
         return page
@@ -109,7 +111,7 @@ async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage
 
 async def _with_history(send: SendRequest, views: list[SandboxView]) -> list[SandboxView]:
     oldest = min(view.requested_at for view in views)
-    request = made(requests.PastSandboxes, since=oldest, limit=MAX_LISTED)
+    request = made(requests.ListPastSandboxes, since=oldest, limit=MAX_LISTED)
     try:
         past = {(view.project, view.sandbox): view for view in _items(await send(request, timeout=HISTORY_SECONDS))}
     except HerdError:
@@ -146,7 +148,7 @@ async def pages(send: SendRequest, request: Request[Any]) -> AsyncIterator[Any]:
 
 async def dead_letter(send: SendRequest, number: int) -> "requests.DeadLetter":
     """One dead letter, with its payload. Raises `HerdError` (`not_found`)."""
-    found: requests.DeadLetters = await send(made(requests.AskDead, number=number))
+    found: requests.DeadLetters = await send(made(requests.ListDeadLetters, number=number))
     if not found.letters:
         raise HerdError.of(
             Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="list the dead letters"
@@ -175,7 +177,7 @@ async def requeue(
 
 async def _one(send: SendRequest, live: Request[Any], past: Callable[[], Request[Any]], name: str) -> Any:
     """The live reply if there is one, else the past one. Without either, an unavailable service is the error."""
-    kind = "task" if isinstance(live, LiveTasks) else "sandbox"
+    kind = "task" if isinstance(live, ListLiveTasks) else "sandbox"
     unknown = HerdError.of(Code.NOT_FOUND, f"there is no {kind} {name}", field=kind, remedy=NAME_REMEDY)
     failures: list[HerdError] = []
     for is_past in (False, True):

@@ -18,7 +18,7 @@ IDLE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
-class Scene:
+class ReplayFrame:
     """What is shown at a time of the session: output of the terminal, or the lines of an entry of the transcript."""
 
     time: datetime
@@ -26,10 +26,10 @@ class Scene:
     text: str
 
 
-def scenes(output: Iterable[OutputChunk], entries: Iterable[TranscriptEntry]) -> list[Scene]:
+def replay_frames(output: Iterable[OutputChunk], entries: Iterable[TranscriptEntry]) -> list[ReplayFrame]:
     """All in the order of time."""
-    found = [Scene(chunk.time, "output", chunk.text) for chunk in output]
-    found += [Scene(entry.time, "entry", entry_text(entry)) for entry in entries]
+    found = [ReplayFrame(chunk.time, "output", chunk.text) for chunk in output]
+    found += [ReplayFrame(entry.time, "entry", entry_text(entry)) for entry in entries]
     return sorted(found, key=lambda one: one.time)
 
 
@@ -39,8 +39,8 @@ def entry_text(entry: TranscriptEntry) -> str:
     return f"[{entry.kind}{title}]\n{entry.text}".rstrip() + "\n"
 
 
-def without_repetitions(shown: Iterable[Scene]) -> Iterator[Scene]:
-    """The scenes; of a result or an end whose text was shown just before only the first line. Pure.
+def without_repetitions(shown: Iterable[ReplayFrame]) -> Iterator[ReplayFrame]:
+    """The frames; of a result or an end whose text was shown just before only the first line. Pure.
 
     What a program prints is output of the terminal, the result of its call, and the end of the attempt.
     """
@@ -60,8 +60,10 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def pauses(shown: Iterable[Scene], *, speed: float, idle: float = IDLE_SECONDS) -> Iterator[tuple[float, Scene]]:
-    """Each scene with the seconds to wait before it: those of the session divided by `speed`, and at most `idle`."""
+def pauses(
+    shown: Iterable[ReplayFrame], *, speed: float, idle: float = IDLE_SECONDS
+) -> Iterator[tuple[float, ReplayFrame]]:
+    """Each frame with the seconds to wait before it: those of the session divided by `speed`, and at most `idle`."""
     before: datetime | None = None
     for one in shown:
         waited = 0.0 if before is None else max(0.0, (one.time - before).total_seconds())
@@ -69,7 +71,7 @@ def pauses(shown: Iterable[Scene], *, speed: float, idle: float = IDLE_SECONDS) 
         yield min(waited / speed, idle), one
 
 
-def cast_lines(shown: Iterable[Scene], *, title: str, speed: float = 1.0) -> Iterator[str]:
+def cast_lines(shown: Iterable[ReplayFrame], *, title: str, speed: float = 1.0) -> Iterator[str]:
     """The lines of an asciicast v2 file. Colours of the terminal remain; other control characters are made visible.
 
     A recording is played by other programs, which send it to a terminal as it is.
@@ -85,7 +87,7 @@ def cast_lines(shown: Iterable[Scene], *, title: str, speed: float = 1.0) -> Ite
         yield json.dumps([round(now, 6), "o", screen_text(one)]) + "\n"
 
 
-def screen_text(one: Scene) -> str:
+def screen_text(one: ReplayFrame) -> str:
     """What a terminal shows of it."""
     text = visible_output(one.text, colours=True) if one.kind == "output" else visible(one.text)
     return text.replace("\n", "\r\n")

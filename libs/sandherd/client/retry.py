@@ -27,7 +27,7 @@ async def request_with_retries(link: HerdConnection, request: Any, *, patience: 
         await asyncio.sleep(REST)
 
 
-class Progress:
+class ProgressCheck:
     """Stops requests to a sandbox that replies without progress: its replies may be forged.
 
     At least `minimum` units must be reached every `seconds`, and everything within `longest` seconds. Immediate replies

@@ -44,7 +44,7 @@ class SubscriptionOperations:
 
     async def subscriptions(self) -> "requests.SubscriptionList":
         """All subscriptions of the project."""
-        return await self.connection.request(requests.AskSubscriptions())
+        return await self.connection.request(requests.ListSubscriptions())
 
     async def unsubscribe(self, name: str) -> "requests.UnsubscribeResult":
         """Delete a subscription and its position."""

@@ -22,7 +22,7 @@ from sandherd.client.events import decoder
 from sandherd.client.events.sequencer import Event
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
-    AskSubscriptions,
+    ListSubscriptions,
     Subscription,
 )
 
@@ -135,7 +135,7 @@ class EventStream:
         self._subscribed = True
 
     async def _find(self) -> Subscription:
-        listed = await self._connection.request(AskSubscriptions())
+        listed = await self._connection.request(ListSubscriptions())
         found = next((one for one in listed.subscriptions if one.name == self._name), None)
         if found is None:
             raise HerdError.of(

@@ -121,7 +121,7 @@ class TaskFiles(SandboxOperations):
     ) -> "AsyncIterator[requests.FileVersion]":
         """The versions of the files that the agent in a sandbox has changed, or of one, in the order of the changes."""
         name = checked_name(sandbox, "sandbox")
-        question = made(requests.AskFileVersions, sandbox=name, file_path=path, diffs=diffs, limit=VERSIONS)
+        question = made(requests.ListFileVersions, sandbox=name, file_path=path, diffs=diffs, limit=VERSIONS)
         async for page in queries.pages(self.connection.request, question):
             for version in page.versions:
                 yield version

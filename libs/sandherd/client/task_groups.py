@@ -133,7 +133,7 @@ class TaskGroups(TaskFiles):
         `label` is the key whose values are the groups of `by="label"`; `labels` and `batch` select tasks.
         """
         question = made(
-            requests.AskUsage,
+            requests.GetUsage,
             by=by,
             label=label,
             labels=_with_batch(labels, batch),

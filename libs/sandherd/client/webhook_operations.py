@@ -48,11 +48,11 @@ class WebhookOperations:
 
     async def webhooks(self) -> "requests.WebhookList":
         """The project's webhooks; with a connection for all projects, those of all."""
-        return await self.connection.request(requests.AskWebhooks())
+        return await self.connection.request(requests.ListWebhooks())
 
     async def webhook(self, name: str) -> "Webhook":
         """One webhook, with its dead letters."""
-        found = await self.connection.request(made(requests.AskWebhooks, name=checked_name(name, "name")))
+        found = await self.connection.request(made(requests.ListWebhooks, name=checked_name(name, "name")))
         return found.webhooks[0]
 
     async def rotate_webhook_secret(self, name: str) -> "requests.WebhookWithSecret":

@@ -17,11 +17,11 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
 from sandherd.contracts.commands import COMMANDS
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope, schema_urn
 from sandherd.contracts.errors import Problem
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.events.field_meanings import meaning_of
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.requests import REQUESTS, Reply
 
 Document = dict[str, Any]

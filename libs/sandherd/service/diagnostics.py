@@ -33,7 +33,7 @@ _CONSUMER: Final = "consumer "
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
-class Examined(Protocol):
+class ExaminedParts(Protocol):
     """The parts of a service that are examined."""
 
     instance: str
@@ -49,7 +49,7 @@ class Examined(Protocol):
 class Diagnostics:
     """Replies to `examine` for one service. Checks that need requests run only then, never for a Kubernetes probe."""
 
-    def __init__(self, service: Examined, backlog: ConsumerLag) -> None:
+    def __init__(self, service: ExaminedParts, backlog: ConsumerLag) -> None:
         self._service = service
         self._backlog = backlog
         self._clock: Callable[[], datetime] = partial(datetime.now, UTC)

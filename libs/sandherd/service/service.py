@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from sandherd.bus.auth.account_names import api_of
 from sandherd.bus.auth.permissions import streams_of
-from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
+from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionIdentity
 from sandherd.bus.consumers import consumer as consuming
 from sandherd.bus.consumers.consumer import Handler, Outcome
 from sandherd.bus.consumers.dead_letters import PROJECT_SHARE
@@ -241,7 +241,7 @@ class Service:
         return Bus.open(
             self.settings.nats_url,
             name=name,
-            identity=Identity.file(credentials) if credentials else Identity.anonymous(),
+            identity=ConnectionIdentity.file(credentials) if credentials else ConnectionIdentity.anonymous(),
             inbox=f"_INBOX_{self.principal}",
             watch=watch,
             api=api_of(self.principal),

@@ -13,7 +13,7 @@ import nats.js.errors
 from pydantic import BaseModel
 
 from sandherd.bus.errors import BusError
-from sandherd.bus.subscription_consumers import NAME, Terms, check_project, check_terms, creation, update
+from sandherd.bus.subscription_consumers import NAME, SubscriptionTerms, check_project, check_terms, creation, update
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import (
     ConsumerCreated,
@@ -70,7 +70,7 @@ class StreamAdmin:
         request, project = incoming.request, incoming.project
         check_project(project)
         _check_slot(request.place)
-        terms = Terms(limit=len(PLACES), ack_wait=request.ack_wait_seconds, idle=request.idle_seconds)
+        terms = SubscriptionTerms(limit=len(PLACES), ack_wait=request.ack_wait_seconds, idle=request.idle_seconds)
         check_terms(terms)
         question = Subscribe(name=request.name, types=request.types, start=request.start, entities=request.entities)
         consumer = consumer_name(project, request.place)

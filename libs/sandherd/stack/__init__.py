@@ -2,7 +2,7 @@
 
 import sandherd.bus  # noqa: F401  # first: loads nats-py without what only websockets need
 from sandherd.stack.control import ShutdownResult, StackStatus, down, status, up
-from sandherd.stack.home import Home, Phase, read_context
+from sandherd.stack.home import Home, StackPhase, read_context
 from sandherd.stack.part_logs import PartLog, log_names
 from sandherd.stack.start_failure import StackFailedError
 from sandherd.stack.status import PartStatus
@@ -11,9 +11,9 @@ __all__ = [
     "Home",
     "PartLog",
     "PartStatus",
-    "Phase",
     "ShutdownResult",
     "StackFailedError",
+    "StackPhase",
     "StackStatus",
     "down",
     "log_names",

@@ -16,7 +16,7 @@ from nats.js import JetStreamContext
 from sandherd.bus.auth.account_names import api_of
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.auth.setup_permissions import INBOX, PROVISIONER
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 from sandherd.bus.identity import (
     BrokerTokens,
     HerdIdentity,
@@ -37,9 +37,9 @@ from sandherd.concurrency import run_until_first
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack import cluster
-from sandherd.stack.child import Child, ChildFailedError
+from sandherd.stack.child_process import ChildFailedError, ChildProcess
 from sandherd.stack.home import Home
-from sandherd.stack.nats import Membership, NatsServer, own_capacity
+from sandherd.stack.nats import ClusterMember, NatsServer, own_capacity
 
 DEFAULT_PROJECT = "default"
 
@@ -81,7 +81,7 @@ class Broker:
         return self.servers[0]
 
     @property
-    def child(self) -> Child:
+    def child(self) -> ChildProcess:
         """The process of the (first) server."""
         return self.nats.child
 
@@ -124,7 +124,7 @@ class Broker:
         """Create the missing credentials of services, operator and client."""
         return [self.credentials(principal) for principal in (*SERVICES, Principal.OPERATOR, Principal.CLIENT)]
 
-    def _server(self, directory: Path, membership: Membership | None, port: int) -> NatsServer:
+    def _server(self, directory: Path, membership: ClusterMember | None, port: int) -> NatsServer:
         log = self.home / "logs" / f"{directory.name}.log"
         return NatsServer(
             directory,
@@ -179,8 +179,8 @@ class Broker:
     async def provisioner(self) -> AsyncIterator[JetStreamContext]:
         """The whole JetStream API, with a credential that is valid for a minute and is not written to a file."""
         token, seed = parts_of(Registrar(self.identity).mint_stream_admin())
-        voice = Identity.renewing(lambda: token, seed)
-        async with Bus.open(self.url, name=PROVISIONER, identity=voice, inbox=INBOX, patience=20) as bus:
+        connection_identity = ConnectionIdentity.renewing(lambda: token, seed)
+        async with Bus.open(self.url, name=PROVISIONER, identity=connection_identity, inbox=INBOX, patience=20) as bus:
             yield bus.js
 
     def credentials(
@@ -233,9 +233,9 @@ class Broker:
 
     @asynccontextmanager
     async def _open(self, credentials: Path, name: str, inbox: str, **options: Any) -> AsyncIterator[Bus]:
-        async with Bus.open(
-            self.url, name=name, identity=Identity.file(credentials), inbox=inbox, **({"patience": 20} | options)
-        ) as bus:
+        options.setdefault("patience", 20)
+        identity = ConnectionIdentity.file(credentials)
+        async with Bus.open(self.url, name=name, identity=identity, inbox=inbox, **options) as bus:
             yield bus
 
     def _sandbox_credentials(self, principal: Principal, project: str, sandbox: str, life: float) -> Path:

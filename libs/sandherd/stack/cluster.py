@@ -10,12 +10,12 @@ import nats.errors
 
 from sandherd.bus.identity import write_secret
 from sandherd.bus.identity.keys import read_claims
-from sandherd.stack.child import Child, ChildFailedError
+from sandherd.stack.child_process import ChildFailedError, ChildProcess
 from sandherd.stack.server_health import server_name
 
 if TYPE_CHECKING:
     from sandherd.bus.identity import HerdIdentity
-    from sandherd.stack.nats import Membership
+    from sandherd.stack.nats import ClusterMember
 
 SIZES: Final = (1, 3)
 """One server, or the smallest cluster that can lose one and still has a majority."""
@@ -58,15 +58,15 @@ def size_for(home: Path, wanted: int | None) -> int:
     return wanted
 
 
-def memberships(size: int, password: str) -> "list[Membership | None]":
+def memberships(size: int, password: str) -> "list[ClusterMember | None]":
     """The cluster membership of each server; None for a single one."""
-    from sandherd.stack.nats import Membership, free_ports  # only needed to start servers
+    from sandherd.stack.nats import ClusterMember, free_ports  # only needed to start servers
 
     if size == 1:
         return [None]
     routes = free_ports(size)
     return [
-        Membership(
+        ClusterMember(
             name=server_name(f"nats-{number}"), route=route, others=tuple(set(routes) - {route}), password=password
         )
         for number, route in enumerate(routes, 1)
@@ -117,7 +117,7 @@ async def each(runs: Iterable[Coroutine[Any, Any, None]]) -> None:
             raise error
 
 
-async def ended_early(child: Child) -> None:
+async def ended_early(child: ChildProcess) -> None:
     """Wait until a server has ended, which it should not. Raises `ChildFailedError`."""
     await child.wait_ended()
     raise ChildFailedError(f"nats-server ended with status {child.status} while it was being provisioned")

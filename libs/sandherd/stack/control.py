@@ -10,6 +10,7 @@ from typing import Final
 
 from sandherd.bus.storage_causes import measure_home, shortages
 from sandherd.lost_identity import lost_identity
+from sandherd.progress_steps import OnStep, ignore_step
 from sandherd.safe_home import check_home
 from sandherd.settings import CONFIG_VARIABLE
 from sandherd.stack.cluster import SizeError, size_for
@@ -17,8 +18,8 @@ from sandherd.stack.disk_space import SPACE_REMEDY, missing_space, refused_for_s
 from sandherd.stack.home import (
     STOP_SECONDS,
     Home,
-    Phase,
     ProcessRecord,
+    StackPhase,
     delete_config,
     noted_config,
     read_context,
@@ -28,7 +29,6 @@ from sandherd.stack.stale_processes import end, end_with_sandboxes
 from sandherd.stack.start_failure import StackFailedError, refuse_lost_identity, why_ended
 from sandherd.stack.status import PartStatus, read_status
 from sandherd.stack.supervisor_process import start_supervisor
-from sandherd.steps import OnStep, ignore_step
 
 _POLL: Final = 0.03
 
@@ -50,7 +50,7 @@ class StackStatus:
     """The state of a stack. `phase` is by the actual state of its parts, whatever was recorded."""
 
     home: Path
-    phase: Phase
+    phase: StackPhase
     supervisor_pid: int | None = None
     nats_url: str | None = None
     database_url: str | None = None
@@ -63,7 +63,7 @@ class StackStatus:
     @property
     def ready(self) -> bool:
         """Whether all of it is running and ready."""
-        return self.phase is Phase.READY and self.lost is None and all(part.ready for part in self.parts)
+        return self.phase is StackPhase.READY and self.lost is None and all(part.ready for part in self.parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,7 @@ async def status(home: Path) -> StackStatus:
     record = read_record(place)
     lost = lost_identity(place.path)
     if record is None:
-        return StackStatus(home=place.path, phase=Phase.STOPPED, lost=lost)
+        return StackStatus(home=place.path, phase=StackPhase.STOPPED, lost=lost)
     supervised = record.supervisor.alive
     parts = await read_status(place, record)
     return StackStatus(
@@ -173,13 +173,14 @@ async def status(home: Path) -> StackStatus:
     )
 
 
-def phase_of(written: Phase, parts: Iterable[PartStatus], *, supervised: bool) -> Phase:
+def phase_of(written: StackPhase, parts: Iterable[PartStatus], *, supervised: bool) -> StackPhase:
     """The phase of a stack: as its supervisor recorded it, if that is alive, and by the actual state of its parts."""
     seen = list(parts)
     if not supervised:
         left = any(part.running for part in seen)
-        return Phase.UNSUPERVISED if left else Phase.FAILED if written is Phase.FAILED else Phase.STOPPED
-    return Phase.NOT_READY if written is Phase.READY and not all(part.ready for part in seen) else written
+        ended = StackPhase.FAILED if written is StackPhase.FAILED else StackPhase.STOPPED
+        return StackPhase.UNSUPERVISED if left else ended
+    return StackPhase.NOT_READY if written is StackPhase.READY and not all(part.ready for part in seen) else written
 
 
 def _running(home: Home) -> ProcessRecord | None:
@@ -227,7 +228,7 @@ async def _until_started(home: Home, supervisor: ProcessRecord, servers: int, on
         if record is not None and record.supervisor.alive:
             # It may be another process: of two started at once, one finds the lock taken and ends.
             supervisor = record.supervisor
-            if record.phase is Phase.READY:
+            if record.phase is StackPhase.READY:
                 return
             begun = [name for name, process in record.processes.items() if process.alive]
             on_step(

@@ -17,23 +17,23 @@ _DISK: Final = frozenset({Cause.DISK_BYTES, Cause.DISK_INODES})
 
 
 @dataclass(frozen=True)
-class Need:
+class SpaceNeed:
     """Free bytes and free inodes."""
 
     bytes: int
     inodes: int
 
-    def __add__(self, other: "Need") -> "Need":
-        return Need(self.bytes + other.bytes, self.inodes + other.inodes)
+    def __add__(self, other: "SpaceNeed") -> "SpaceNeed":
+        return SpaceNeed(self.bytes + other.bytes, self.inodes + other.inodes)
 
 
-NEW_DATABASE: Final = Need(64 * _MIB, 2000)
+NEW_DATABASE: Final = SpaceNeed(64 * _MIB, 2000)
 """Measured after the first start: 42 MiB and 1,407 files; a further segment of the write-ahead log takes 16 MiB."""
-NEW_BROKER: Final = Need(8 * _MIB, 400)
-EXISTING_DATABASE: Final = Need(20 * _MIB, 64)
+NEW_BROKER: Final = SpaceNeed(8 * _MIB, 400)
+EXISTING_DATABASE: Final = SpaceNeed(20 * _MIB, 64)
 """One segment of the write-ahead log (16 MiB), without which Postgres does not start, and a checkpoint."""
-EXISTING_BROKER: Final = Need(4 * _MIB, 64)
-RECORDS: Final = Need(4 * _MIB, 64)
+EXISTING_BROKER: Final = SpaceNeed(4 * _MIB, 64)
+RECORDS: Final = SpaceNeed(4 * _MIB, 64)
 """Logs and records of the stack itself."""
 
 
@@ -60,9 +60,9 @@ def refused_for_space(home: Path, servers: int, reported: str) -> str | None:
     return f"the disk was full while the stack started: {space.path} has {_mib(space.free_bytes)} free"
 
 
-def _needed(home: Path, servers: int) -> Iterator[tuple[Path, Need]]:
+def _needed(home: Path, servers: int) -> Iterator[tuple[Path, SpaceNeed]]:
     """What is needed on each file system, with a folder on it."""
-    needs: dict[int, tuple[Path, Need]] = {}
+    needs: dict[int, tuple[Path, SpaceNeed]] = {}
     for folder, need in _parts(home, servers):
         place = _existing(folder)
         device = place.stat().st_dev
@@ -71,7 +71,7 @@ def _needed(home: Path, servers: int) -> Iterator[tuple[Path, Need]]:
     yield from needs.values()
 
 
-def _parts(home: Path, servers: int) -> Iterable[tuple[Path, Need]]:
+def _parts(home: Path, servers: int) -> Iterable[tuple[Path, SpaceNeed]]:
     yield home, RECORDS
     yield home / "postgres", EXISTING_DATABASE if _has_database(home) else NEW_DATABASE
     for directory in cluster.directories(home, servers):
@@ -87,7 +87,7 @@ def _existing(path: Path) -> Path:
     return next(found for found in (path, *path.parents) if found.exists())
 
 
-def _shortfall(space: Space, need: Need) -> str | None:
+def _shortfall(space: Space, need: SpaceNeed) -> str | None:
     if space.free_bytes < need.bytes:
         return f"{_mib(space.free_bytes)} free, and not the {_mib(need.bytes)}"
     if space.free_inodes is not None and space.free_inodes < need.inodes:

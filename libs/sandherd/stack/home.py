@@ -90,7 +90,7 @@ class Home:
             make_directory(directory)
 
 
-class Phase(StrEnum):
+class StackPhase(StrEnum):
     """The phase of a stack."""
 
     STARTING = "starting"
@@ -133,7 +133,7 @@ class StackRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    phase: Phase
+    phase: StackPhase
     supervisor: ProcessRecord
     processes: dict[str, ProcessRecord] = {}
     nats_url: str | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sandherd.processes import environment_of
 from sandherd.safe_home import check_home
-from sandherd.stack.child import ChildFailedError
+from sandherd.stack.child_process import ChildFailedError
 from sandherd.stack.cluster import SIZES, SizeError
 from sandherd.stack.control import status
 from sandherd.stack.home import Home, read_record

@@ -18,7 +18,7 @@ from sandherd.bus.identity import BrokerTokens
 from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.server_config import limits, operator_mode, storage_config
 from sandherd.private_files import make_directory, write_file
-from sandherd.stack.child import Child, ChildCommand, ChildFailedError
+from sandherd.stack.child_process import ChildCommand, ChildFailedError, ChildProcess
 from sandherd.stack.server_health import CLUSTER
 
 _HOST: Final = "127.0.0.1"
@@ -38,7 +38,7 @@ _JSON_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Membership:
+class ClusterMember:
     """A server's place in a cluster: its name there, the route ports of all servers, and the routes' password.
 
     The name never changes: by it the other servers know what is on its disk.
@@ -78,7 +78,7 @@ class NatsServer:
         port: int = 0,
         log: Path | None = None,
         linked: bool = True,
-        membership: Membership | None = None,
+        membership: ClusterMember | None = None,
         capacity: Capacity | None = None,
     ) -> None:
         self.directory = directory
@@ -89,7 +89,7 @@ class NatsServer:
         self._ports = directory / "ports"
         self._config = directory / "nats.conf"
         arguments = [find_binary(), "-c", str(self._config)]
-        self.child = Child(ChildCommand(arguments=arguments, log=log or directory / "nats.log", linked=linked))
+        self.child = ChildProcess(ChildCommand(arguments=arguments, log=log or directory / "nats.log", linked=linked))
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.stack.home import Home
-from sandherd.stack.rotation import MAX_FILES
+from sandherd.stack.log_rotation import MAX_FILES
 
 _SUFFIX: Final = ".log"
 

@@ -18,10 +18,10 @@ from urllib.parse import quote
 
 import asyncpg
 
-from sandherd.database_owners import earlier_users
+from sandherd.postgres_uids import earlier_users
 from sandherd.private_files import make_directory, write_file
 from sandherd.stack import postgres_user
-from sandherd.stack.child import Child, ChildCommand, ChildFailedError
+from sandherd.stack.child_process import ChildCommand, ChildFailedError, ChildProcess
 from sandherd.stack.directory_access import change_owner, grant_read, grant_traversal, renew
 from sandherd.stack.postgres_socket import socket_directory
 
@@ -78,7 +78,7 @@ class PostgresServer:
             directory=Path("/"),
             linked=linked,
         )
-        self.child = Child(command)
+        self.child = ChildProcess(command)
 
     def url(self, database: str) -> str:
         """The connection string of a database, without a password, as there is none."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sandherd.database_owners import NAME, RESERVED
+from sandherd.postgres_uids import NAME, RESERVED
 from sandherd.telemetry import logs
 
 _NAMESPACE_USER: Final = "nobody"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from sandherd.backoff import Backoff
-from sandherd.stack.child import Child, ChildFailedError
+from sandherd.stack.child_process import ChildFailedError, ChildProcess
 from sandherd.stack.process_exit import exit_cause, process_life
 from sandherd.telemetry import logs
 
@@ -21,7 +21,7 @@ class StackPart(Protocol):
     """A part of the stack with a process: the broker, the database, a service."""
 
     @property
-    def child(self) -> Child:
+    def child(self) -> ChildProcess:
         """Its process."""
 
     def start(self) -> Coroutine[Any, Any, None]:

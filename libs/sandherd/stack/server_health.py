@@ -9,8 +9,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from sandherd.bus.auth.health_subjects import HEALTH, WATCHER_INBOX
-from sandherd.bus.connection import Bus, BusError
-from sandherd.bus.connection import Identity as Voice
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 
 CLUSTER: Final = "sandherd"
 """The name of the cluster, and the beginning of its servers' names."""
@@ -45,7 +44,9 @@ async def request_health(url: str, credentials: Path, count: int) -> dict[str, s
     try:
         async with (
             asyncio.timeout(2 * _ANSWER),
-            Bus.open(url, name="watcher", identity=Voice.file(credentials), inbox=WATCHER_INBOX, patience=0) as bus,
+            Bus.open(
+                url, name="watcher", identity=ConnectionIdentity.file(credentials), inbox=WATCHER_INBOX, patience=0
+            ) as bus,
         ):
             await bus.client.subscribe(inbox := bus.client.new_inbox(), cb=receive)
             await bus.client.publish(HEALTH, b"", inbox)

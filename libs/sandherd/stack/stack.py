@@ -14,14 +14,14 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import CONFIG_VARIABLE, load
 from sandherd.stack.broker import Broker
-from sandherd.stack.child import ChildFailedError
+from sandherd.stack.child_process import ChildFailedError
 from sandherd.stack.cluster import each
 from sandherd.stack.home import STOP_SECONDS, Home, ProcessRecord, read_context, record_of, write_context
 from sandherd.stack.postgres import PostgresServer
 from sandherd.stack.process_monitor import ProcessMonitor, StackPart
-from sandherd.stack.programs import ServiceContext, ServiceProcess, check_runtimes
 from sandherd.stack.readiness import read_readiness
-from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
+from sandherd.stack.sandbox_shutdown import end_sandboxes, ending_seconds
+from sandherd.stack.service_processes import ServiceContext, ServiceProcess, check_runtimes
 from sandherd.stack.start_failure import cause_in
 from sandherd.stack.store_guard import StoreGuard, guarded
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from sandherd.contracts.subjects import Principal
 from sandherd.process_signals import wait_ended
-from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, read_record
-from sandherd.stack.sandboxes import end_sandboxes
+from sandherd.stack.home import Home, ProcessRecord, StackPhase, StackRecord, read_record
+from sandherd.stack.sandbox_shutdown import end_sandboxes
 from sandherd.stack.server_health import is_broker
 
 _SPAWNER: Final = frozenset({Principal.SPAWNER.value})
@@ -37,7 +37,7 @@ async def end_with_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
     record = read_record(home)
     left = _alive(record)
     await _end_all(left, left.keys() & _SPAWNER)
-    ended_in_order = record is None or record.phase is Phase.STOPPED
+    ended_in_order = record is None or record.phase is StackPhase.STOPPED
     all_ended = ended_in_order or await end_sandboxes(home, outer)
     await end_leftovers(home)
     return all_ended

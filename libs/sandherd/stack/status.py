@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sandherd.stack.home import Home, ProcessRecord, StackRecord
 from sandherd.stack.postgres_socket import recorded_directory
 from sandherd.stack.readiness import read_database_readiness, read_readiness
-from sandherd.stack.resources import measure_shortage
+from sandherd.stack.resource_shortages import measure_shortage
 from sandherd.stack.server_health import is_broker, request_health, server_name
 
 

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sandherd.stack.child import Child
+from sandherd.stack.child_process import ChildProcess
 from sandherd.stack.nats import NatsServer
-from sandherd.stack.resources import measure_shortage
-from sandherd.stack.store_health import Action, StoreCheck, StoreState, next_state
+from sandherd.stack.resource_shortages import measure_shortage
+from sandherd.stack.store_health import StoreAction, StoreCheck, StoreState, next_state
 from sandherd.stack.store_probe import StoreProbe
 from sandherd.telemetry import logs
 
@@ -53,7 +53,7 @@ def guarded(servers: Iterable[NatsServer]) -> list[GuardedServer]:
     ]
 
 
-def _pid_of(child: Child) -> int | None:
+def _pid_of(child: ChildProcess) -> int | None:
     return child.pid if child.alive else None
 
 
@@ -101,13 +101,13 @@ class StoreGuard:
         state, action = next_state(self._states.get(server.part, StoreState()), check, now)
         self._states[server.part] = state
         self._note(server.part, action, short[1] if short else health or "no answer")
-        if action is Action.RESTART:
+        if action is StoreAction.RESTART:
             _log.warning("restarting nats-server that does not store messages", process=server.part, problem=health)
             await server.end()
 
-    def _note(self, part: str, action: Action, problem: str) -> None:
+    def _note(self, part: str, action: StoreAction, problem: str) -> None:
         """Log each change once."""
-        if action is Action.NOTHING:
+        if action is StoreAction.NOTHING:
             if self._problems.pop(part, None):
                 _log.info("broker stores messages again", process=part)
         elif self._problems.get(part) != problem:

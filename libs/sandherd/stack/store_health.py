@@ -19,7 +19,7 @@ RESTART_BACKOFF: Final = Backoff(base=5.0, cap=20.0, jitter=0)
 """Between two restarts; reset when a server stores for the longest of these delays."""
 
 
-class Action(StrEnum):
+class StoreAction(StrEnum):
     """What to do about a server."""
 
     NOTHING = "nothing"
@@ -64,20 +64,20 @@ class StoreState:
         return RESTART_BACKOFF.delay(self.restarts - 1)
 
 
-def next_state(state: StoreState, check: StoreCheck, now: float) -> tuple[StoreState, Action]:
+def next_state(state: StoreState, check: StoreCheck, now: float) -> tuple[StoreState, StoreAction]:
     """What to remember after this check, and what to do."""
     if check.stored and not check.failed and not check.silent:
         settled = state.restarted_at is None or now - state.restarted_at > RESTART_BACKOFF.cap
         restarts = 0 if settled else state.restarts
-        return StoreState(restarts=restarts, restarted_at=state.restarted_at, stored_at=now), Action.NOTHING
+        return StoreState(restarts=restarts, restarted_at=state.restarted_at, stored_at=now), StoreAction.NOTHING
     since = now if state.unstored_since is None else state.unstored_since
     state = replace(state, unstored_since=since, was_short=state.was_short or check.short)
     if check.health is None and not check.silent:
         # It is starting, has ended, or was stopped: restarting it is up to the owner of its process.
-        return state, Action.WAIT if check.short else Action.NOTHING
+        return state, StoreAction.WAIT if check.short else StoreAction.NOTHING
     if check.short or not _needs_restart(state, check, now) or _rests(state, now):
-        return state, Action.WAIT
-    return replace(state, restarts=state.restarts + 1, restarted_at=now, was_short=False), Action.RESTART
+        return state, StoreAction.WAIT
+    return replace(state, restarts=state.restarts + 1, restarted_at=now, was_short=False), StoreAction.RESTART
 
 
 def _needs_restart(state: StoreState, check: StoreCheck, now: float) -> bool:

@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from sandherd.bus.auth.health_subjects import HEALTH, WATCHER, WATCHER_INBOX
 from sandherd.bus.auth.permissions import probe_subject
 from sandherd.bus.auth.setup_permissions import PROBE, PROBE_INBOX
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 
 _ANSWER_SECONDS: Final = 2.0
 _WRITE_SECONDS: Final = 3.0
@@ -40,8 +40,8 @@ class StoreProbe:
     async def open(cls, url: str, watcher: Path, probe: Path) -> AsyncIterator["StoreProbe"]:
         """Connect with these two credentials, waiting for the broker as long as it takes."""
         async with (
-            Bus.open(url, name=WATCHER, identity=Identity.file(watcher), inbox=WATCHER_INBOX) as watching,
-            Bus.open(url, name=PROBE, identity=Identity.file(probe), inbox=PROBE_INBOX) as writing,
+            Bus.open(url, name=WATCHER, identity=ConnectionIdentity.file(watcher), inbox=WATCHER_INBOX) as watching,
+            Bus.open(url, name=PROBE, identity=ConnectionIdentity.file(probe), inbox=PROBE_INBOX) as writing,
         ):
             yield cls(watching, writing)
 

@@ -18,10 +18,10 @@ from typing import Final
 
 from sandherd.contracts.errors import ContractError
 from sandherd.private_files import open_log
-from sandherd.stack.child import ChildFailedError
+from sandherd.stack.child_process import ChildFailedError
 from sandherd.stack.cluster import SizeError
-from sandherd.stack.home import Home, Phase, StackRecord, ourselves, write_record
-from sandherd.stack.rotation import rotate
+from sandherd.stack.home import Home, StackPhase, StackRecord, ourselves, write_record
+from sandherd.stack.log_rotation import rotate
 from sandherd.stack.stack import Stack
 from sandherd.stack.stale_processes import end_leftovers
 from sandherd.telemetry import logs
@@ -44,7 +44,7 @@ class Supervisor:
         self._home = Home(home.resolve())
         self._servers = servers
         self._us = ourselves()
-        self._phase = Phase.STARTING
+        self._phase = StackPhase.STARTING
         self._error: str | None = "the supervisor failed; see supervisor.log"
         self._written: StackRecord | None = None
         self._unwritten = False
@@ -70,7 +70,7 @@ class Supervisor:
     async def _run(self) -> None:
         self._write_down()
         await self._stack.start()
-        self._enter(Phase.READY)
+        self._enter(StackPhase.READY)
         while True:
             await self._stack.run_for(_HOUSEKEEPING_SECONDS)
             self._maintain_files()
@@ -106,12 +106,12 @@ class Supervisor:
 
     async def _wind_up(self) -> None:
         """End what was started, in order; sandboxes too, unless an error ended the stack: then they keep running."""
-        self._enter(Phase.STOPPING)
+        self._enter(StackPhase.STOPPING)
         if not await self._stack.stop(sandboxes=self._error is None):
             self._error = "sandboxes may still run; see spawner.log"
-        self._enter(Phase.FAILED if self._error else Phase.STOPPED)
+        self._enter(StackPhase.FAILED if self._error else StackPhase.STOPPED)
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: StackPhase) -> None:
         self._phase = phase
         _log.info("stack phase changed", phase=phase, home=str(self._home.path))
         self._write_down()
@@ -125,9 +125,9 @@ class Supervisor:
             phase=self._phase,
             supervisor=self._us,
             processes=self._stack.processes(),
-            nats_url=self._stack.broker.url if self._phase is Phase.READY else None,
+            nats_url=self._stack.broker.url if self._phase is StackPhase.READY else None,
             database_url=self._stack.database_url,
-            error=self._error if self._phase in {Phase.STOPPING, Phase.FAILED} else None,
+            error=self._error if self._phase in {StackPhase.STOPPING, StackPhase.FAILED} else None,
             stop_seconds=self._stack.stop_seconds,
         )
         if record == self._written:

@@ -35,7 +35,7 @@ ValueT = TypeVar("ValueT")
 Seconds = float
 
 
-class Recent(OrderedDict[KeyT, ValueT], Generic[KeyT, ValueT]):
+class RecentEntries(OrderedDict[KeyT, ValueT], Generic[KeyT, ValueT]):
     """A mapping limited to the newest entries."""
 
     def add(self, key: KeyT, value: ValueT) -> None:
@@ -49,7 +49,7 @@ class Recent(OrderedDict[KeyT, ValueT], Generic[KeyT, ValueT]):
             self.popitem(last=False)
 
 
-class Budget:
+class TokenBucket:
     """A token bucket: `rate` tokens per second, of which at most one second's worth is saved.
 
     It is refilled once for each batch, so that an event needs no clock.
@@ -74,11 +74,11 @@ class Budget:
         return True
 
 
-class Calls:
+class ToolCallTimes:
     """Tool calls: for each its tool and start, or that its end was recorded, as a harness may report an end twice."""
 
     def __init__(self) -> None:
-        self._calls_by_key: Recent[tuple[str, str], tuple[str, datetime] | None] = Recent()
+        self._calls_by_key: RecentEntries[tuple[str, str], tuple[str, datetime] | None] = RecentEntries()
 
     def record_start(self, source: str, call: str, tool: str, at: datetime) -> None:
         """Record the start of a call, unless its end came before."""
@@ -110,10 +110,10 @@ class AgentMetrics:
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
-        self._calls = Calls()
-        self._names: Recent[str, str] = Recent()
-        self._models: Recent[str, str] = Recent()
-        self._budget = Budget(MAX_SPANS_PER_SECOND)
+        self._calls = ToolCallTimes()
+        self._names: RecentEntries[str, str] = RecentEntries()
+        self._models: RecentEntries[str, str] = RecentEntries()
+        self._budget = TokenBucket(MAX_SPANS_PER_SECOND)
         self._exports_spans, self._skipped_spans = False, 0
         self._durations: dict[str, list[Seconds]] = {name: [] for name in (_TURNS, _MODEL_CALLS, _TOOL_CALLS)}
         """What the current batch adds to the histograms, and below to the counters."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from event_ingest.event_rows import ERRORS, EventBatch, Row, columns
 from event_ingest.projections import CLOSING, CLOSING_ALONE
-from event_ingest.rows import ERRORS, Batch, Row, columns
 from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnStarted
 from sandherd.contracts.events.tools import AgentToolUse
 from sandherd.contracts.model import MAX_WHOLE
@@ -54,7 +54,7 @@ class SourceTotals:
         return *numbers, self.last_at, len(beats), first, last
 
 
-def batch_totals(batch: Batch) -> list[list[Any]]:
+def batch_totals(batch: EventBatch) -> list[list[Any]]:
     """The values of `COUNT_NEW`, column by column: those of each source, then those of each project."""
     sources: dict[tuple[str, str, str], SourceTotals] = {}
     for _, _, sequence, time, project, entity, type_, source, *_ in batch.rows:
@@ -66,7 +66,7 @@ def batch_totals(batch: Batch) -> list[list[Any]]:
     return columns([(*key, *totals.row()) for key, totals in sources.items()]) + columns(_rates(batch))
 
 
-def _rates(batch: Batch) -> list[Row]:
+def _rates(batch: EventBatch) -> list[Row]:
     """For each project its events, turns, calls of tools, errors and micro-dollars."""
     numbers: dict[str, list[int]] = {}
     for (project, type_), count in Counter((row[4], row[6]) for row in batch.rows).items():

@@ -24,7 +24,7 @@ ValueT = TypeVar("ValueT")
 
 
 @dataclass
-class Side:
+class ComparedSide:
     """What is known of one of the two sandboxes."""
 
     sandbox: ComparedSandbox
@@ -34,7 +34,7 @@ class Side:
     files: dict[str, ComparedFile] = field(default_factory=dict)
 
 
-def add_rows(side: Side, rows: Iterable[Mapping[str, Any]]) -> Side:
+def add_rows(side: ComparedSide, rows: Iterable[Mapping[str, Any]]) -> ComparedSide:
     """The side with the rows of its turns, tools and files."""
     for row in rows:
         if row["kind"] == "turn":
@@ -69,7 +69,7 @@ def _file(row: Mapping[str, Any]) -> ComparedFile:
     )
 
 
-def compare(first: Side, second: Side, budget: int) -> Comparison:
+def compare(first: ComparedSide, second: ComparedSide, budget: int) -> Comparison:
     """Both side by side, by number or name; at most `budget` bytes as JSON."""
     types = [TypeRow(type=key, first=a or 0, second=b or 0) for key, a, b in _pairs(first.types, second.types)]
     turns = [TurnRow(turn=key, first=a, second=b) for key, a, b in _pairs(first.turns, second.turns)]

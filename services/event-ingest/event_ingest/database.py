@@ -49,7 +49,7 @@ _log: Final = logs.get("database")
 Prepare = Callable[[Connection], Awaitable[bool]]
 
 
-class Fault(Enum):
+class DatabaseFault(Enum):
     """What a database error means for the work that failed."""
 
     UNAVAILABLE = "unavailable"
@@ -74,17 +74,19 @@ _NO_CONNECTION: Final = (
 )
 
 
-def classify_error(error: Exception) -> Fault | None:
+def classify_error(error: Exception) -> DatabaseFault | None:
     """The meaning of `error`; None for an error that is not the database's."""
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
-        return Fault.POISON  # a value that asyncpg can't encode
+        return DatabaseFault.POISON  # a value that asyncpg can't encode
     if isinstance(error, asyncpg.TransactionRollbackError):
-        return Fault.CONFLICT
+        return DatabaseFault.CONFLICT
     if isinstance(error, asyncpg.PostgresError):
-        return Fault.POISON if (error.sqlstate or "")[:2] in _INVALID_DATA_CLASSES else Fault.UNAVAILABLE
+        return (
+            DatabaseFault.POISON if (error.sqlstate or "")[:2] in _INVALID_DATA_CLASSES else DatabaseFault.UNAVAILABLE
+        )
     if isinstance(error, UnicodeError):
-        return Fault.POISON
-    return Fault.UNAVAILABLE if isinstance(error, _NO_CONNECTION) else None
+        return DatabaseFault.POISON
+    return DatabaseFault.UNAVAILABLE if isinstance(error, _NO_CONNECTION) else None
 
 
 class Database:
@@ -187,7 +189,7 @@ class Database:
             fault = classify_error(error)
             if fault is None:
                 raise
-            if fault is Fault.POISON:
+            if fault is DatabaseFault.POISON:
                 raise ContractError(Code.INVALID_FIELD, f"invalid history request: {describe_error(error)}") from error
             raise ContractError(
                 Code.UNAVAILABLE,
@@ -207,7 +209,7 @@ class Database:
             async with pool().acquire(timeout=self._hosts.timeout) as connection:
                 yield connection
         except Exception as error:  # narrowed by `classify_error`; others are raised again
-            if classify_error(error) is Fault.UNAVAILABLE and not isinstance(error, asyncpg.QueryCanceledError):
+            if classify_error(error) is DatabaseFault.UNAVAILABLE and not isinstance(error, asyncpg.QueryCanceledError):
                 self._request_check(error)
             raise
 

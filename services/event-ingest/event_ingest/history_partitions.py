@@ -6,7 +6,7 @@ from datetime import date, datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection
-from event_ingest.history_policy import NOTICE, Contents, RetentionPolicy
+from event_ingest.history_policy import NOTICE, PartitionContents, RetentionPolicy
 from event_ingest.schema import partition_name
 
 MIGRATION: Final = "retention"
@@ -92,13 +92,13 @@ async def use_indexes(connection: Connection) -> None:
     await connection.execute("set local enable_seqscan = off")
 
 
-async def read_contents(connection: Connection, day: date, policy: RetentionPolicy) -> Contents:
+async def read_contents(connection: Connection, day: date, policy: RetentionPolicy) -> PartitionContents:
     """What decides about a day. Only in a transaction with `use_indexes`; projects only if the policy needs them."""
     name = partition_name(day)
     projects = await _projects_of_day(connection, day) if policy.varies else []
     held: bool = await connection.fetchval(_HELD.format(name))
     restored_until: datetime | None = await connection.fetchval(_RESTORED, day)
-    return Contents(frozenset(projects), held, restored_until)
+    return PartitionContents(frozenset(projects), held, restored_until)
 
 
 async def read_projects(connection: Connection, day: date) -> list[str]:

@@ -42,7 +42,7 @@ class RetentionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class PartitionContents:
     """What decides about a partition: the projects that have events in it, and whether a hold is on any of them."""
 
     projects: frozenset[str] = frozenset()
@@ -75,7 +75,9 @@ def first_due_at(
     return min((one for one in due if one is not None), default=None)
 
 
-def contents_due_at(day: date, contents: Contents, policy: RetentionPolicy, not_before: datetime) -> datetime | None:
+def contents_due_at(
+    day: date, contents: PartitionContents, policy: RetentionPolicy, not_before: datetime
+) -> datetime | None:
     """The same, and not before the end of a restored day."""
     return partition_due_at(day, contents.projects, policy, max(not_before, contents.restored_until or not_before))
 
@@ -88,7 +90,7 @@ def may_be_due(day: date, policy: RetentionPolicy, not_before: datetime, now: da
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class ExpiredEvents:
     """The events that are to be removed from a day that stays: those of some types, and those of some projects."""
 
     types: frozenset[str] = frozenset()
@@ -104,14 +106,14 @@ def expired_types(day: date, policy: RetentionPolicy, not_before: datetime, now:
 
 
 def expired_projects(
-    day: date, contents: Contents, policy: RetentionPolicy, not_before: datetime, now: datetime
+    day: date, contents: PartitionContents, policy: RetentionPolicy, not_before: datetime, now: datetime
 ) -> frozenset[str]:
     """The projects that do not need their events of a day any more, unless that are all: then it is dropped."""
     over = {one for one in contents.projects if _is_over(day, policy.of(one), not_before, now)}
     return frozenset(over) if over != contents.projects else frozenset()
 
 
-def may_be_reduced(contents: Contents, now: datetime) -> bool:
+def may_be_reduced(contents: PartitionContents, now: datetime) -> bool:
     """Whether neither a hold nor a restore prevents it."""
     return not contents.held and (contents.restored_until is None or contents.restored_until <= now)
 

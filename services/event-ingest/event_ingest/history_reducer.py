@@ -13,7 +13,7 @@ import asyncpg
 
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.database import Connection, Database, classify_error
-from event_ingest.ended_tasks import delete_ended
+from event_ingest.ended_task_cleanup import delete_ended
 from event_ingest.history_partitions import (
     REDUCTIONS,
     read_contents,
@@ -22,7 +22,7 @@ from event_ingest.history_partitions import (
     use_indexes,
 )
 from event_ingest.history_policy import (
-    Expired,
+    ExpiredEvents,
     RetentionPolicy,
     expired_projects,
     expired_types,
@@ -30,7 +30,7 @@ from event_ingest.history_policy import (
     may_be_reduced,
     next_reduction,
 )
-from event_ingest.history_reduction import LATE, DayReduction, Reduction, reduce_day
+from event_ingest.history_reduction import LATE, DayReduction, ReductionResult, reduce_day
 from event_ingest.history_reduction_statements import type_list
 from event_ingest.schema import partition_name
 from sandherd.telemetry import logs
@@ -63,7 +63,7 @@ async def find_reductions(
             ):
                 continue
             contents = await read_contents(connection, day, policy)
-            expired = Expired(types, expired_projects(day, contents, policy, not_before, now))
+            expired = ExpiredEvents(types, expired_projects(day, contents, policy, not_before, now))
             if expired and may_be_reduced(contents, now):
                 found += await _reductions(connection, day, expired, reduced.get(day))
     return found
@@ -76,7 +76,7 @@ async def read_reduced(connection: Connection) -> dict[date, frozenset[str]]:
 
 
 async def _reductions(
-    connection: Connection, day: date, expired: Expired, reduced: Collection[str] | None
+    connection: Connection, day: date, expired: ExpiredEvents, reduced: Collection[str] | None
 ) -> list[DayReduction]:
     """What is to be removed from a day, from which these types were removed before: nothing, a few events, or all."""
     if reduced is None or not expired.types <= set(reduced):
@@ -154,10 +154,10 @@ class HistoryReducer:
         finally:
             if self._archive is not None:
                 self._archive.discard(wanted.day)
-        if done is Reduction.REDUCED:
+        if done is ReductionResult.REDUCED:
             self._meters.count("sandherd_history_days_reduced_total")
             _log.info("day of the history reduced", first=wanted.day.isoformat())
-        elif done is not Reduction.NEEDED:
+        elif done is not ReductionResult.NEEDED:
             _log.warning("day of the history not reduced, retrying", first=wanted.day.isoformat())
 
     def _measure(

@@ -23,7 +23,7 @@ import asyncpg
 
 from event_ingest.database import Connection
 from event_ingest.history_partitions import count_events, is_attached, read_contents, read_projects, use_indexes
-from event_ingest.history_policy import Expired, RetentionPolicy, may_be_reduced
+from event_ingest.history_policy import ExpiredEvents, RetentionPolicy, may_be_reduced
 from event_ingest.history_reduction_statements import (
     ADD_SUMMARIES,
     COPY,
@@ -51,7 +51,7 @@ _LOCK: Final = 0x5A4D_5244_4345
 _BUSY: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
 
-class Reduction(Enum):
+class ReductionResult(Enum):
     """The result of a try to reduce a day."""
 
     REDUCED = "reduced"
@@ -68,7 +68,7 @@ class DayReduction:
     """What is to be removed from a day."""
 
     day: date
-    expired: Expired
+    expired: ExpiredEvents
     late: tuple[UUID, ...] = ()
     """Of a day that was reduced before: these events only."""
 
@@ -91,7 +91,9 @@ class _Progress:
         return self.copied + self.removed
 
 
-async def reduce_day(connection: Connection, wanted: DayReduction, now: datetime, archived: int | None) -> Reduction:
+async def reduce_day(
+    connection: Connection, wanted: DayReduction, now: datetime, archived: int | None
+) -> ReductionResult:
     """Remove what is expired from a day. Of a connection that is in no transaction; after an error it is closed.
 
     With `archived`, only if the day has this number of events: as events are only added, they are archived.
@@ -100,20 +102,22 @@ async def reduce_day(connection: Connection, wanted: DayReduction, now: datetime
         await connection.execute(named(ADD_SUMMARIES, wanted.day))
     except (*_BUSY, asyncpg.UndefinedTableError) as error:
         await connection.execute("rollback")
-        return Reduction.BUSY if isinstance(error, _BUSY) else Reduction.NEEDED
+        return ReductionResult.BUSY if isinstance(error, _BUSY) else ReductionResult.NEEDED
     await connection.execute("begin")
-    done = Reduction.BUSY
+    done = ReductionResult.BUSY
     if await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
         done = await (_remove_late if wanted.late else _replace)(connection, wanted, now, archived)
-    if done is not Reduction.REDUCED:
+    if done is not ReductionResult.REDUCED:
         await connection.execute("rollback")
     return done
 
 
-async def _replace(connection: Connection, wanted: DayReduction, now: datetime, archived: int | None) -> Reduction:
+async def _replace(
+    connection: Connection, wanted: DayReduction, now: datetime, archived: int | None
+) -> ReductionResult:
     day = wanted.day
     if not await is_attached(connection, day):
-        return Reduction.NEEDED
+        return ReductionResult.NEEDED
     newest: int = await connection.fetchval(named(NEWEST, day), await _projects(connection, day))
     options = await connection.fetchval(OPTIONS, partition_name(day))
     await connection.execute(named(CREATE, day, options=options or AUTOVACUUM))
@@ -126,42 +130,44 @@ async def _replace(connection: Connection, wanted: DayReduction, now: datetime, 
         except _BUSY:
             await connection.execute("rollback to savepoint swap")
             await asyncio.sleep(random.uniform(0.2, 1))  # batches go first
-    return Reduction.BUSY
+    return ReductionResult.BUSY
 
 
 async def _swap(
     connection: Connection, wanted: DayReduction, old: _Progress, now: datetime, archived: int | None
-) -> Reduction:
+) -> ReductionResult:
     """Copy what was stored meanwhile, and replace the partition; ends the transaction if it does."""
     day = wanted.day
     if not await _lock(connection, day, now):
-        return Reduction.NEEDED
+        return ReductionResult.NEEDED
     new = await _copy(connection, wanted, NEW_ROWS, old.newest, await read_projects(connection, day))
     total = old.total + new.total
     if await count_events(connection, day) != total or archived not in (None, total):
-        return Reduction.CHANGED
+        return ReductionResult.CHANGED
     await _uncount(connection, [*old.left, *new.left])
     await _record(connection, wanted, old.removed + new.removed)
     await connection.execute(named(SWAP, day))
-    return Reduction.REDUCED
+    return ReductionResult.REDUCED
 
 
-async def _remove_late(connection: Connection, wanted: DayReduction, now: datetime, archived: int | None) -> Reduction:
+async def _remove_late(
+    connection: Connection, wanted: DayReduction, now: datetime, archived: int | None
+) -> ReductionResult:
     """Remove a few events that were stored after the day was reduced; ends the transaction if it does."""
     try:
         if not await _lock(connection, wanted.day, now):
-            return Reduction.NEEDED
+            return ReductionResult.NEEDED
         if archived not in (None, await count_events(connection, wanted.day)):
-            return Reduction.CHANGED
+            return ReductionResult.CHANGED
         rows = await connection.fetch(named(FOLD, wanted.day, NAMED_ROWS), *_values(wanted, wanted.late, None))
         await _uncount(connection, rows)
         statement = f"delete from {partition_name(wanted.day)} where id = any($1)"  # noqa: S608  # our own name
         await connection.execute(statement, wanted.late)
         await _record(connection, wanted, len(wanted.late))
     except _BUSY:
-        return Reduction.BUSY
+        return ReductionResult.BUSY
     await connection.execute("commit")
-    return Reduction.REDUCED
+    return ReductionResult.REDUCED
 
 
 async def _lock(connection: Connection, day: date, now: datetime) -> bool:
@@ -215,7 +221,7 @@ async def _projects(connection: Connection, day: date) -> list[str]:
     return found
 
 
-def _of(expired: Expired) -> tuple[frozenset[str], frozenset[str]]:
+def _of(expired: ExpiredEvents) -> tuple[frozenset[str], frozenset[str]]:
     return expired.types, expired.projects
 
 

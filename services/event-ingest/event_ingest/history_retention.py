@@ -63,7 +63,7 @@ where tree.inhparent = 'events'::regclass and part.reloptions is null order by p
 _log: Final = logs.get("retention")
 
 
-class Drop(Enum):
+class DropResult(Enum):
     """The result of a try to drop a day."""
 
     DROPPED = "dropped"
@@ -102,7 +102,7 @@ async def examine_days(
 
 async def try_drop(
     connection: Connection, day: date, policy: RetentionPolicy, now: datetime, archived: int | None = None
-) -> Drop:
+) -> DropResult:
     """Drop a day if it is due, in one transaction. Of a connection that is in none; after an error it is closed.
 
     With `archived`, only if it has this number of events: as events are only added, it is those that were archived.
@@ -112,12 +112,12 @@ async def try_drop(
         if await _is_due_now(connection, day, policy, now):
             if archived is not None and await count_events(connection, day) != archived:
                 await connection.execute("rollback")
-                return Drop.CHANGED
+                return DropResult.CHANGED
             await connection.execute(_drop_of(day))
-            return Drop.DROPPED
-        done = Drop.NEEDED
+            return DropResult.DROPPED
+        done = DropResult.NEEDED
     except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-        done = Drop.BUSY
+        done = DropResult.BUSY
     await connection.execute("rollback")
     return done
 
@@ -216,18 +216,18 @@ class HistoryRetention:
         archived = None if self._archive is None else await self._archive.cover(connection, day)
         if self._archive is not None and archived is None:
             return
-        done = Drop.BUSY
+        done = DropResult.BUSY
         for _ in range(_TRIES):
             done = await try_drop(connection, day, self._policy, now, archived)
-            if done is not Drop.BUSY:
+            if done is not DropResult.BUSY:
                 break
             await asyncio.sleep(random.uniform(0.2, 1))  # replicas must not try in step
-        if self._archive is not None and done is not Drop.BUSY:
+        if self._archive is not None and done is not DropResult.BUSY:
             self._archive.discard(day)
-        if done is Drop.DROPPED:
+        if done is DropResult.DROPPED:
             self._meters.count("sandherd_history_days_dropped_total")
             _log.info("day of the history dropped", first=day.isoformat())
-        elif done is Drop.BUSY:
+        elif done is DropResult.BUSY:
             _log.warning("day of the history not dropped, retrying", first=day.isoformat())
 
     async def _delete_undated(self, connection: Connection, now: datetime) -> None:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from event_ingest.agent_metrics import AgentMetrics
+from event_ingest.batch_writer import BatchResult, store
 from event_ingest.database import Database, DatabaseUnavailableError, classify_error
-from event_ingest.rows import TYPE, Batch
-from event_ingest.writer import BatchResult, store
+from event_ingest.event_rows import TYPE, EventBatch
 from sandherd.bus.consumers.consumer import DONE, Dead, Delivery, Outcome, Retry
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS
@@ -61,7 +61,7 @@ class Ingest:
         """Store one event, as when a dead letter is requeued."""
         return (await self.handle([delivery]))[0]
 
-    async def _store(self, batch: Batch) -> BatchResult:
+    async def _store(self, batch: EventBatch) -> BatchResult:
         if not batch.rows:
             return BatchResult()
         try:
@@ -76,7 +76,7 @@ class Ingest:
         _trace(batch)
         return stored
 
-    async def _retry_store(self, batch: Batch) -> BatchResult:
+    async def _retry_store(self, batch: EventBatch) -> BatchResult:
         try:
             return await store(self._database, batch)
         except Exception as error:  # narrowed by `classify_error`; others are raised again
@@ -84,7 +84,7 @@ class Ingest:
                 raise
             raise DatabaseUnavailableError(repr(error)) from error
 
-    def _count(self, stored: BatchResult, batch: Batch, deliveries: Sequence[Delivery]) -> None:
+    def _count(self, stored: BatchResult, batch: EventBatch, deliveries: Sequence[Delivery]) -> None:
         for event_type, amount in _count_new_by_type(stored, batch).items():
             self._meters.count("sandherd_ingest_stored_total", amount, type=event_type)
         self._meters.count("sandherd_ingest_received_total", len(deliveries))
@@ -94,16 +94,16 @@ class Ingest:
         self._meters.observe("sandherd_ingest_lag_seconds", max(0.0, lag.total_seconds()))
 
 
-def _count_new_by_type(stored: BatchResult, batch: Batch) -> Counter[str]:
+def _count_new_by_type(stored: BatchResult, batch: EventBatch) -> Counter[str]:
     """Number of new events by type."""
     if not stored.old and not stored.refused:
         return Counter(row[TYPE] for row in batch.rows)
     return Counter(row[TYPE] for index, row in zip(batch.indexes, batch.rows, strict=True) if stored.is_new(index))
 
 
-async def _parse_deliveries(deliveries: Sequence[Delivery], outcomes: list[Outcome]) -> Batch:
+async def _parse_deliveries(deliveries: Sequence[Delivery], outcomes: list[Outcome]) -> EventBatch:
     """The events among the deliveries; sets the outcome of those that are invalid."""
-    batch = Batch()
+    batch = EventBatch()
     for index, delivery in enumerate(deliveries):
         if index and not index % _PARSED_AT_ONCE:
             await asyncio.sleep(0)
@@ -118,7 +118,7 @@ def _retry_unless_dead(outcome: Outcome, reason: str) -> Outcome:
     return outcome if isinstance(outcome, Dead) else Retry(RETRY_DELAY, reason)
 
 
-def _trace(batch: Batch) -> None:
+def _trace(batch: EventBatch) -> None:
     for event in batch.service_events:
         if event is not None and event.type in MILESTONES:
             values: spans.Values = {

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 
 from event_ingest.archive.history_archive import HistoryArchive, store_of
-from event_ingest.archive.restores import HistoryRestores
+from event_ingest.archive.restore_queue import HistoryRestores
 from event_ingest.artifacts.artifact_storage import ArtifactStorage
 from event_ingest.artifacts.content_store import content_store
 from event_ingest.broker_data import check_broker_data
@@ -33,13 +33,13 @@ from event_ingest.queries.events import list_events
 from event_ingest.queries.file_versions import list_file_versions
 from event_ingest.queries.output import list_output
 from event_ingest.queries.pages import RESERVED_REPLY_BYTES
-from event_ingest.queries.records import list_sandboxes, list_tasks
 from event_ingest.queries.retention import hold, release, show_status
 from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
 from event_ingest.queries.stored_artifacts import StoredArtifacts
 from event_ingest.queries.stream_reader import NO_REPLY, stored_through
 from event_ingest.queries.subscriptions import Subscriptions
+from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
 from event_ingest.queries.transcript import read_transcript
 from event_ingest.queries.usage import add_up_usage
@@ -50,34 +50,34 @@ from event_ingest.subscription_watch import SubscriptionWatch
 from event_ingest.word_segment_indexes import WordSegments
 from sandherd.contracts.requests import (
     DATABASE,
-    AskApprovals,
-    AskAudit,
-    AskComparison,
-    AskDead,
-    AskEvents,
-    AskFileVersions,
-    AskHistoryArchives,
-    AskHistoryStatus,
-    AskOutput,
-    AskOverview,
-    AskSearch,
-    AskStatistics,
-    AskSubscriptions,
-    AskTrajectory,
-    AskTranscript,
-    AskUsage,
-    AskVerification,
     EventList,
+    GetAudit,
+    GetComparison,
+    GetHistoryStatus,
+    GetOutput,
+    GetOverview,
+    GetStatistics,
+    GetTrajectory,
+    GetTranscript,
+    GetUsage,
     HoldHistory,
+    ListApprovals,
+    ListDeadLetters,
+    ListEvents,
+    ListFileVersions,
+    ListHistoryArchives,
+    ListPastSandboxes,
+    ListPastTasks,
+    ListSubscriptions,
     PartKind,
-    PastSandboxes,
-    PastTasks,
     ReadStoredArtifact,
     ReleaseHistory,
     Request,
     RestoreHistory,
+    SearchEvents,
     Subscribe,
     Unsubscribe,
+    VerifyHistory,
 )
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import IncomingRequest, RequestLane, Service, serve
@@ -148,13 +148,13 @@ def _keep_history(service: Service, database: Database) -> None:
         service.background("history restores", restores.run)
     requests = ArchiveRequests(database, store, asyncio.Event() if restores is None else restores.requested)
 
-    async def list_archives(incoming: IncomingRequest[AskHistoryArchives]) -> BaseModel:
+    async def list_archives(incoming: IncomingRequest[ListHistoryArchives]) -> BaseModel:
         return await requests.list_archives(incoming.request, _max_reply_bytes(service))
 
     async def restore(incoming: IncomingRequest[RestoreHistory]) -> BaseModel:
         return await requests.restore(incoming.request, incoming.project)
 
-    service.answer(AskHistoryArchives, list_archives, lane=ARCHIVE_LANE)
+    service.answer(ListHistoryArchives, list_archives, lane=ARCHIVE_LANE)
     service.answer(RestoreHistory, restore, lane=ARCHIVE_LANE)
 
 
@@ -169,23 +169,23 @@ def _store_artifacts(service: Service, database: Database, referred: asyncio.Eve
 
 def _register_history_requests(service: Service, database: Database) -> None:
     light: dict[type[Request[Any]], HistoryQuery[Any]] = {
-        PastTasks: list_tasks,
-        PastSandboxes: list_sandboxes,
-        AskApprovals: list_approvals,
-        AskOverview: show_overview,
-        AskTranscript: read_transcript,
+        ListPastTasks: list_tasks,
+        ListPastSandboxes: list_sandboxes,
+        ListApprovals: list_approvals,
+        GetOverview: show_overview,
+        GetTranscript: read_transcript,
         HoldHistory: hold,
         ReleaseHistory: release,
     }
     heavy: dict[type[Request[Any]], HistoryQuery[Any]] = {
-        AskTrajectory: read_trajectory,
-        AskUsage: add_up_usage,
-        AskStatistics: count_statistics,
-        AskComparison: compare_sandboxes,
-        AskSearch: search_events,
-        AskFileVersions: list_file_versions,
-        AskVerification: verify_tables,
-        AskHistoryStatus: partial(
+        GetTrajectory: read_trajectory,
+        GetUsage: add_up_usage,
+        GetStatistics: count_statistics,
+        GetComparison: compare_sandboxes,
+        SearchEvents: search_events,
+        ListFileVersions: list_file_versions,
+        VerifyHistory: verify_tables,
+        GetHistoryStatus: partial(
             show_status,
             policy_of(service.settings),
             archive=service.settings.history_archive,
@@ -193,7 +193,7 @@ def _register_history_requests(service: Service, database: Database) -> None:
         ),
     }
     lane = _light_lane(service.settings)
-    service.answer(AskEvents, _events_handler(service, database), lane=lane)
+    service.answer(ListEvents, _events_handler(service, database), lane=lane)
     for request, query in light.items():
         service.answer(request, _history_handler(service, database, query), lane=lane)
     for request, query in heavy.items():
@@ -218,7 +218,7 @@ def _history_handler(
 def _events_handler(service: Service, database: Database) -> Callable[[Any], Awaitable[EventList]]:
     list_stored = _history_handler(service, database, list_events)
 
-    async def answer(incoming: IncomingRequest[AskEvents]) -> EventList:
+    async def answer(incoming: IncomingRequest[ListEvents]) -> EventList:
         through = None
         if incoming.request.cursor is None:  # read before the events are, which then include all up to it
             with suppress(*NO_REPLY):
@@ -230,24 +230,24 @@ def _events_handler(service: Service, database: Database) -> Callable[[Any], Awa
 
 
 def _register_stream_requests(service: Service, database: Database) -> None:
-    async def audit(incoming: IncomingRequest[AskAudit]) -> BaseModel:
+    async def audit(incoming: IncomingRequest[GetAudit]) -> BaseModel:
         task_days = service.settings.history_task_days
         return await audit_events(database, service.bus, incoming.request, incoming.project, task_days)
 
-    async def output(incoming: IncomingRequest[AskOutput]) -> BaseModel:
+    async def output(incoming: IncomingRequest[GetOutput]) -> BaseModel:
         return await list_output(service.bus, incoming.request, incoming.project, _max_reply_bytes(service))
 
-    async def dead(incoming: IncomingRequest[AskDead]) -> BaseModel:
+    async def dead(incoming: IncomingRequest[ListDeadLetters]) -> BaseModel:
         return await list_dead_letters(service.bus, incoming.request, incoming.project, _max_reply_bytes(service))
 
-    service.answer(AskAudit, audit, lane=HEAVY_LANE)
-    service.answer(AskOutput, output, lane=STREAMS_LANE)
-    service.answer(AskDead, dead, lane=STREAMS_LANE)
+    service.answer(GetAudit, audit, lane=HEAVY_LANE)
+    service.answer(GetOutput, output, lane=STREAMS_LANE)
+    service.answer(ListDeadLetters, dead, lane=STREAMS_LANE)
 
 
 def _register_subscription_requests(service: Service) -> None:
     subscriptions = Subscriptions(service)
-    service.answer(AskSubscriptions, subscriptions.list_subscriptions)
+    service.answer(ListSubscriptions, subscriptions.list_subscriptions)
     service.answer(Subscribe, subscriptions.subscribe)
     service.answer(Unsubscribe, subscriptions.unsubscribe)
 

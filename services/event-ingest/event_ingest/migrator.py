@@ -52,7 +52,7 @@ class MigrationRefusedError(Exception):
     """The database and this service's files do not match. Nothing was changed; the service must not start."""
 
 
-class Kind(StrEnum):
+class MigrationKind(StrEnum):
     """When a migration is applied."""
 
     FOUNDATION = "foundation"
@@ -67,7 +67,7 @@ class Migration:
     number: int
     name: str
     sql: str
-    kind: Kind = Kind.FOUNDATION
+    kind: MigrationKind = MigrationKind.FOUNDATION
 
     @property
     def sha256(self) -> str:
@@ -77,7 +77,7 @@ class Migration:
     @property
     def table(self) -> str:
         """The table that records that it was applied."""
-        return _APPLIED_BEFORE if self.kind is Kind.BEFORE else _APPLIED
+        return _APPLIED_BEFORE if self.kind is MigrationKind.BEFORE else _APPLIED
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def read_migrations(directory: Traversable | None = None) -> list[Migration]:
     for file in (directory or resources.files("event_ingest.migrations")).iterdir():
         match = _FILE.match(file.name)
         if match:
-            kind = Kind(match[3] or Kind.FOUNDATION)
+            kind = MigrationKind(match[3] or MigrationKind.FOUNDATION)
             migrations.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"), kind))
     migrations.sort(key=lambda migration: migration.number)
     if [migration.number for migration in migrations] != list(range(1, len(migrations) + 1)):
@@ -102,7 +102,7 @@ def read_migrations(directory: Traversable | None = None) -> list[Migration]:
     if misnamed := [
         migration.number
         for migration in migrations
-        if (migration.kind is Kind.FOUNDATION) != (migration.number <= _FOUNDATION)
+        if (migration.kind is MigrationKind.FOUNDATION) != (migration.number <= _FOUNDATION)
     ]:
         raise MigrationRefusedError(f"a migration's name ends with .before.sql or .after.sql: {misnamed}")
     return migrations
@@ -115,7 +115,8 @@ def before_new_code(migrations: Sequence[Migration]) -> list[Migration]:
     that, a version must number its own `before` migrations before its own `after` ones.
     """
     last = max(
-        (position for position, migration in enumerate(migrations, 1) if migration.kind is not Kind.AFTER), default=0
+        (position for position, migration in enumerate(migrations, 1) if migration.kind is not MigrationKind.AFTER),
+        default=0,
     )
     return list(migrations[:last])
 

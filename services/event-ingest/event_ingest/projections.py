@@ -1,6 +1,6 @@
 """The state of tasks, sandboxes, messages and approvals, folded from events so that their order does not matter.
 
-Pure. The statements in `event_ingest.statements` fold a batch into the tables, by the rule of
+Pure. The statements in `event_ingest.batch_statements` fold a batch into the tables, by the rule of
 `event_ingest.read_models`.
 """
 

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import asyncpg
 
+from event_ingest.batch_statements import FOLD_APPROVALS, FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS
 from event_ingest.database import Connection
-from event_ingest.queries.verification import Examined, examine, list_entities
+from event_ingest.event_rows import columns
+from event_ingest.queries.verification import ExaminedEntities, examine, list_entities
 from event_ingest.read_models import as_row
-from event_ingest.recount import RECOUNT
-from event_ingest.rows import columns
-from event_ingest.statements import FOLD_APPROVALS, FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS
+from event_ingest.totals_recount import RECOUNT
 from event_ingest.verification import TABLES, Pair, ReadTable, Totals
 
 _PAGE: Final = 20
@@ -39,7 +39,7 @@ _FOLDS: Final = {
 
 
 @dataclass(slots=True)
-class Rebuilt:
+class RebuildCounts:
     """How many entities were compared, how many of them were computed again, and how many could not be."""
 
     entities: int = 0
@@ -48,12 +48,12 @@ class Rebuilt:
     """They have differences, and stay as they are."""
 
 
-async def rebuild_tables(connection: Connection, project: str | None = None) -> Rebuilt:
+async def rebuild_tables(connection: Connection, project: str | None = None) -> RebuildCounts:
     """Compute again what differs, of one project or all. Of a connection that is in no transaction.
 
     Interrupted, it has rebuilt some entities completely and others not at all: run it again.
     """
-    done, position = Rebuilt(), ("", "")
+    done, position = RebuildCounts(), ("", "")
     while pairs := await list_entities(connection, project, position, _PAGE):
         done.entities += len(pairs)
         for pair in await _differing(connection, pairs):
@@ -95,7 +95,7 @@ async def _replace(connection: Connection, pair: Pair) -> bool:
     return True
 
 
-async def _replace_rows(connection: Connection, table: ReadTable, examined: Examined, pair: Pair) -> None:
+async def _replace_rows(connection: Connection, table: ReadTable, examined: ExaminedEntities, pair: Pair) -> None:
     rows = [as_row(row) for row in examined.expected(table, {pair}).values()]
     project, entity = pair
     await connection.execute(

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from event_ingest.database import Connection, Database
 from event_ingest.migrator import MigrationRefusedError, migrate_before, missing_migrations
-from event_ingest.readers import end_readers
+from event_ingest.reader_roles import end_readers
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests.statistics import RATE_DAYS
 from sandherd.telemetry import logs

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from event_ingest.rows import Row
+from event_ingest.event_rows import Row
 from sandherd.contracts.decoder import AGENT_SOURCE
 
 _TRACE: Final = re.compile('"traceparent":"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}",')

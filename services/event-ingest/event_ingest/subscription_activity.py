@@ -16,7 +16,7 @@ MAX_MEASURED: Final = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class SubscriptionReading:
     """The state of one subscription: how much waits, and when something was last fetched."""
 
     project: str
@@ -68,13 +68,13 @@ def active_at(info: ConsumerInfo) -> datetime:
     return max(moment.astimezone(UTC) for moment in moments if moment is not None)
 
 
-def reading_of(info: ConsumerInfo, seen_at: datetime | None) -> Reading | None:
+def reading_of(info: ConsumerInfo, seen_at: datetime | None) -> SubscriptionReading | None:
     """The state of a subscription; None for any other consumer. `seen_at`: when a reader was last seen waiting."""
     project, name = project_of_consumer(info.name), (info.config.metadata or {}).get(NAME)
     if project is None or name is None:
         return None
     active = active_at(info)
-    return Reading(
+    return SubscriptionReading(
         project=project,
         name=name,
         consumer=info.name,
@@ -87,7 +87,7 @@ def reading_of(info: ConsumerInfo, seen_at: datetime | None) -> Reading | None:
     )
 
 
-def largest_lags(readings: Iterable[Reading]) -> list[Reading]:
+def largest_lags(readings: Iterable[SubscriptionReading]) -> list[SubscriptionReading]:
     """The subscriptions that are measured: those with most to read, and of these the longest unread first."""
     ordered = sorted(readings, key=lambda one: (-one.lag, one.last_read_at, one.project, one.name))
     return ordered[:MAX_MEASURED]

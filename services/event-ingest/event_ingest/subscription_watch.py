@@ -15,7 +15,7 @@ import nats.js.errors
 from nats.js.api import ConsumerInfo
 
 from event_ingest.database import Database
-from event_ingest.subscription_activity import Reading, is_read, largest_lags, reading_of
+from event_ingest.subscription_activity import SubscriptionReading, is_read, largest_lags, reading_of
 from sandherd.bus.errors import BusError
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import ContractError
@@ -82,7 +82,7 @@ class SubscriptionWatch:
             if len(page) < _PAGE:
                 return found
 
-    def _set_gauges(self, readings: list[Reading], now: datetime) -> None:
+    def _set_gauges(self, readings: list[SubscriptionReading], now: datetime) -> None:
         measured = [({"project": one.project, "subscription": one.name}, one) for one in largest_lags(readings)]
         meters = self._service.meters
         meters.replace("sandherd_subscription_lag_messages", [(labels, one.lag) for labels, one in measured])
@@ -91,7 +91,7 @@ class SubscriptionWatch:
             [(labels, max(0.0, (now - one.last_read_at).total_seconds())) for labels, one in measured],
         )
 
-    async def _warn(self, reading: Reading, now: datetime) -> None:
+    async def _warn(self, reading: SubscriptionReading, now: datetime) -> None:
         """Publish the warning, unless there is one since the subscription was last read."""
         async with self._database.reading() as connection:
             row = await connection.fetchrow(_WARNED, reading.project, reading.name, SubscriptionNeglected.type)
@@ -99,7 +99,7 @@ class SubscriptionWatch:
             return
         await self._publish(reading, row["id"] if row is not None else None, now)
 
-    async def _publish(self, reading: Reading, before: UUID | None, now: datetime) -> None:
+    async def _publish(self, reading: SubscriptionReading, before: UUID | None, now: datetime) -> None:
         bus, data = self._service.bus, reading.event(now)
         facts = data.type, reading.consumer, reading.name, reading.delivered, before
         id = bus.ids.derive(reading.active_at, *facts)

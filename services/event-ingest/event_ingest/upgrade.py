@@ -2,7 +2,7 @@
 
     sandherd-event-ingest migrate before|after [--wait SECONDS]
 
-`readers` is in `event_ingest.readers`, `rebuild` in `event_ingest.rebuild`.
+`readers` is in `event_ingest.reader_roles`, `rebuild` in `event_ingest.rebuild`.
 
 `before` applies what the previous version can run with, before the new code runs; the service does the same when it
 starts. `after` applies all the rest, and waits until no older event-ingest is connected; so does `migrate` alone. Of
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from event_ingest import readers, rebuild
-from event_ingest.database import Connection, Fault, classify_error
+from event_ingest import reader_roles, rebuild
+from event_ingest.database import Connection, DatabaseFault, classify_error
 from event_ingest.database_sessions import DatabaseHosts, statement_cache
 from event_ingest.migrator import MigrationRefusedError, count_older, migrate, migrate_before, pending_migrations
 from event_ingest.schema import ensure_partitions
@@ -64,7 +64,7 @@ async def _connect(url: str, timeout: float) -> Connection:
         try:
             made: Connection = await hosts.connect(server_settings={"timezone": "UTC"}, **statement_cache(pooled=True))
         except Exception as error:  # narrowed by `classify_error`; others are raised again
-            if classify_error(error) is not Fault.UNAVAILABLE or asyncio.get_running_loop().time() > deadline:
+            if classify_error(error) is not DatabaseFault.UNAVAILABLE or asyncio.get_running_loop().time() > deadline:
                 raise
         else:
             return made
@@ -82,14 +82,14 @@ def main(arguments: Sequence[str]) -> int:
     migrate_parser.add_argument(
         "--wait", type=float, default=_DEFAULT_WAIT, metavar="SECONDS", help="wait for database and older versions [60]"
     )
-    readers.add_command(commands)
+    reader_roles.add_command(commands)
     rebuild.add_command(commands)
     options = parser.parse_args(arguments)
     try:
         settings = load().settings
         logs.configure("event-ingest", settings.log_level)
         text = asyncio.run(_run(settings.database_url, options))
-    except (MigrationRefusedError, ContractError, *readers.REFUSALS) as error:
+    except (MigrationRefusedError, ContractError, *reader_roles.REFUSALS) as error:
         return _fail(str(error))
     except Exception as error:  # narrowed by `classify_error`; others are raised again
         if classify_error(error) is None:
@@ -108,7 +108,7 @@ async def _run(url: str, options: argparse.Namespace) -> str:
     try:
         if options.command == "rebuild":
             return await rebuild.run_command(connection, options)
-        return await readers.run_command(connection, options)
+        return await reader_roles.run_command(connection, options)
     finally:
         await connection.close()
 

@@ -10,8 +10,8 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from gateway.access import AccessError
-from gateway.browsers import COOKIE
+from gateway.access_tokens import AccessError
+from gateway.browser_security import COOKIE
 from gateway.problems import problem_of, problem_response
 from gateway.route_table import allowed_methods, check_query
 from gateway.routes import (
@@ -19,7 +19,7 @@ from gateway.routes import (
     files,
     herd,
     history,
-    operation,
+    operations,
     outgoing_webhooks,
     project,
     sandbox_work,
@@ -30,7 +30,7 @@ from gateway.routes import (
     tasks,
     webhooks,
 )
-from gateway.routes.replies import PREFIX, PROBLEMS
+from gateway.routes.route_replies import PREFIX, PROBLEMS
 from gateway.sessions import Backend
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -45,7 +45,7 @@ _DESCRIPTION: Final = (
 _CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
 """The codes of errors of FastAPI itself; others are refusals, such as of a method."""
 _MODULES: Final = (
-    *(herd, operation, tasks, sandboxes, sandbox_work, files, project),
+    *(herd, operations, tasks, sandboxes, sandbox_work, files, project),
     *(branches, session, sign_in, history, outgoing_webhooks),
 )
 ROUTERS: Final = tuple(module.router for module in _MODULES)

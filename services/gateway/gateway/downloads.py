@@ -7,7 +7,7 @@ from typing import IO, Final
 
 from starlette.responses import StreamingResponse
 
-from gateway.guard import Receive, Scope, Send
+from gateway.request_guard import Receive, Scope, Send
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code, Problem
 

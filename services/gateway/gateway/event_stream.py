@@ -8,13 +8,13 @@ from typing import Final
 
 from starlette.responses import Response
 
-from gateway.access import AccessError, Caller, TokenReader
+from gateway.access_tokens import AccessError, Caller, TokenReader
 from gateway.api_server import CONNECTION, ApiConnection
-from gateway.cursors import Start, cursor, start_of
-from gateway.guard import Receive, Scope, Send
-from gateway.live import EventSource, LiveFeeds
+from gateway.live_feeds import EventSource, LiveFeeds
 from gateway.problems import problem_of, problem_response
-from gateway.stream_reader import NO_REPLY, Frame
+from gateway.request_guard import Receive, Scope, Send
+from gateway.stream_cursors import StreamStart, cursor, start_of
+from gateway.stream_reader import NO_REPLY, EventFrame
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.errors import Code
 from sandherd.telemetry.meters import Meters
@@ -37,7 +37,7 @@ def message(event: str, identifier: str, data: str) -> bytes:
     return f"event: {event}\nid: {identifier}\ndata: {data}\n\n".encode()
 
 
-def framed(frame: Frame, epoch: str) -> bytes:
+def framed(frame: EventFrame, epoch: str) -> bytes:
     """The message of an event."""
     return message(frame.type, cursor(epoch, frame.sequence), frame.document)
 
@@ -147,7 +147,9 @@ class EventStreamResponse(Response):
                 await self._ended.wait()
         return self._ended.is_set()
 
-    async def _pump(self, source: EventSource, epoch: str, start: Start, connection: ApiConnection, send: Send) -> None:
+    async def _pump(
+        self, source: EventSource, epoch: str, start: StreamStart, connection: ApiConnection, send: Send
+    ) -> None:
         kind = "ready" if start.resync is None else "resync"
         head = message(kind, cursor(epoch, start.after), json.dumps({"reason": start.resync}))
         await self._write(connection, send, f"retry: {RETRY_MS}\n\n".encode() + head)
@@ -173,6 +175,6 @@ class EventStreamResponse(Response):
         self._is_slow = True
         self.end()
 
-    def _measure(self, frame: Frame) -> None:
+    def _measure(self, frame: EventFrame) -> None:
         delay = (datetime.now(UTC) - frame.stored_at).total_seconds()
         self._streams.meters.observe("sandherd_gateway_event_delay_seconds", max(0.0, delay))

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
-from gateway.stream_reader import Frame
+from gateway.stream_reader import EventFrame
 
 QUEUE: Final = 1000
 """Maximum events that wait for one client; a client that is slower than its events is disconnected."""
@@ -25,10 +25,10 @@ class FrameQueue:
         self.overflowed = False
         self.on_overflow: Callable[[], object] | None = None
         self._maximum = maximum
-        self._frames: deque[Frame] = deque()
+        self._frames: deque[EventFrame] = deque()
         self._waiting: asyncio.Future[None] | None = None
 
-    def offer(self, frame: Frame) -> None:
+    def offer(self, frame: EventFrame) -> None:
         """Add a frame, if it is about the client's entity."""
         if self.entity not in {None, frame.entity} or self.overflowed:
             return
@@ -52,7 +52,7 @@ class FrameQueue:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    async def take(self) -> Frame | None:
+    async def take(self) -> EventFrame | None:
         """The next frame; None after `wake` if there is none."""
         if not self._frames:
             self._waiting = asyncio.get_running_loop().create_future()

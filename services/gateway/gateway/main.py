@@ -4,17 +4,17 @@ import asyncio
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from gateway.access import TokenReader
+from gateway.access_tokens import TokenReader
 from gateway.api_server import ApiServer
 from gateway.application import application
 from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
-from gateway.guard import Guard
-from gateway.live import LiveFeeds
+from gateway.live_feeds import LiveFeeds
+from gateway.request_guard import RequestGuard
 from gateway.request_heads import hosts_of
 from gateway.sessions import Backend
 from gateway.sockets import SocketTable
-from gateway.webhooks import Deliveries
+from gateway.webhooks import RecentDeliveries
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
@@ -61,7 +61,7 @@ class Gateway:
             self._streams,
             DownloadSpace(),
             SocketTable(),
-            Deliveries(),
+            RecentDeliveries(),
             service.settings.gateway_webhook_secrets,
             service.examining.examine,
             oidc=self._oidc(),
@@ -75,9 +75,9 @@ class Gateway:
 
         return OidcSignIn(self._service.settings)
 
-    def _guarded(self) -> Guard:
+    def _guarded(self) -> RequestGuard:
         settings = self._service.settings
-        return Guard(
+        return RequestGuard(
             application(lambda: self._backend),
             lambda: self._streams.tokens,
             hosts=settings.gateway_hosts | hosts_of(settings.gateway_url),

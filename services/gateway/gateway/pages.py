@@ -31,7 +31,7 @@ def is_page(path: str) -> bool:
     return not path.startswith("/api/") and path not in {"/api", "/healthz"}
 
 
-class Pages:
+class StaticPages:
     """The built files of a folder: names of assets contain a hash of their content, so they are cached for ever."""
 
     def __init__(self, folder: Path = STATIC) -> None:

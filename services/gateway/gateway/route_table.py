@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from gateway.routes.replies import PREFIX
+from gateway.routes.route_replies import PREFIX
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 

@@ -10,12 +10,12 @@ from uuid import UUID
 from fastapi import Depends, Header, Request
 from pydantic import StringConstraints
 
-from gateway.access import Caller, check_role
+from gateway.access_tokens import Caller, check_role
 from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
-from gateway.guard import CONTENT, REQUEST, caller_in
+from gateway.request_guard import CONTENT, REQUEST, caller_in
 from gateway.sockets import SocketTable
-from gateway.webhooks import Deliveries
+from gateway.webhooks import RecentDeliveries
 from sandherd.bus.connection import Bus
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.client.connection import Connection
@@ -40,7 +40,7 @@ class Backend:
     streams: EventStreams
     downloads: DownloadSpace
     sockets: SocketTable
-    deliveries: Deliveries
+    deliveries: RecentDeliveries
     webhook_secrets: Path | None
     examine: Callable[[], Awaitable[Examination]]
     """The health of this gateway itself: a service can't request its own over the broker."""

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.access import AccessError, Caller, check_role, credential_of, unauthorized
+from gateway.access_tokens import AccessError, Caller, check_role, credential_of, unauthorized
 from gateway.api_server import SOCKET
-from gateway.cursors import cursor, start_of
 from gateway.event_stream import EventStreams
-from gateway.guard import CALLER
-from gateway.live import EventSource
+from gateway.live_feeds import EventSource
+from gateway.request_guard import CALLER
+from gateway.stream_cursors import cursor, start_of
 from gateway.stream_reader import NO_REPLY
 from sandherd.client.errors import HerdError
 from sandherd.concurrency import cancel_and_wait

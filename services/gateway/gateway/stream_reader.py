@@ -30,7 +30,7 @@ NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSErro
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class EventFrame:
     """An event as clients get it: one document in one line."""
 
     sequence: int
@@ -54,13 +54,13 @@ def subject_of(project: str, entity: str | None) -> str:
     return f"{PREFIX}.event.{project}.{entity or '*'}.>"
 
 
-def frame_of(stored: StoredMessage) -> Frame | None:
+def frame_of(stored: StoredMessage) -> EventFrame | None:
     """The frame of a stored message; None for an invalid one, which the history refuses, too."""
     event = decoder.from_live(stored.subject, stored.data)
     if event is None:
         return None
     document = event.model_dump_json(exclude_none=True)
-    return Frame(stored.sequence, event.subject, event.type, document, stored.at)
+    return EventFrame(stored.sequence, event.subject, event.type, document, stored.at)
 
 
 class StreamReader:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.websockets import WebSocketDisconnect
 
-from gateway.bodies import part_of
+from gateway.request_models import part_of
 from gateway.sockets import Socket, SocketEndError
 from sandherd.client.errors import made
 from sandherd.client.herd import Herd

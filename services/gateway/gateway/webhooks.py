@@ -36,7 +36,7 @@ _URL: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
 
 
 @dataclass(frozen=True)
-class Places:
+class PayloadPaths:
     """Where the webhooks of a forge name what has changed; a list on the way stands for all of its entries."""
 
     urls: tuple[str, ...]
@@ -48,21 +48,21 @@ class Places:
 
 
 _CHECKS: Final = ("check_run", "check_suite", "workflow_run")
-_GITHUB: Final = Places(
+_GITHUB: Final = PayloadPaths(
     urls=("repository.clone_url", "repository.html_url"),
     numbers=("pull_request.number", *(f"{one}.pull_requests.number" for one in _CHECKS)),
     branches=("pull_request.head.ref", "check_suite.head_branch", "workflow_run.head_branch", "branches.name"),
     commits=("pull_request.head.sha", *(f"{one}.head_sha" for one in _CHECKS), "sha", "commit.sha", "commit.id"),
     delivery=("x-github-delivery", "x-gitea-delivery", "x-forgejo-delivery"),
 )
-_GITLAB: Final = Places(
+_GITLAB: Final = PayloadPaths(
     urls=("project.git_http_url", "project.web_url"),
     numbers=("object_attributes.iid", "merge_request.iid"),
     branches=("object_attributes.source_branch", "object_attributes.ref", "merge_request.source_branch"),
     commits=("object_attributes.last_commit.id", "object_attributes.sha", "commit.id", "sha"),
     delivery=("webhook-id", "idempotency-key", "x-gitlab-event-uuid"),
 )
-PLACES: Final[Mapping[ForgeName, Places]] = {
+PLACES: Final[Mapping[ForgeName, PayloadPaths]] = {
     "github": _GITHUB,
     "gitea": _GITHUB,
     "forgejo": _GITHUB,
@@ -155,7 +155,7 @@ def _values(node: Any, path: list[str]) -> Iterator[Any]:
         yield from _values(node[path[0]], path[1:])
 
 
-class Deliveries:
+class RecentDeliveries:
     """The last deliveries that were handled by this replica, by the hash of their webhook and id."""
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from message_relay.approval import Ref
+from message_relay.approval import ApprovalRef
 from message_relay.approval_carryover import ApprovalCarryover
 from message_relay.approval_handler import ApprovalHandler
 from message_relay.approval_messages import addressed
@@ -17,10 +17,10 @@ from message_relay.approval_store import ApprovalStore, StoredApproval
 from message_relay.delivery_rules import NoRecipient, ended, is_reachable
 from message_relay.record_reader import sandbox_record
 from sandherd.bus.connection import Bus
-from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 
 
-class Leftover(Enum):
+class LeftoverAnswer(Enum):
     """What remains in a sandbox's inbox after delivery, and why."""
 
     NOTHING = "nothing"
@@ -34,21 +34,21 @@ class Leftover(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class AnswerRoute:
     """Where an answer is delivered, or why it can't be delivered at present (`left`) or ever (`no_recipient`)."""
 
     stored: StoredApproval
     message: InboxMessage
     no_recipient: NoRecipient | None = None
-    left: Leftover | None = None
+    left: LeftoverAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerDelivery:
     """The result of delivering an answer, and its route as it is stored now."""
 
-    route: Route
-    receipt: Receipt | Leftover
+    route: AnswerRoute
+    receipt: Receipt | LeftoverAnswer
 
 
 class AnswerRouter:
@@ -62,31 +62,31 @@ class AnswerRouter:
         self._carryover = carryover
         self._approval_handler = approval_handler
 
-    async def route(self, message: InboxMessage) -> Route | None:
+    async def route(self, message: InboxMessage) -> AnswerRoute | None:
         """The current route of an answer; None if the message is no answer, or its approval is no longer stored."""
         if message.message_type != "approval" or message.correlation_id is None:
             return None
-        ref = Ref(sandbox=message.sandbox, approval_id=message.correlation_id)
+        ref = ApprovalRef(sandbox=message.sandbox, approval_id=message.correlation_id)
         stored = await self._approvals.latest(message.project, ref)
         if stored is None:
             return None
         approval = stored.approval
         to = addressed(message, approval)
         if approval.decision is None:  # requested again; the replica that handles that has only begun to take over
-            return Route(stored, to, left=Leftover.NEXT)
+            return AnswerRoute(stored, to, left=LeftoverAnswer.NEXT)
         if approval.decision.answer != message.message:
-            return Route(stored, to, no_recipient=NoRecipient(decided_already(approval, approval.decision)))
+            return AnswerRoute(stored, to, no_recipient=NoRecipient(decided_already(approval, approval.decision)))
         known = await sandbox_record(self._bus, approval.project, approval.sandbox)
         no_recipient = ended(approval.sandbox, known)
         if no_recipient is not None and await self._waits(stored):
-            return Route(stored, to, left=Leftover.NEXT)
-        return Route(stored, to, no_recipient, None if is_reachable(known) else Leftover.UNAVAILABLE)
+            return AnswerRoute(stored, to, left=LeftoverAnswer.NEXT)
+        return AnswerRoute(stored, to, no_recipient, None if is_reachable(known) else LeftoverAnswer.UNAVAILABLE)
 
     async def deliver(
         self,
-        route: Route,
-        probe: Callable[[InboxMessage], Awaitable[Leftover | None]],
-        send: Callable[[InboxMessage], Awaitable[Receipt | Leftover]],
+        route: AnswerRoute,
+        probe: Callable[[InboxMessage], Awaitable[LeftoverAnswer | None]],
+        send: Callable[[InboxMessage], Awaitable[Receipt | LeftoverAnswer]],
     ) -> AnswerDelivery:
         """Deliver it to the worker; what the worker certainly did not receive stays usable by the next attempt's agent.
 
@@ -100,23 +100,23 @@ class AnswerRouter:
         return await self._deliver(route, send)
 
     async def _deliver(
-        self, route: Route, send: Callable[[InboxMessage], Awaitable[Receipt | Leftover]]
+        self, route: AnswerRoute, send: Callable[[InboxMessage], Awaitable[Receipt | LeftoverAnswer]]
     ) -> AnswerDelivery:
         delivering = await self._mark(route, "handing")
         if delivering is None:
-            return AnswerDelivery(route, Leftover.CHANGED)
+            return AnswerDelivery(route, LeftoverAnswer.CHANGED)
         receipt = await send(route.message)
         refused = isinstance(receipt, Receipt) and receipt.outcome == "rejected"
-        if not refused and receipt is not Leftover.UNAVAILABLE:
+        if not refused and receipt is not LeftoverAnswer.UNAVAILABLE:
             return AnswerDelivery(delivering, receipt)
         released = await self._mark(delivering, "kept")
         if released is None:
-            return AnswerDelivery(delivering, Leftover.CHANGED)
+            return AnswerDelivery(delivering, LeftoverAnswer.CHANGED)
         if isinstance(receipt, Receipt) and receipt.agent_gone and await self._waits(released.stored):
-            return AnswerDelivery(released, Leftover.NEXT)
+            return AnswerDelivery(released, LeftoverAnswer.NEXT)
         return AnswerDelivery(released, receipt)
 
-    async def mark_used(self, route: Route) -> bool:
+    async def mark_used(self, route: AnswerRoute) -> bool:
         """Mark the answer as used up, as its message has ended. False if its approval has changed since."""
         if route.stored.approval.hand not in {"kept", "handing"}:
             return True
@@ -128,7 +128,7 @@ class AnswerRouter:
     async def _waits(self, stored: StoredApproval) -> bool:
         return stored.approval.hand == "kept" and await self._carryover.waits(stored.approval)
 
-    async def _mark(self, route: Route, hand: str) -> Route | None:
+    async def _mark(self, route: AnswerRoute, hand: str) -> AnswerRoute | None:
         """None if another replica wrote the approval first."""
         stored = await self._approvals.write(route.stored.approval.model_copy(update={"hand": hand}), route.stored)
         return None if stored is None else replace(route, stored=stored)

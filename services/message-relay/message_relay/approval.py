@@ -28,7 +28,7 @@ _ITS_OWN: Final = "\0"
 """Occurs in no JSON text, where it is escaped."""
 
 
-class Decision(BaseModel):
+class ApprovalDecision(BaseModel):
     """The decision. `answer` is the id of the message that carries it to the agent; None for an expired approval."""
 
     model_config = ConfigDict(frozen=True)
@@ -41,7 +41,7 @@ class Decision(BaseModel):
     outcome: str | None = None
 
 
-class Ref(BaseModel):
+class ApprovalRef(BaseModel):
     """The name of an approval."""
 
     model_config = ConfigDict(frozen=True)
@@ -50,7 +50,7 @@ class Ref(BaseModel):
     approval_id: ApprovalId
 
 
-class Requester(Ref):
+class Requester(ApprovalRef):
     """The approval that requested a question last, and its attempt."""
 
     attempt: int
@@ -58,9 +58,9 @@ class Requester(Ref):
     """Whether it is of no further use, neither as an open approval nor for its answer."""
 
     @property
-    def ref(self) -> Ref:
+    def ref(self) -> ApprovalRef:
         """The approval."""
-        return Ref(sandbox=self.sandbox, approval_id=self.approval_id)
+        return ApprovalRef(sandbox=self.sandbox, approval_id=self.approval_id)
 
 
 class Approval(BaseModel):
@@ -78,7 +78,7 @@ class Approval(BaseModel):
     expires_at: Moment | None = None
     on_timeout: Literal["allow", "deny"] | None = None
     traceparent: str | None = None
-    decision: Decision | None = None
+    decision: ApprovalDecision | None = None
     said: bool = False
     """Whether its decision is known to have been published."""
     task: SafeName | None = None
@@ -90,16 +90,16 @@ class Approval(BaseModel):
     question: str | None = None
     """A digest of what is requested: equal for equal requests of one task. None if the request can't be compared; then
     the approval ends with its sandbox."""
-    next: Ref | None = None
+    next: ApprovalRef | None = None
     """The approval of a later attempt that requests the same and has replaced this one."""
     hand: Literal["kept", "handing", "over"] | None = None
     """Where the answer is; None before there is one. `kept`: stored here, and certainly no worker has it. `handing`: it
     is being delivered, and a worker may have it. `over`: it is of no further use. The values are stored."""
 
     @property
-    def ref(self) -> Ref:
+    def ref(self) -> ApprovalRef:
         """Its name."""
-        return Ref(sandbox=self.sandbox, approval_id=self.approval_id)
+        return ApprovalRef(sandbox=self.sandbox, approval_id=self.approval_id)
 
     @property
     def waits(self) -> bool:

@@ -5,18 +5,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
-from message_relay.approval import Approval, Ref, requested_approval, service_approval
+from message_relay.approval import Approval, ApprovalRef, requested_approval, service_approval
 from message_relay.approval_carryover import ApprovalCarryover
 from message_relay.approval_messages import message_of, rejected, requested
-from message_relay.approval_rules import Refusal, answered, inheriting, is_decided_by, refusal, replaced, withdrawn
+from message_relay.approval_rules import (
+    ApprovalRefusal,
+    answered,
+    inheriting,
+    is_decided_by,
+    refusal,
+    replaced,
+    withdrawn,
+)
 from message_relay.approval_store import ApprovalStore, StoredApproval
-from message_relay.events import RelayEvents
+from message_relay.relay_events import RelayEvents
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry
 from sandherd.contracts.commands import AnswerApproval, RequestApproval, WithdrawApproval
 from sandherd.contracts.decoder import read_event
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.telemetry import logs
 
 PATIENCE: Final = timedelta(seconds=5)
@@ -35,7 +43,7 @@ class Answered:
     """An answer as a message, why it is refused, and whether it is for a service rather than an agent."""
 
     message: InboxMessage
-    refusal: Refusal | None
+    refusal: ApprovalRefusal | None
     to_service: bool = False
 
 
@@ -148,7 +156,7 @@ class ApprovalHandler:
         returns when to retry.
         """
         data, now = command.data, datetime.now(UTC)
-        ref = Ref(sandbox=data.sandbox, approval_id=data.approval_id)
+        ref = ApprovalRef(sandbox=data.sandbox, approval_id=data.approval_id)
         stored = await self._approvals.latest(command.project, ref)
         decided = stored is not None and is_decided_by(stored.approval, data)
         if stored is None or not decided:

@@ -2,14 +2,14 @@
 
 from datetime import datetime
 
-from message_relay.approval import Approval, Decision
+from message_relay.approval import Approval, ApprovalDecision
 from message_relay.approval_rules import LONGEST_WAIT, is_decided_by
 from sandherd.contracts.commands import AnswerApproval
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.message import ApprovalDenied, ApprovalExpired, ApprovalGranted, ApprovalRequested
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.states import ApprovalState
 
 
@@ -32,7 +32,7 @@ def rejected(approval: Approval, excess: str) -> ApprovalDenied:
     return ApprovalDenied(approval_id=approval.approval_id, by="message-relay", reason=reason, code=Code.REFUSED)
 
 
-def decided(approval_id: str, decision: Decision) -> EventData:
+def decided(approval_id: str, decision: ApprovalDecision) -> EventData:
     """The event of the decision."""
     if decision.state is ApprovalState.EXPIRED:
         outcome = decision.outcome or "denied"

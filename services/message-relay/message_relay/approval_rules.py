@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from message_relay.approval import LONGEST_REASON, Approval, Decision, Ref
+from message_relay.approval import LONGEST_REASON, Approval, ApprovalDecision, ApprovalRef
 from message_relay.delivery_rules import NoRecipient
 from sandherd.contracts.commands import AnswerApproval
 from sandherd.contracts.errors import Code
@@ -18,7 +18,7 @@ _DEFAULTS: Final = {"allow": "granted", "deny": "denied"}
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ApprovalRefusal:
     """Why an answer is refused: a code for programs, a reason for users."""
 
     code: Code
@@ -27,21 +27,23 @@ class Refusal:
 
 def refusal(
     approval: Approval | None, answer: AnswerApproval, now: datetime, no_recipient: NoRecipient | None
-) -> Refusal | None:
+) -> ApprovalRefusal | None:
     """Why an answer is refused; None if it decides. With `no_recipient`, no agent waits for one."""
     if no_recipient is not None:
-        return Refusal(Code.REFUSED, no_recipient.reason)
+        return ApprovalRefusal(Code.REFUSED, no_recipient.reason)
     if approval is None:
         none = f"the agent in {answer.sandbox} requested no approval {answer.approval_id}, or it expired long ago"
-        return Refusal(Code.NOT_FOUND, none)
+        return ApprovalRefusal(Code.NOT_FOUND, none)
     if approval.decision is not None:
-        return Refusal(Code.CONFLICT, decided_already(approval, approval.decision))
+        return ApprovalRefusal(Code.CONFLICT, decided_already(approval, approval.decision))
     if _is_late(approval, now):
-        return Refusal(Code.CONFLICT, f"{_name(approval)} expired at {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC")
+        return ApprovalRefusal(
+            Code.CONFLICT, f"{_name(approval)} expired at {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
     return None
 
 
-def decided_already(approval: Approval, decision: Decision) -> str:
+def decided_already(approval: Approval, decision: ApprovalDecision) -> str:
     """The decision of an approval, for users to read."""
     at = f"{decision.at:%Y-%m-%d %H:%M:%S} UTC"
     if decision.outcome == WITHDRAWN:
@@ -62,7 +64,7 @@ def _is_late(approval: Approval, now: datetime) -> bool:
 def answered(approval: Approval, answer: AnswerApproval, at: datetime) -> Approval:
     """The approval, decided by an answer. An answer to a service is delivered to no worker."""
     state = ApprovalState.GRANTED if answer.granted else ApprovalState.DENIED
-    decision = Decision(state=state, at=at, answer=answer.message, by=answer.answered_by, reason=answer.reason)
+    decision = ApprovalDecision(state=state, at=at, answer=answer.message, by=answer.answered_by, reason=answer.reason)
     hand = "kept" if approval.requested_by is None else "over"
     return _decided(approval, decision).model_copy(update={"hand": hand})
 
@@ -88,13 +90,13 @@ def lapsed(approval: Approval, now: datetime, *, ended: bool) -> Approval | None
         outcome = "ended"
     else:
         return None
-    return _decided(approval, Decision(state=ApprovalState.EXPIRED, at=now, outcome=outcome))
+    return _decided(approval, ApprovalDecision(state=ApprovalState.EXPIRED, at=now, outcome=outcome))
 
 
 def withdrawn(approval: Approval, reason: str, now: datetime) -> Approval | None:
     """The approval, withdrawn by its agent; None if that changes nothing. A waiting answer is of no use then."""
     if approval.next is None and approval.decision is None:
-        decision = Decision(
+        decision = ApprovalDecision(
             state=ApprovalState.EXPIRED, at=now, outcome=WITHDRAWN, reason=reason[:LONGEST_REASON] or None
         )
         return _decided(approval, decision)
@@ -103,7 +105,7 @@ def withdrawn(approval: Approval, reason: str, now: datetime) -> Approval | None
     return None
 
 
-def replaced(approval: Approval, by: Ref, now: datetime) -> Approval | None:
+def replaced(approval: Approval, by: ApprovalRef, now: datetime) -> Approval | None:
     """The approval, replaced by the next attempt's equal request, which also inherits an answer that no worker has.
 
     None if there is nothing to replace: it has expired, or an agent may have received the answer, which is used once.
@@ -113,7 +115,7 @@ def replaced(approval: Approval, by: Ref, now: datetime) -> Approval | None:
     if approval.decision is not None:
         return approval.model_copy(update={"next": by, "hand": "over"}) if approval.hand == "kept" else None
     why = f"requested again in {by.sandbox} as {by.approval_id}"
-    decision = Decision(state=ApprovalState.EXPIRED, at=now, outcome=REQUESTED_AGAIN, reason=why)
+    decision = ApprovalDecision(state=ApprovalState.EXPIRED, at=now, outcome=REQUESTED_AGAIN, reason=why)
     return _decided(approval, decision).model_copy(update={"next": by})
 
 
@@ -124,6 +126,6 @@ def inheriting(approval: Approval, before: Approval) -> Approval | None:
     return _decided(approval, before.decision).model_copy(update={"hand": "kept"})
 
 
-def _decided(approval: Approval, decision: Decision) -> Approval:
+def _decided(approval: Approval, decision: ApprovalDecision) -> Approval:
     check_transition(approval.decision.state if approval.decision else ApprovalState.PENDING, decision.state)
     return approval.model_copy(update={"decision": decision})

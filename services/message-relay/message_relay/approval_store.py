@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from message_relay.approval import Approval, Ref, Requester, digest_of, settled
+from message_relay.approval import Approval, ApprovalRef, Requester, digest_of, settled
 from message_relay.bucket_entries import read_entry, until_reply, write_entry
 from sandherd.bus.connection import Bus
 from sandherd.contracts.streams import BUCKETS
@@ -101,7 +101,7 @@ class ApprovalStore:
         self._count_open(subject, found.value)
         return StoredApproval(found.value, found.revision)
 
-    async def latest(self, project: str, ref: Ref, before: Ref | None = None) -> StoredApproval | None:
+    async def latest(self, project: str, ref: ApprovalRef, before: ApprovalRef | None = None) -> StoredApproval | None:
         """The approval that has replaced this one, or itself if none has; with `before`, the last one before that."""
         stored = await self.load(project, ref.sandbox, ref.approval_id)
         while stored is not None and stored.approval.next is not None and stored.approval.next != before:

@@ -25,29 +25,29 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[ModelT]):
+class BucketEntry(Generic[ModelT]):
     """An entry as it was read: its value, None if it is none of the model, and its revision."""
 
     value: ModelT | None
     revision: int
 
 
-async def read_entry(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> Entry[ModelT] | None:
+async def read_entry(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> BucketEntry[ModelT] | None:
     """The entry on this subject of a bucket, or None. Waits for the broker as long as it takes."""
     return await until_reply(bucket, lambda: _last(bus, bucket, subject, model))
 
 
-async def _last(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> Entry[ModelT] | None:
+async def _last(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> BucketEntry[ModelT] | None:
     try:
         last = await last_message(bus, f"KV_{bucket}", subject)
     except nats.js.errors.NotFoundError:
         return None
     try:
-        return Entry(model.model_validate_json(last.data or b""), last.seq or 0)
+        return BucketEntry(model.model_validate_json(last.data or b""), last.seq or 0)
     except ValidationError as error:
         if last.data:
             _log.warning("invalid bucket entry ignored", subject=subject, faults=error.error_count())
-        return Entry(None, last.seq or 0)
+        return BucketEntry(None, last.seq or 0)
 
 
 async def write_entry(

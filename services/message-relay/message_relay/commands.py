@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from message_relay.approval_handler import ApprovalHandler
-from message_relay.approval_rules import Refusal
+from message_relay.approval_rules import ApprovalRefusal
 from message_relay.delivery_rules import (
     accepted,
     acknowledged,
@@ -24,20 +24,20 @@ from message_relay.delivery_rules import (
     too_many,
     too_many_of_project,
 )
-from message_relay.events import ACKNOWLEDGED, BEGUN, ENDED, RelayEvents, named_source
 from message_relay.inbox import Inbox, Key
 from message_relay.message_names import MessageNames, NameEntry
-from message_relay.name_claims import Claim, Use, claim_of, excess, is_unique, reservation, taken, use_of
+from message_relay.name_claims import NameClaim, NameUse, claim_of, excess, is_unique, reservation, taken, use_of
 from message_relay.record_reader import sandbox_record
+from message_relay.relay_events import ACKNOWLEDGED, BEGUN, ENDED, RelayEvents, named_source
 from sandherd.bus.connection import Bus, StreamFullError, SubjectFullError
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry
 from sandherd.concurrency import KeyedLocks, both
 from sandherd.contracts.commands import AnswerApproval, RequestApproval, SendMessage, WithdrawApproval
 from sandherd.contracts.decoder import read_command, read_event
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.conversation import AgentMessageSent
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.records import SharedSandboxRecord
 
 _INBOX_FULL: Final = Retry(5.0, "the inbox of its sandbox is full")
@@ -85,9 +85,9 @@ class MessageCommands:
                 sandbox_record(self._bus, command.project, command.data.sandbox),
             )
             match use_of(claim_of(command.data, delivery.stream_sequence, delivery.at), entry.claim):
-                case Use.TAKEN:
+                case NameUse.TAKEN:
                     raise taken(command.data.message)
-                case Use.REPEATED:
+                case NameUse.REPEATED:
                     return DONE  # the handling of the earlier command publishes its result
             if entry.claim is None and await self._events.was_rejected(command.project, command.data.sandbox, delivery):
                 return DONE
@@ -104,7 +104,7 @@ class MessageCommands:
                 return DONE
             refused = sender_refusal(message)
             if refused is not None:
-                return await self._reject(message, delivery, Refusal(Code.REFUSED, refused))
+                return await self._reject(message, delivery, ApprovalRefusal(Code.REFUSED, refused))
             if delivery.deliveries > 1:  # it may have been stored before
                 return await self._store_again(message)
             known = await sandbox_record(self._bus, message.project, message.sandbox)
@@ -173,7 +173,7 @@ class MessageCommands:
 
     async def _claim(
         self, command: Envelope[SendMessage] | Envelope[AnswerApproval], delivery: Delivery, entry: NameEntry
-    ) -> Claim | Retry:
+    ) -> NameClaim | Retry:
         """Claim the free name of a command. Retried if another command was faster, or while the bucket is full."""
         data = command.data
         reserved = reservation(data, (await self._names.usage(command.project)).names)
@@ -185,10 +185,10 @@ class MessageCommands:
             return _NAMES_FULL
         return claim if claimed else _CLAIMED_CONCURRENTLY
 
-    def _message(self, command: Envelope[SendMessage], claim: Claim) -> InboxMessage:
+    def _message(self, command: Envelope[SendMessage], claim: NameClaim) -> InboxMessage:
         return accepted(command, claim.at, self._source(command, claim))
 
-    def _source(self, command: Envelope[SendMessage] | Envelope[AnswerApproval], claim: Claim) -> str | None:
+    def _source(self, command: Envelope[SendMessage] | Envelope[AnswerApproval], claim: NameClaim) -> str | None:
         """The source of a message whose name is not unique; None for the one that its name alone makes."""
         if claim.unique:
             return None
@@ -200,26 +200,26 @@ class MessageCommands:
         digest = hashlib.sha256(document).hexdigest()
         return named_source(event.subject, self._bus.ids.derive(event.time, event.project, event.subject, digest))
 
-    async def _refusal(self, message: InboxMessage, known: SharedSandboxRecord | None) -> Refusal | None:
+    async def _refusal(self, message: InboxMessage, known: SharedSandboxRecord | None) -> ApprovalRefusal | None:
         """Why a new message to this sandbox is not accepted, or None."""
         no_recipient = ended(message.sandbox, known)
         if no_recipient is not None:
-            return Refusal(no_recipient.code, no_recipient.reason)
+            return ApprovalRefusal(no_recipient.code, no_recipient.reason)
         if await self._inbox.waiting_in(message.project) >= self._max_in_project:
-            return Refusal(Code.REFUSED, too_many_of_project(message.project, self._max_in_project))
+            return ApprovalRefusal(Code.REFUSED, too_many_of_project(message.project, self._max_in_project))
         return None
 
-    async def _excess(self, project: str) -> Refusal | None:
+    async def _excess(self, project: str) -> ApprovalRefusal | None:
         usage = await self._names.usage(project)
         found = excess(project, usage.names, self._names.fill)
-        return None if found is None else Refusal(Code.REFUSED, found)
+        return None if found is None else ApprovalRefusal(Code.REFUSED, found)
 
-    async def _store_new(self, message: InboxMessage) -> Refusal | None:
+    async def _store_new(self, message: InboxMessage) -> ApprovalRefusal | None:
         """Store a message that certainly was not stored before. Returns why it is not accepted, or None."""
         try:
             await self._inbox.store(message)
         except SubjectFullError:
-            return Refusal(Code.REFUSED, too_many(message.sandbox))
+            return ApprovalRefusal(Code.REFUSED, too_many(message.sandbox))
         await self._wait(message)
         return None
 
@@ -240,7 +240,7 @@ class MessageCommands:
         await self._inbox.count_ahead(message.project)
 
     async def _reject(
-        self, message: InboxMessage, delivery: Delivery, refused: Refusal, command_id: str | None = None
+        self, message: InboxMessage, delivery: Delivery, refused: ApprovalRefusal, command_id: str | None = None
     ) -> Outcome:
         data = rejection(message, refused.reason, refused.code, command_id)
         await self._events.publish_rejection(message, delivery, data)

@@ -8,7 +8,6 @@ from typing import Final
 from pydantic import ValidationError
 
 from sandherd.contracts.commands import SendMessage
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.conversation import AgentMessageSent
@@ -19,6 +18,7 @@ from sandherd.contracts.events.message import (
     MessageQueued,
     MessageRejected,
 )
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 from sandherd.contracts.streams import MAX_INBOX_MESSAGES
@@ -27,7 +27,7 @@ BETWEEN_AGENTS: Final = timedelta(hours=1)
 """How long a message between agents may wait; the default for users' messages, too."""
 
 
-class Step(Enum):
+class DeliveryStep(Enum):
     """What to do with a waiting message."""
 
     DELIVER = "hand"
@@ -113,11 +113,11 @@ def is_reachable(known: SharedSandboxRecord | None) -> bool:
     return known is None or known.state is not SandboxState.PAUSED
 
 
-def next_step(message: InboxMessage, now: datetime, no_recipient: NoRecipient | None) -> Step:
+def next_step(message: InboxMessage, now: datetime, no_recipient: NoRecipient | None) -> DeliveryStep:
     """What to do with a waiting message."""
     if no_recipient is not None:
-        return Step.REJECT
-    return Step.EXPIRE if now >= message.expires_at else Step.DELIVER
+        return DeliveryStep.REJECT
+    return DeliveryStep.EXPIRE if now >= message.expires_at else DeliveryStep.DELIVER
 
 
 def queued(message: InboxMessage) -> MessageQueued:

@@ -10,7 +10,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 
-from message_relay.answer_router import Leftover
+from message_relay.answer_router import LeftoverAnswer
 from message_relay.inbox import Inbox, Key
 from message_relay.inbox_delivery import InboxDelivery
 from sandherd.backoff import Backoff
@@ -116,7 +116,7 @@ class Dispatcher:
             while True:
                 woken.clear()
                 left = await self._drain(key)
-                if left is not Leftover.NOTHING:
+                if left is not LeftoverAnswer.NOTHING:
                     await self._retry_until_empty(key, woken, left)
                 elif not woken.is_set():
                     return
@@ -124,12 +124,14 @@ class Dispatcher:
             self._woken.pop(key, None)
             self._expecting.discard(key)
 
-    async def _retry_until_empty(self, key: Key, woken: asyncio.Event, left: Leftover) -> None:
+    async def _retry_until_empty(self, key: Key, woken: asyncio.Event, left: LeftoverAnswer) -> None:
         """Retry when the worker publishes or resumes, and after each backoff, until nothing waits any more."""
         clock = asyncio.get_running_loop().time
         attempt, due = 0, clock()
         async with self._waking_on(*key, "agent.*", start=False):
-            while (left := await self._drain(key, overtake=left is Leftover.SILENT)) is not Leftover.NOTHING:
+            while (
+                left := await self._drain(key, overtake=left is LeftoverAnswer.SILENT)
+            ) is not LeftoverAnswer.NOTHING:
                 if clock() >= due:
                     due = clock() + await self._expire(key)
                 with suppress(TimeoutError):
@@ -138,15 +140,15 @@ class Dispatcher:
                 attempt = 0 if woken.is_set() else attempt + 1
                 woken.clear()
 
-    async def _drain(self, key: Key, *, overtake: bool = False) -> Leftover:
+    async def _drain(self, key: Key, *, overtake: bool = False) -> LeftoverAnswer:
         """What still waits afterwards. An unavailable broker is treated like an unavailable worker."""
         try:
             left = await self._delivery.drain(key, overtake=overtake)
-            (self._expecting.add if left is Leftover.NEXT else self._expecting.discard)(key)
+            (self._expecting.add if left is LeftoverAnswer.NEXT else self._expecting.discard)(key)
             return left
         except _NO_REPLY as error:
             _log.warning("inbox unavailable", sandbox=key[1], error=repr(error))
-            return Leftover.UNAVAILABLE
+            return LeftoverAnswer.UNAVAILABLE
 
     async def _expire(self, key: Key) -> float:
         """End what has expired. Returns the number of seconds until the next check."""

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery, dead_headers
 from sandherd.bus.kv import next_message
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.errors import ContractError
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.subjects import INBOX, Principal, dead_subject
 from sandherd.telemetry import logs

@@ -6,10 +6,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from message_relay.answer_router import AnswerRouter, Leftover, Route
+from message_relay.answer_router import AnswerRoute, AnswerRouter, LeftoverAnswer
 from message_relay.delivery_rules import (
+    DeliveryStep,
     NoRecipient,
-    Step,
     acknowledged,
     delivered,
     ended,
@@ -18,13 +18,13 @@ from message_relay.delivery_rules import (
     next_step,
     rejection,
 )
-from message_relay.events import ACKNOWLEDGED, ENDED, RelayEvents
 from message_relay.inbox import Inbox, InboxEntry, Key
 from message_relay.record_reader import sandbox_record
+from message_relay.relay_events import ACKNOWLEDGED, ENDED, RelayEvents
 from sandherd.bus.connection import Bus, NoResponderError, RequestTimeoutError
 from sandherd.concurrency import both
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.events.message import MessageExpired, MessageRejected
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.subjects import DELIVER
 from sandherd.telemetry import logs, spans
@@ -63,7 +63,7 @@ class InboxDelivery:
         self._meters = meters
         self._check = check
 
-    async def drain(self, key: Key, *, overtake: bool = False) -> Leftover:
+    async def drain(self, key: Key, *, overtake: bool = False) -> LeftoverAnswer:
         """Deliver everything that waits, in order; with `overtake`, urgent messages first.
 
         A worker that does not acknowledge a message may be waiting for an approval whose answer is queued behind it.
@@ -73,60 +73,62 @@ class InboxDelivery:
         if overtake and ended(key[1], known) is None and is_reachable(known):
             await self._deliver_urgent(key, known)
             waiting = await self._inbox.first(key)
-        after, left = 0, Leftover.NOTHING
+        after, left = 0, LeftoverAnswer.NOTHING
         while waiting is not None:
             self._check()
             found = await self._process(waiting, key, known)
-            if found is Leftover.NEXT:
-                after, left = waiting.number, Leftover.NEXT
-            elif found in {Leftover.UNAVAILABLE, Leftover.SILENT}:
+            if found is LeftoverAnswer.NEXT:
+                after, left = waiting.number, LeftoverAnswer.NEXT
+            elif found in {LeftoverAnswer.UNAVAILABLE, LeftoverAnswer.SILENT}:
                 return found
             waiting = await self._inbox.first(key, after)
         return left
 
-    async def _process(self, waiting: InboxEntry, key: Key, known: SharedSandboxRecord | None) -> Leftover:
+    async def _process(self, waiting: InboxEntry, key: Key, known: SharedSandboxRecord | None) -> LeftoverAnswer:
         """Deliver or end one message, or return why it still waits."""
         route = await self._answer_router.route(waiting.message)
         if route is not None:
             found = await self._deliver_answer(waiting, route)
             # A worker of another sandbox is unavailable; what is queued behind is for this one.
             return (
-                Leftover.NEXT
-                if found in {Leftover.UNAVAILABLE, Leftover.SILENT} and route.message.sandbox != key[1]
+                LeftoverAnswer.NEXT
+                if found in {LeftoverAnswer.UNAVAILABLE, LeftoverAnswer.SILENT} and route.message.sandbox != key[1]
                 else found
             )
         return await self._process_message(waiting, key, known)
 
-    async def _process_message(self, waiting: InboxEntry, key: Key, known: SharedSandboxRecord | None) -> Leftover:
+    async def _process_message(
+        self, waiting: InboxEntry, key: Key, known: SharedSandboxRecord | None
+    ) -> LeftoverAnswer:
         step = next_step(waiting.message, datetime.now(UTC), ended(key[1], known))
-        if step is Step.DELIVER:
+        if step is DeliveryStep.DELIVER:
             if not is_reachable(known):
-                return Leftover.UNAVAILABLE
+                return LeftoverAnswer.UNAVAILABLE
             receipt = await self._deliver(waiting.message)
             if isinstance(receipt, Receipt):
                 await self._conclude(waiting, receipt)
-                return Leftover.NOTHING
+                return LeftoverAnswer.NOTHING
             known = await sandbox_record(self._bus, *key)
             if ended(key[1], known) is None:
                 return receipt
         await self._end_undelivered(waiting, ended(key[1], known))
-        return Leftover.NOTHING
+        return LeftoverAnswer.NOTHING
 
-    async def _deliver_answer(self, waiting: InboxEntry, route: Route) -> Leftover:
+    async def _deliver_answer(self, waiting: InboxEntry, route: AnswerRoute) -> LeftoverAnswer:
         """The same for an answer, which may have to be delivered to the sandbox of a later attempt."""
-        if next_step(route.message, datetime.now(UTC), route.no_recipient) is not Step.DELIVER:
+        if next_step(route.message, datetime.now(UTC), route.no_recipient) is not DeliveryStep.DELIVER:
             if await self._answer_router.mark_used(route):
                 await self._end_undelivered(waiting, route.no_recipient)
-            return Leftover.NOTHING
+            return LeftoverAnswer.NOTHING
         if route.left is not None:
             return route.left
         attempt = await self._answer_router.deliver(route, self._probe, self._deliver)
-        if isinstance(attempt.receipt, Leftover):
+        if isinstance(attempt.receipt, LeftoverAnswer):
             return attempt.receipt
         if attempt.receipt.outcome == "rejected" and not await self._answer_router.mark_used(attempt.route):
-            return Leftover.CHANGED
+            return LeftoverAnswer.CHANGED
         await self._conclude(waiting, attempt.receipt, attempt.route)
-        return Leftover.NOTHING
+        return LeftoverAnswer.NOTHING
 
     async def _deliver_urgent(self, key: Key, known: SharedSandboxRecord | None) -> None:
         """Deliver urgent messages, in their order, until the worker does not acknowledge one of these either."""
@@ -136,10 +138,10 @@ class InboxDelivery:
             if waiting is None:
                 return
             after = waiting.number
-            deliverable = next_step(waiting.message, datetime.now(UTC), None) is Step.DELIVER
+            deliverable = next_step(waiting.message, datetime.now(UTC), None) is DeliveryStep.DELIVER
             if deliverable and waiting.message.message_type in URGENT:
                 self._check()
-                if await self._process(waiting, key, known) in {Leftover.UNAVAILABLE, Leftover.SILENT}:
+                if await self._process(waiting, key, known) in {LeftoverAnswer.UNAVAILABLE, LeftoverAnswer.SILENT}:
                     return
 
     async def expire(self, key: Key) -> datetime | None:
@@ -153,7 +155,7 @@ class InboxDelivery:
             after = waiting.number
             route = await self._answer_router.route(waiting.message)
             message = waiting.message if route is None else route.message
-            if next_step(message, datetime.now(UTC), None) is not Step.EXPIRE:
+            if next_step(message, datetime.now(UTC), None) is not DeliveryStep.EXPIRE:
                 due.append(message.expires_at)
                 continue
             self._check()
@@ -161,31 +163,31 @@ class InboxDelivery:
                 await self._end_undelivered(waiting, None)
         return min(due, default=None)
 
-    async def _probe(self, message: InboxMessage) -> Leftover | None:
+    async def _probe(self, message: InboxMessage) -> LeftoverAnswer | None:
         """Probe the worker: why it is unavailable, or None if it responds."""
         subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
         try:
             await self._request(subject, b"")
         except NoResponderError:
-            return Leftover.UNAVAILABLE
+            return LeftoverAnswer.UNAVAILABLE
         except RequestTimeoutError:
-            return Leftover.SILENT
+            return LeftoverAnswer.SILENT
         return None
 
-    async def _deliver(self, message: InboxMessage) -> Receipt | Leftover:
+    async def _deliver(self, message: InboxMessage) -> Receipt | LeftoverAnswer:
         """The worker's receipt, or that it is unavailable or sent no valid receipt."""
         subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
         payload = message.model_dump_json(exclude_none=True).encode()
         try:
             receipt = Receipt.model_validate_json(await self._request(subject, payload))
         except NoResponderError:
-            return Leftover.UNAVAILABLE
+            return LeftoverAnswer.UNAVAILABLE
         except RequestTimeoutError:
-            return Leftover.SILENT
+            return LeftoverAnswer.SILENT
         except ValidationError:
             _log.warning("invalid receipt from worker", sandbox=message.sandbox, message=message.message)
-            return Leftover.SILENT
-        return receipt if receipt.message == message.message else Leftover.SILENT
+            return LeftoverAnswer.SILENT
+        return receipt if receipt.message == message.message else LeftoverAnswer.SILENT
 
     async def _request(self, subject: str, payload: bytes) -> bytes:
         """A worker's reply, requested twice if need be.
@@ -200,7 +202,7 @@ class InboxDelivery:
             except NoResponderError:
                 raise first from None
 
-    async def _conclude(self, waiting: InboxEntry, receipt: Receipt, route: Route | None = None) -> None:
+    async def _conclude(self, waiting: InboxEntry, receipt: Receipt, route: AnswerRoute | None = None) -> None:
         """Publish what the worker replied, then delete the message, and mark an answer as used up."""
         self._check()
         message = waiting.message

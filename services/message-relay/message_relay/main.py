@@ -10,10 +10,10 @@ from message_relay.approval_handler import ApprovalHandler
 from message_relay.approval_store import ApprovalStore
 from message_relay.commands import MessageCommands
 from message_relay.dispatcher import Dispatcher
-from message_relay.events import RelayEvents
 from message_relay.inbox import Inbox
 from message_relay.inbox_delivery import InboxDelivery
 from message_relay.message_names import MessageNames
+from message_relay.relay_events import RelayEvents
 from message_relay.webhooks.service import WebhookService
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from message_relay.bucket_entries import read_entry, until_reply, write_entry
-from message_relay.name_claims import Claim, Reservation, is_same
+from message_relay.name_claims import NameClaim, Reservation, is_same
 from sandherd.bus.connection import Bus
 from sandherd.contracts.streams import BUCKETS
 
@@ -25,7 +25,7 @@ _OVERHEAD: Final = 150
 class NameEntry:
     """The claim to a name, None if it is free, and the revision of its entry."""
 
-    claim: Claim | None
+    claim: NameClaim | None
     revision: int
 
 
@@ -49,7 +49,7 @@ class MessageNames:
 
     async def find(self, project: str, name: str) -> NameEntry:
         """The current claim to a name."""
-        entry = await read_entry(self._bus, _BUCKET, _subject_of(project, name), Claim)
+        entry = await read_entry(self._bus, _BUCKET, _subject_of(project, name), NameClaim)
         return NameEntry(None, 0) if entry is None else NameEntry(entry.value, entry.revision)
 
     async def usage(self, project: str) -> NameUsage:
@@ -59,7 +59,7 @@ class MessageNames:
             found = self._usage[project] = await self._count(project)
         return found
 
-    async def claim(self, project: str, name: str, claim: Claim, over: NameEntry, reserved: Reservation) -> bool:
+    async def claim(self, project: str, name: str, claim: NameClaim, over: NameEntry, reserved: Reservation) -> bool:
         """Claim a name. False if its entry was written first by another. Raises `StreamFullError`."""
         payload = claim.model_dump_json().encode()
         (await self.usage(project)).names += 1
@@ -68,7 +68,7 @@ class MessageNames:
         written = await write_entry(self._bus, _BUCKET, subject, payload, over=over.revision, ttl=ttl, while_full=False)
         return written is not None
 
-    async def release(self, project: str, name: str, claim: Claim) -> None:
+    async def release(self, project: str, name: str, claim: NameClaim) -> None:
         """Free a name that this claim has, as its message was not accepted."""
         entry = await self.find(project, name)
         if is_same(claim, entry.claim):

@@ -26,7 +26,7 @@ _CLOCKS: Final = timedelta(minutes=5)
 """By how much the clock of a client that creates a name may be ahead of the broker's."""
 
 
-class Claim(BaseModel):
+class NameClaim(BaseModel):
     """Which command has a name: a digest of its content, and its sequence and time in COMMANDS."""
 
     model_config = ConfigDict(frozen=True)
@@ -38,7 +38,7 @@ class Claim(BaseModel):
     """Whether no other message can ever have this name."""
 
 
-class Use(Enum):
+class NameUse(Enum):
     """What a command's name is."""
 
     FREE = "free"
@@ -58,22 +58,22 @@ class Reservation:
     whole: bool
 
 
-def claim_of(command: SendMessage | AnswerApproval, sequence: int, at: datetime) -> Claim:
+def claim_of(command: SendMessage | AnswerApproval, sequence: int, at: datetime) -> NameClaim:
     """The claim of a command to its name. Fields at their defaults do not count, so that versions agree."""
     content = f"{command.type}\0{command.model_dump_json(exclude_defaults=True)}"
-    return Claim(digest=hashlib.sha256(content.encode()).hexdigest()[:32], sequence=sequence, at=at)
+    return NameClaim(digest=hashlib.sha256(content.encode()).hexdigest()[:32], sequence=sequence, at=at)
 
 
-def use_of(wanted: Claim, found: Claim | None) -> Use:
+def use_of(wanted: NameClaim, found: NameClaim | None) -> NameUse:
     """What the name is to a command that wants it."""
     if found is None:
-        return Use.FREE
+        return NameUse.FREE
     if found.digest != wanted.digest:
-        return Use.TAKEN
-    return Use.OWN if found.sequence == wanted.sequence else Use.REPEATED
+        return NameUse.TAKEN
+    return NameUse.OWN if found.sequence == wanted.sequence else NameUse.REPEATED
 
 
-def is_same(claim: Claim, other: Claim | None) -> bool:
+def is_same(claim: NameClaim, other: NameClaim | None) -> bool:
     """Whether both are of one command."""
     return other is not None and (claim.digest, claim.sequence) == (other.digest, other.sequence)
 

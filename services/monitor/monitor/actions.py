@@ -6,15 +6,15 @@ from datetime import datetime
 from itertools import count
 from typing import Final
 
-from monitor import decision_events, findings, notices
+from monitor import decision_events, housekeeping_findings, notices
 from monitor.assessment.model_reply import Assessment
 from monitor.facts import GUARDIAN, ObservedEvent
-from monitor.guardian import Decision, Need
+from monitor.guardian import GuardianDecision, NextCommand
 from monitor.herd import Herd
 from monitor.notices import Notice
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import Finding
-from monitor.state import Outcome, SandboxActivity, Steering
+from monitor.sandbox_state import Outcome, SandboxActivity, Steering
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher
@@ -74,13 +74,13 @@ class Actions:
         anything is published.
         """
         times = state.found.times + 1 if state.found else 1
-        data = findings.event_of(finding, state, now, rules)
+        data = housekeeping_findings.event_of(finding, state, now, rules)
         event, is_first = await self._publish(state, data, now, finding.since, finding.rule, times)
         command = TerminateSandbox(sandbox=state.sandbox, reason=finding.rule)
         await self._command(state, command, now, finding.since, finding.rule, times)
         return event if is_first else None
 
-    async def publish_pattern(self, state: SandboxActivity, decision: Decision, now: datetime) -> ObservedEvent:
+    async def publish_pattern(self, state: SandboxActivity, decision: GuardianDecision, now: datetime) -> ObservedEvent:
         """Publish the guardian's analysis, unless it is stored. Returns it, to be folded in."""
         pattern, step = decision.pattern, decision.reached
         number = 0 if decision.steering is None else decision.steering.number
@@ -96,7 +96,7 @@ class Actions:
         event, is_first = await self._publish(state, decision_events.decided(steering), now, steering.number)
         return event if is_first else None
 
-    async def send(self, state: SandboxActivity, steering: Steering, sending: Need, now: datetime) -> None:
+    async def send(self, state: SandboxActivity, steering: Steering, sending: NextCommand, now: datetime) -> None:
         """Send a command of an intervention.
 
         A command has one id, so it is carried out once even if it is sent repeatedly.
@@ -188,32 +188,32 @@ class Actions:
         await self._bus.publish_command(command, check=self._lease.check if self._lease else None)
 
 
-def _command_of(state: SandboxActivity, steering: Steering, sending: Need) -> Command:
+def _command_of(state: SandboxActivity, steering: Steering, sending: NextCommand) -> Command:
     sandbox = state.sandbox
     match sending:
-        case Need.MESSAGE | Need.INSTRUCTION:
+        case NextCommand.MESSAGE | NextCommand.INSTRUCTION:
             return _message(sandbox, steering, sending)
-        case Need.APPROVAL | Need.WITHDRAWAL:
+        case NextCommand.APPROVAL | NextCommand.WITHDRAWAL:
             return _about_approval(sandbox, steering, sending)
-        case Need.PAUSE:
+        case NextCommand.PAUSE:
             return PauseSandbox(sandbox=sandbox, reason=f"rule {steering.rule}")
-        case Need.RESUME:
+        case NextCommand.RESUME:
             return ResumeSandbox(sandbox=sandbox)
-        case Need.TERMINATION:
+        case NextCommand.TERMINATION:
             return TerminateSandbox(sandbox=sandbox, reason=steering.rule)
 
 
-def _about_approval(sandbox: str, steering: Steering, sending: Need) -> Command:
+def _about_approval(sandbox: str, steering: Steering, sending: NextCommand) -> Command:
     name = steering.approval or ""
-    if sending is Need.APPROVAL:
+    if sending is NextCommand.APPROVAL:
         reason = approval_reason(sandbox, steering)
         return RequestApproval(sandbox=sandbox, approval_id=name, tool="continue", reason=reason)
     why = "the sandbox was resumed" if steering.received_at is not None else "the agent has ended"
     return WithdrawApproval(sandbox=sandbox, approval_id=name, reason=why)
 
 
-def _message(sandbox: str, steering: Steering, sending: Need) -> SendMessage:
-    instructs = sending is Need.INSTRUCTION
+def _message(sandbox: str, steering: Steering, sending: NextCommand) -> SendMessage:
+    instructs = sending is NextCommand.INSTRUCTION
     kind: SendableMessageType = "interrupt" if steering.step == "interrupt" else "guardian_nudge"
     return SendMessage(
         message=steering.instruction_message if instructs else steering.message,

@@ -27,7 +27,7 @@ FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError,
 _log: Final = logs.get("budgets")
 
 
-class Entry(NamedTuple):
+class BucketEntry(NamedTuple):
     """An entry of a bucket; without a value it was deleted, or has expired."""
 
     key: str
@@ -46,7 +46,7 @@ class BucketReader:
         self.position = 0
         """The revision of the last entry that was read."""
 
-    async def next_batch(self) -> list[Entry]:
+    async def next_batch(self) -> list[BucketEntry]:
         """The next entries; empty if there are none. Raises one of `FAULTS`."""
         subject = f"{self._prefix}{self._keys}"
         batch = await read_batch(
@@ -55,7 +55,7 @@ class BucketReader:
         if batch:
             self.position = batch[-1].sequence
         return [
-            Entry(
+            BucketEntry(
                 one.subject.removeprefix(self._prefix),
                 one.data if one.data and "KV-Operation" not in (one.headers or {}) else None,
                 one.sequence,
@@ -63,9 +63,9 @@ class BucketReader:
             for one in batch
         ]
 
-    async def rest(self) -> list[Entry]:
+    async def rest(self) -> list[BucketEntry]:
         """All entries from here on. Raises one of `FAULTS`."""
-        found: list[Entry] = []
+        found: list[BucketEntry] = []
         while batch := await self.next_batch():
             found += batch
         return found

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
-from monitor.file_locations import Place, deleted_outside, is_credential, moved
+from monitor.file_locations import ShellLocation, deleted_outside, is_credential, moved
 from sandherd.contracts.constraints import Constraints
 from sandherd.shell.programs import MAX_CHARS, RunProgram, programs_of
 
@@ -66,7 +66,7 @@ def forbidden_edit(path: str, constraints: Constraints | None) -> Violation | No
 
 
 def forbidden_call(
-    tool: str, tool_input: Mapping[str, Any], constraints: Constraints | None, place: Place
+    tool: str, tool_input: Mapping[str, Any], constraints: Constraints | None, place: ShellLocation
 ) -> Violation | None:
     """The constraint that a call breaks, if any. `place` is where its shell is."""
     used = constraints or _NONE
@@ -90,7 +90,7 @@ def _may_be_forbidden(command: Any, constraints: Constraints) -> bool:
     return any("*" in name or "?" in name or name in text for name in map(_program, constraints.commands))
 
 
-def _violations(programs: list[RunProgram], constraints: Constraints, place: Place) -> Iterator[Violation]:
+def _violations(programs: list[RunProgram], constraints: Constraints, place: ShellLocation) -> Iterator[Violation]:
     for program in programs:
         name, arguments = program.name, program.argv[1:]
         if name in {"cd", "pushd"}:
@@ -106,7 +106,7 @@ def _violations(programs: list[RunProgram], constraints: Constraints, place: Pla
                 yield Violation(f"command {pattern}", plain(" ".join(program.argv)))
 
 
-def _by_default(name: str, arguments: tuple[str, ...], place: Place) -> str | None:
+def _by_default(name: str, arguments: tuple[str, ...], place: ShellLocation) -> str | None:
     """The constraint of every agent that a program breaks, if any."""
     if name == "git":
         return _by_git(_git_arguments(arguments), arguments)

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from monitor.guardian import MESSAGES, Decision
-from monitor.state import Outcome, Steering
+from monitor.guardian import MESSAGES, GuardianDecision
+from monitor.sandbox_state import Outcome, Steering
 from sandherd.contracts.events.monitor import (
     MonitorGuardianAnalysed,
     MonitorInterventionDecided,
@@ -13,7 +13,7 @@ from sandherd.contracts.events.monitor import (
 _RECOVERED: Final = "recovered"
 
 
-def analysed(decision: Decision) -> MonitorGuardianAnalysed:
+def analysed(decision: GuardianDecision) -> MonitorGuardianAnalysed:
     """What was found."""
     pattern, steering = decision.pattern, decision.steering
     return MonitorGuardianAnalysed(

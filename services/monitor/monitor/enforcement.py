@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import nats.errors
 import nats.js.errors
 
-from monitor import findings, guardian
+from monitor import guardian, housekeeping_findings
 from monitor.actions import Actions
 from monitor.assessment.assessor import Assessor, Suspicion
 from monitor.assessment.model_reply import Assessment
@@ -16,7 +16,7 @@ from monitor.evaluation import RuleFailedError
 from monitor.facts import Key
 from monitor.herd import Herd
 from monitor.rules.rule import Finding
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
 from sandherd.bus.connection import Bus
 from sandherd.bus.kv import read_record
 from sandherd.bus.lease import Lease
@@ -92,7 +92,7 @@ class Enforcement:
 
     async def _end(self, key: Key, now: datetime, watching_since: datetime) -> None:
         rules = self.herd.rules
-        finding = self._decided(key, lambda state: findings.find(state, now, rules, watching_since))
+        finding = self._decided(key, lambda state: housekeeping_findings.find(state, now, rules, watching_since))
         state = self.herd.live.get(key)
         if state is None or finding is None or not await self._is_confirmed(state, finding, now):
             return
@@ -123,7 +123,7 @@ class Enforcement:
         if recorded is None or recorded.state in SANDBOX_ENDED:
             self.herd.end(state.key)
         try:
-            return recorded is not None and findings.still_holds(finding, recorded, now, self.herd.rules)
+            return recorded is not None and housekeeping_findings.still_holds(finding, recorded, now, self.herd.rules)
         except RuleFailedError as failure:
             self.herd.disable(state.key, failure)
             return False

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from monitor.facts import Observation
 from monitor.rule_set import ActiveRule, FoundT, RuleSet
 from monitor.rules.rule import AnyGuardianRule, AnyRule, GuardianRule, Pattern
-from monitor.state import MAX_CITED, NONE_ASSESSED, SandboxActivity, Steering
+from monitor.sandbox_state import MAX_CITED, NONE_ASSESSED, SandboxActivity, Steering
 from sandherd.contracts.events.monitor import SteeringStep
 
 ResultT = TypeVar("ResultT")

@@ -36,7 +36,7 @@ MAX_DEPTH: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShellLocation:
     """Where a shell is: in an absolute folder, or at most `depth` folders deep in the work tree; below 0, outside."""
 
     work_tree: str = ""
@@ -46,21 +46,21 @@ class Place:
     depth: int = 0
 
 
-def moved(place: Place, folder: str) -> Place:
+def moved(place: ShellLocation, folder: str) -> ShellLocation:
     """The place after `cd folder`."""
     path = _HOME.sub("~", folder)
     if path == "-" or _UNKNOWN.search(path):
-        return Place(place.work_tree, "", MAX_DEPTH)
+        return ShellLocation(place.work_tree, "", MAX_DEPTH)
     if path.startswith(("/", "~")):
         path = normpath(path)
         inside = _inside(place.work_tree, path)
-        return Place(place.work_tree, path) if inside is None else Place(place.work_tree, "", inside)
+        return ShellLocation(place.work_tree, path) if inside is None else ShellLocation(place.work_tree, "", inside)
     if place.folder:
         return moved(place, f"{place.folder}/{path}")
-    return Place(place.work_tree, "", min(MAX_DEPTH, place.depth + _deeper(path)))
+    return ShellLocation(place.work_tree, "", min(MAX_DEPTH, place.depth + _deeper(path)))
 
 
-def deleted_outside(place: Place, path: str) -> bool:
+def deleted_outside(place: ShellLocation, path: str) -> bool:
     """Whether this path is certainly outside the work tree, and neither temporary nor a cache."""
     if _TEMPORARY.match(path) or _UNKNOWN.search(path := _HOME.sub("~", path)):
         return False

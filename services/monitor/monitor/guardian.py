@@ -13,7 +13,7 @@ from monitor import evaluation, intervention_ladder
 from monitor.evaluation import call, is_active, is_muted, part_of
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
-from monitor.state import Observed, Outcome, SandboxActivity, Steering
+from monitor.sandbox_state import ObservedState, Outcome, SandboxActivity, Steering
 from sandherd.contracts.events.monitor import InterventionStep, SteeringStep
 from sandherd.contracts.names import DerivedIds
 
@@ -27,7 +27,7 @@ MESSAGES: Final = frozenset({"nudge", "interrupt"})
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class GuardianDecision:
     """What to do about a pattern: an intervention (`steering`), or only to publish it."""
 
     pattern: Pattern
@@ -36,7 +36,7 @@ class Decision:
     steering: Steering | None = None
 
 
-class Need(Enum):
+class NextCommand(Enum):
     """The next command of an intervention."""
 
     MESSAGE = "message"
@@ -48,7 +48,7 @@ class Need(Enum):
     TERMINATION = "termination"
 
 
-def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds) -> Decision | None:
+def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds) -> GuardianDecision | None:
     """The decision about the first pattern that requires one. Raises `RuleFailedError`.
 
     None for a paused or stopping agent. No intervention for a finished agent, while the last intervention has no
@@ -108,19 +108,19 @@ def _decision(  # all of it is the decision's
     now: datetime,
     rules: RuleSet,
     ids: DerivedIds,
-) -> Decision | None:
+) -> GuardianDecision | None:
     watched = rules.by_name.get(pattern.of or rule.name)
     highest = intervention_ladder.maximum(state, rules)
     lowered = intervention_ladder.permitted(watched if isinstance(watched, GuardianRule) else rule, step, highest)
     if lowered == "observe":
-        return None if observed(pattern, step) in state.observed else Decision(pattern, step)
+        return None if observed(pattern, step) in state.observed else GuardianDecision(pattern, step)
     last = intervention_ladder.last_against(state, pattern)
     if pattern.of and (last is None or intervention_ladder.rank(lowered) <= intervention_ladder.rank(last.step)):
         return None  # the maximum prevents the next step: the rule itself repeats the last one
     if pattern.of and not _is_seen(pattern, state, rules):
         return None
     text = call(rule, "steering_text", rule.steering_text, part_of(state, rule, rules))
-    return Decision(pattern, step, _steering(pattern, lowered, text, state, now=now, ids=ids))
+    return GuardianDecision(pattern, step, _steering(pattern, lowered, text, state, now=now, ids=ids))
 
 
 def _is_seen(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
@@ -129,9 +129,9 @@ def _is_seen(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
     return now is not None and now.key == pattern.key
 
 
-def observed(pattern: Pattern, step: SteeringStep) -> Observed:
+def observed(pattern: Pattern, step: SteeringStep) -> ObservedState:
     """The remembered form of a pattern that is only published."""
-    return Observed(pattern.rule, pattern.key, pattern.began, step)
+    return ObservedState(pattern.rule, pattern.key, pattern.began, step)
 
 
 def _steering(
@@ -184,7 +184,7 @@ def _approval_is_open(steering: Steering) -> bool:
     return steering.requested and not steering.closed
 
 
-def need(state: SandboxActivity) -> Need | None:
+def need(state: SandboxActivity) -> NextCommand | None:
     """The next command of the intervention that has no outcome yet; None if no command has to be sent or repeated."""
     steering = state.steering
     if steering is None or state.ended:
@@ -194,43 +194,43 @@ def need(state: SandboxActivity) -> Need | None:
     if steering.outcome is not None or state.finished_at is not None:
         return None
     if steering.step == "terminate":
-        return None if state.stopping else Need.TERMINATION
-    return None if steering.taken else Need.MESSAGE
+        return None if state.stopping else NextCommand.TERMINATION
+    return None if steering.taken else NextCommand.MESSAGE
 
 
-def _need_of_pause(state: SandboxActivity, steering: Steering) -> Need | None:
+def _need_of_pause(state: SandboxActivity, steering: Steering) -> NextCommand | None:
     if state.stopping:
         return None
     if steering.answer == "stop":
-        return Need.TERMINATION
+        return NextCommand.TERMINATION
     if steering.received_at is not None or steering.outcome is not None:
         return _need_after_pause(state, steering)
     if state.finished_at is not None:
         return _need_of_cancelled(state, steering)
-    return _need_before_answer(steering) if steering.answer is None else Need.RESUME
+    return _need_before_answer(steering) if steering.answer is None else NextCommand.RESUME
 
 
-def _need_before_answer(steering: Steering) -> Need | None:
+def _need_before_answer(steering: Steering) -> NextCommand | None:
     if not steering.taken:
-        return Need.PAUSE
-    return None if steering.requested or steering.closed else Need.APPROVAL
+        return NextCommand.PAUSE
+    return None if steering.requested or steering.closed else NextCommand.APPROVAL
 
 
-def _need_of_cancelled(state: SandboxActivity, steering: Steering) -> Need | None:
+def _need_of_cancelled(state: SandboxActivity, steering: Steering) -> NextCommand | None:
     """The next command after the agent has ended while its sandbox was about to be paused."""
     if _approval_is_open(steering):
-        return Need.WITHDRAWAL
-    return None if steering.cancelled and not state.paused else Need.RESUME
+        return NextCommand.WITHDRAWAL
+    return None if steering.cancelled and not state.paused else NextCommand.RESUME
 
 
-def _need_after_pause(state: SandboxActivity, steering: Steering) -> Need | None:
+def _need_after_pause(state: SandboxActivity, steering: Steering) -> NextCommand | None:
     if _approval_is_open(steering):
-        return Need.WITHDRAWAL
+        return NextCommand.WITHDRAWAL
     instructs = steering.answer == "continue" and bool(steering.instruction) and not steering.instructed
-    return Need.INSTRUCTION if instructs and state.finished_at is None else None
+    return NextCommand.INSTRUCTION if instructs and state.finished_at is None else None
 
 
-def to_send(state: SandboxActivity, now: datetime) -> Need | None:
+def to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
     """The command, if it has to be sent now: it was not sent yet, or not carried out in time and may be lost."""
     found = need(state)
     if found is None or state.steering is None:
@@ -239,10 +239,10 @@ def to_send(state: SandboxActivity, now: datetime) -> Need | None:
     return found if sent is None or (now - sent).total_seconds() >= RESEND_AFTER else None
 
 
-def sent(state: SandboxActivity, sending: Need, now: datetime) -> SandboxActivity:
+def sent(state: SandboxActivity, sending: NextCommand, now: datetime) -> SandboxActivity:
     """The state after a command was sent; unchanged if the event of its effect was read meanwhile."""
     steering = state.steering
     if steering is None or need(state) is not sending:
         return state
-    cancelled = steering.cancelled or (sending is Need.RESUME and state.finished_at is not None)
+    cancelled = steering.cancelled or (sending is NextCommand.RESUME and state.finished_at is not None)
     return state.changed(steering=replace(steering, sent_at=now, cancelled=cancelled))

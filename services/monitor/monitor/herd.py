@@ -6,13 +6,13 @@ from typing import Final
 from uuid import UUID
 
 from monitor import interventions, notices
-from monitor.assessment.allowance import Allowance
+from monitor.assessment.allowance import TokenAllowance
 from monitor.evaluation import RuleFailedError, disabled
 from monitor.facts import Key, ObservedEvent
-from monitor.fold import fold, step
 from monitor.notices import Notice
 from monitor.rule_set import ALL, RuleSet
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold, step
 from sandherd.contracts.events.agent import AgentHeartbeat
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
 
@@ -30,7 +30,7 @@ class Herd:
         pending: Iterable[Notice] = (),
         unwritten: Iterable[SandboxActivity] = (),
         *,
-        allowance: Allowance | None = None,
+        allowance: TokenAllowance | None = None,
         rules: RuleSet = ALL,
     ) -> None:
         self.rules = rules
@@ -45,7 +45,7 @@ class Herd:
         """Live sandboxes whose summary may have changed since it was written."""
         self.unwritten: dict[Key, SandboxActivity] = {state.key: state for state in unwritten}
         """Sandboxes that have ended, and whose last summary is not written yet."""
-        self.allowance = allowance or Allowance()
+        self.allowance = allowance or TokenAllowance()
         """The tokens that the model for assessments has used."""
         self.failures: list[tuple[Key, str]] = []
         """The rules that were disabled and are to be reported, each with its sandbox."""

@@ -9,7 +9,7 @@ from typing import Final, get_args
 from monitor import evaluation
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
-from monitor.state import Intervention, SandboxActivity
+from monitor.sandbox_state import Intervention, SandboxActivity
 from sandherd.contracts.events.monitor import SteeringStep
 
 STEPS: Final[tuple[SteeringStep, ...]] = get_args(SteeringStep)

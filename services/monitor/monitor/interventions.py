@@ -9,11 +9,11 @@ from monitor import evaluation
 from monitor.evaluation import RuleFailedError
 from monitor.facts import ObservedEvent
 from monitor.rule_set import RuleSet
-from monitor.state import (
+from monitor.sandbox_state import (
     MAX_CITED,
     MAX_INTERVENTIONS,
     Intervention,
-    Observed,
+    ObservedState,
     Outcome,
     SandboxActivity,
     Steering,
@@ -149,7 +149,7 @@ def analysed(state: SandboxActivity, data: MonitorGuardianAnalysed) -> SandboxAc
     """The state after a pattern was published for which nothing is sent."""
     if data.needs_steering or data.pattern is None or data.steering_type is None:
         return state
-    found = Observed(data.rule, data.pattern, data.pattern_began or 0, data.steering_type)  # type: ignore[arg-type]  # the monitor's own
+    found = ObservedState(data.rule, data.pattern, data.pattern_began or 0, data.steering_type)  # type: ignore[arg-type]  # the monitor's own
     if found in state.observed:
         return state
     return state.changed(observed=(*state.observed, found)[-_MAX_OBSERVED:])

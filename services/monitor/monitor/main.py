@@ -13,18 +13,18 @@ from monitor.budgets.component import BudgetComponent
 from monitor.commands import MonitorCommands
 from monitor.conductor.conductor_loop import Conductor
 from monitor.conductor.ledger_store import Outbox
-from monitor.conductor.policy import Policy
-from monitor.conductor.report import ReportHandler
-from monitor.partition_leases import Shares
+from monitor.conductor.policy import ConductorPolicy
+from monitor.conductor.report_handler import ReportHandler
+from monitor.partition_leases import PartitionShares
 from monitor.partition_plan import partition_of
+from monitor.replica_watch import ReplicaWatch
 from monitor.rule_settings import rule_set_of
-from monitor.watch import Watch
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.requests.monitor import ShowSandbox
-from sandherd.contracts.requests.monitor_report import AskMonitorReport
+from sandherd.contracts.requests.monitor_report import GetMonitorReport
 from sandherd.contracts.subjects import Principal
 from sandherd.service.requests import Answerer, IncomingRequest, OtherReplicaRepliesError
 from sandherd.service.service import Service, serve
@@ -51,7 +51,7 @@ def compose(settings: Settings) -> Service:
     service.background("watch", watch)
     if settings.conductor != "off":
         service.background("conductor", conduct)
-    service.answer(AskMonitorReport, ReportHandler(service, budgets.reported).answer)
+    service.answer(GetMonitorReport, ReportHandler(service, budgets.reported).answer)
     service.consume_commands(COMMANDS_CONSUMER, monitor.handle_command)
     service.requeues({"COMMANDS": monitor.handle_command})
     return service
@@ -98,10 +98,10 @@ async def _watch(service: Service, monitor: Monitor, budgets: BudgetComponent) -
     """Watch this replica's share. Its partitions are saved and released before the watch itself ends."""
     bus, settings, count = service.bus, service.settings, service.settings.monitor_partitions
     actions = Actions(bus, monitor.publisher, settings.notifications)
-    watch = Watch(
+    watch = ReplicaWatch(
         bus, count, rule_set_of(settings), actions=actions, meters=service.meters, assessor=monitor.assessor
     )  # fmt: skip
-    shares = Shares(bus, service.instance, count, watch.hold)
+    shares = PartitionShares(bus, service.instance, count, watch.hold)
     _show_shares(service, watch, shares, count)
     watching = asyncio.ensure_future(watch.run(settings.check_interval))
     try:
@@ -111,7 +111,7 @@ async def _watch(service: Service, monitor: Monitor, budgets: BudgetComponent) -
         await cancel_and_wait([watching])
 
 
-def _show_shares(service: Service, watch: Watch, shares: Shares, count: int) -> None:
+def _show_shares(service: Service, watch: ReplicaWatch, shares: PartitionShares, count: int) -> None:
     _shown(service, shares.layout)
     service.health.add("watch", watch.problem)
     service.health.add("partitions", shares.problem)
@@ -120,7 +120,7 @@ def _show_shares(service: Service, watch: Watch, shares: Shares, count: int) -> 
     service.meters.watch("sandherd_monitor_partitions_held", lambda: shares.held)
 
 
-def _show_of(watch: Watch, shares: Shares, count: int, budgets: BudgetComponent) -> Answerer:
+def _show_of(watch: ReplicaWatch, shares: PartitionShares, count: int, budgets: BudgetComponent) -> Answerer:
     async def show(incoming: IncomingRequest[Any]) -> BaseModel:
         view = watch.show(incoming)
         if view is not None:
@@ -132,7 +132,7 @@ def _show_of(watch: Watch, shares: Shares, count: int, budgets: BudgetComponent)
 
 
 async def _conduct_while_held(service: Service, lease: Lease, monitor: Monitor) -> None:
-    outbox, policy = Outbox(service.bus, monitor.publisher), Policy.of(service.settings)
+    outbox, policy = Outbox(service.bus, monitor.publisher), ConductorPolicy.of(service.settings)
     while True:
         await lease.wait_held()
         await Conductor(service.bus, lease, policy, outbox, service.meters).run()

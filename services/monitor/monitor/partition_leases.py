@@ -9,7 +9,7 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from monitor.partition_plan import LAYOUT_LEASE, PartitionId, Table, layout_value, plan, replica_key, table_of
+from monitor.partition_plan import LAYOUT_LEASE, PartitionId, PartitionTable, layout_value, plan, replica_key, table_of
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage, read_batch
 from sandherd.bus.lease import Lease
@@ -35,7 +35,7 @@ Hold = Callable[[PartitionId, Lease], Awaitable[None]]
 _log: Final = logs.get("shares")
 
 
-class Shares:
+class PartitionShares:
     """This replica's share of `count` partitions. `hold` runs while the lease of one is held."""
 
     def __init__(self, bus: Bus, instance: str, count: int, hold: Hold) -> None:
@@ -107,13 +107,13 @@ class Shares:
 
     # --- the table of leases -----------------------------------------------------------------------------------
 
-    async def _table(self) -> Table:
+    async def _table(self) -> PartitionTable:
         found = await read_batch(self._bus, _STREAM, _KEYS, first=1, limit=_MAX_KEYS, max_bytes=4 * 1024 * 1024)
         table = table_of({one.subject.removeprefix(_PREFIX): one.data.decode() for one in found if _is_valid(one)})
         self.note(table)
         return table
 
-    def note(self, table: Table) -> None:
+    def note(self, table: PartitionTable) -> None:
         """Record for readiness which partitions have a holder."""
         self._layout_seen, now = table.layout, time.monotonic()
         for number in range(self._count):
@@ -135,7 +135,7 @@ class Shares:
 
     # --- taking and releasing ----------------------------------------------------------------------------------
 
-    async def _follow(self, table: Table) -> None:
+    async def _follow(self, table: PartitionTable) -> None:
         planned = plan(self._instance, self._count, table)
         untaken = [number for number, lease in self._leases.items() if not lease.held and number not in planned.take]
         await self._release([*planned.release, *untaken])

@@ -63,7 +63,7 @@ def replica_key(instance: str, count: int) -> str:
 
 
 @dataclass(frozen=True)
-class Table:
+class PartitionTable:
     """The monitors' keys, decoded: which replicas live, and which partitions each holds."""
 
     layout: int | None = None
@@ -74,7 +74,7 @@ class Table:
     """The number of partitions of each replica that has announced itself."""
 
 
-def table_of(values: Mapping[str, str]) -> Table:
+def table_of(values: Mapping[str, str]) -> PartitionTable:
     """The table from keys that have not expired, and their values. Unknown keys are ignored."""
     layout: int | None = None
     holders: dict[PartitionId, str] = {}
@@ -87,7 +87,7 @@ def table_of(values: Mapping[str, str]) -> Table:
         elif key.startswith(f"{_REPLICA}."):
             count, _, instance = key.removeprefix(f"{_REPLICA}.").partition(".")
             replicas[instance] = _number(count) or 0
-    return Table(layout, holders, replicas)
+    return PartitionTable(layout, holders, replicas)
 
 
 def _place(key: str) -> PartitionId | None:
@@ -105,14 +105,14 @@ def _number(text: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PartitionPlan:
     """The partitions that a replica is to take now, and those that it is to release."""
 
     take: tuple[int, ...] = ()
     release: tuple[int, ...] = ()
 
 
-def plan(me: str, count: int, table: Table) -> Plan:
+def plan(me: str, count: int, table: PartitionTable) -> PartitionPlan:
     """What this replica is to do, if it has `count` partitions.
 
     A replica has at most one partition more than another. The replicas that have most partitions keep the additional
@@ -122,15 +122,15 @@ def plan(me: str, count: int, table: Table) -> Plan:
     held = {place.number: holder for place, holder in table.holders.items() if place.total == count}
     mine = sorted(number for number, holder in held.items() if holder == me)
     if table.layout is None:
-        return Plan()
+        return PartitionPlan()
     if table.layout != count:
-        return Plan(release=tuple(mine))
+        return PartitionPlan(release=tuple(mine))
     quotas = _quotas({me, *(name for name, its in table.replicas.items() if its == count)}, count, held)
     if len(mine) > quotas[me]:
-        return Plan(release=tuple(mine[quotas[me] :]))
+        return PartitionPlan(release=tuple(mine[quotas[me] :]))
     if any(place.total != count for place in table.holders):
-        return Plan()
-    return Plan(take=tuple(_dealt(sorted(set(range(count)) - held.keys()), quotas, held)[me]))
+        return PartitionPlan()
+    return PartitionPlan(take=tuple(_dealt(sorted(set(range(count)) - held.keys()), quotas, held)[me]))
 
 
 def _quotas(replicas: Iterable[str], count: int, held: Mapping[int, str]) -> dict[str, int]:

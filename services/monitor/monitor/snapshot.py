@@ -11,13 +11,13 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from monitor.assessment.allowance import Allowance
+from monitor.assessment.allowance import TokenAllowance
 from monitor.facts import Key
 from monitor.herd import Herd
 from monitor.notices import Notice
 from monitor.partition_plan import PartitionId
 from monitor.rule_set import ALL, RuleSet
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
 
 VERSION: Final = 7
 """Of the shape of `SandboxActivity` without its parts. A snapshot of another version is ignored; the stream is read
@@ -55,7 +55,7 @@ class _Content(BaseModel):
     live: list[SandboxActivity]
     ended: list[Key]
     notices: list[Notice] = []
-    allowance: Allowance = Allowance()
+    allowance: TokenAllowance = TokenAllowance()
     unwritten: list[SandboxActivity] = []
     parts: dict[str, dict[str, Any]] = {}
     """The parts of each rule by its name, and in it by the place of the sandbox in `live`: JSON has no other keys."""

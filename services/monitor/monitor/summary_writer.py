@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from monitor import inspection, summary
+from monitor import sandbox_inspection, sandbox_summary
 from monitor.facts import Key
 from monitor.herd import Herd
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
 from sandherd.bus.lease import Lease
@@ -49,7 +49,7 @@ class SummaryWriter:
         """Write the summaries that are due. One that can't be written is written later. Raises `LeaseLostError`."""
         if not self._bus.connected:  # it would be sent after a reconnect, over what a successor wrote
             return
-        due = summary.due(herd, self._written, time.monotonic(), _MAX_WRITES)
+        due = sandbox_summary.due(herd, self._written, time.monotonic(), _MAX_WRITES)
         for start in range(0, len(due), _AT_ONCE):
             self._lease.check()
             await self._write_together(herd, due[start : start + _AT_ONCE])
@@ -81,8 +81,8 @@ class SummaryWriter:
 
     async def _write(self, herd: Herd, state: SandboxActivity) -> None:
         """Write one summary, unless it is the one that was written last. Raises `BusError`."""
-        patterns = () if state.ended else inspection.found(state, herd.rules, state.last_sign_at)
-        found = summary.summary_of(state, patterns)
+        patterns = () if state.ended else sandbox_inspection.found(state, herd.rules, state.last_sign_at)
+        found = sandbox_summary.summary_of(state, patterns)
         content = hash(found.model_dump_json(exclude={"sequence", "updated_at"}))
         if not state.ended and self._contents.get(state.key) == content:
             return

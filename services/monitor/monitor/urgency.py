@@ -7,7 +7,7 @@ from monitor.evaluation import first_found
 from monitor.facts import ObservedEvent
 from monitor.rule_set import ActiveRule, RuleSet
 from monitor.rules.rule import Finding, Pattern
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
 
 
 def is_urgent(before: SandboxActivity | None, state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> bool:

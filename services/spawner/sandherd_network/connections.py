@@ -29,7 +29,7 @@ Dial = Callable[[socket.socket], socket.socket | None]
 """Starts the outgoing connection for an accepted one; None: it is refused. Raises `OSError`."""
 
 
-class Bucket:
+class TokenBucket:
     """Token bucket: allows `rate` per second, and a `burst` after idle time."""
 
     def __init__(self, rate: float, burst: float) -> None:
@@ -54,7 +54,7 @@ class Connections:
     def __init__(self, loop: EventLoop, maximum: int = MAX_CONNECTIONS) -> None:
         self._loop, self._maximum = loop, maximum
         self._relays: set[Relay] = set()
-        self._bucket = Bucket(_RATE, _BURST)
+        self._bucket = TokenBucket(_RATE, _BURST)
         self._paused: list[tuple[socket.socket, Dial]] = []
         loop.every_iteration(self._check_timeouts)
 

@@ -29,7 +29,7 @@ from sandherd_network.connections import MAX_CONNECTIONS, Connections, connect
 from sandherd_network.event_loop import READ, EventLoop
 from sandherd_network.namespace import Namespace, drop_capabilities
 from sandherd_network.policy import Decisions, NetworkPolicy, parse_address, unmapped
-from sandherd_network.port_publisher import Publisher
+from sandherd_network.port_publisher import PortPublisher
 from sandherd_network.resolver import Resolver
 
 TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
@@ -49,7 +49,7 @@ def main() -> int:
     policy = NetworkPolicy.from_json(_read("network.json"))
     decisions = Decisions(policy)
     _remember_hosts(decisions)
-    publisher = Publisher.listen("network.sock")
+    publisher = PortPublisher.listen("network.sock")
     log = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     pid = _wait_for_sandbox()
     if pid is None:
@@ -85,7 +85,7 @@ def _abort_sandbox(pid: int, log: int, reason: str) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def _serve(pid: int, decisions: Decisions, publisher: Publisher) -> None:
+def _serve(pid: int, decisions: Decisions, publisher: PortPublisher) -> None:
     sandbox = os.pidfd_open(pid)
     namespace = Namespace.of_process(pid)
     gate = os.open("gate", os.O_WRONLY | os.O_NONBLOCK)

@@ -24,7 +24,7 @@ _MAX_REQUEST_BYTES: Final = 64
 _SOCKETS_PER_REFILL: Final = 32
 
 
-class Publisher:
+class PortPublisher:
     """Listens for requests of the spawner, and on the published ports."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -33,7 +33,7 @@ class Publisher:
         self._spare_sockets: list[socket.socket] = []
 
     @classmethod
-    def listen(cls, path: str) -> Publisher:
+    def listen(cls, path: str) -> PortPublisher:
         """Open the socket for the spawner. Raises `OSError`."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # noqa: PTH108  # left by a forwarder that has crashed

@@ -22,7 +22,7 @@ _LINGER_RESET: Final = struct.pack("ii", 1, 0)
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 120), (socket.TCP_KEEPINTVL, 30), (socket.TCP_KEEPCNT, 4))
 
 
-class Flow:
+class RelayDirection:
     """One direction."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
@@ -75,7 +75,7 @@ class Relay:
     ) -> None:
         self._loop, self._on_closed = loop, on_closed
         self._sockets = (accepted, outgoing)
-        self._flows = (Flow(accepted, outgoing), Flow(outgoing, accepted))
+        self._flows = (RelayDirection(accepted, outgoing), RelayDirection(outgoing, accepted))
         self.is_connected = False
         self.last_active = loop.now
         for connection in self._sockets:

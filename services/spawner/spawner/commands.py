@@ -11,7 +11,7 @@ from sandherd.contracts.errors import Code, Problem
 from sandherd.telemetry import spans
 from sandherd.telemetry.traceparents import is_untold
 from sandherd.telemetry.traces import span
-from spawner.records.record import StoreUnavailableError
+from spawner.records.base_record import StoreUnavailableError
 from spawner.sandboxes.commands import SandboxCommands
 from spawner.sealed_commands import unsealed
 from spawner.tasks.commands import TaskCommands

@@ -12,22 +12,22 @@ from sandherd.contracts.states import TransitionRefusedError
 from sandherd.contracts.subjects import ARTIFACT
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
-from spawner.access_tokens.record import TokenRecord
-from spawner.named_secrets.store import OF_WEBHOOKS, SecretStore
-from spawner.pool.record import WarmRecord
-from spawner.projects.record import ProjectRecord
+from spawner.access_tokens.token_record import TokenRecord
+from spawner.named_secrets.secret_store import OF_WEBHOOKS, SecretStore
+from spawner.pool.warm_record import WarmRecord
+from spawner.projects.project_record import ProjectRecord
+from spawner.records.base_record import Record
 from spawner.records.index import Index
-from spawner.records.record import Record
 from spawner.records.store import Store, StoredRecord
 from spawner.records.vault import Vault
-from spawner.repositories.record import BranchRecord
-from spawner.sandboxes import decisions
+from spawner.repositories.branch_record import BranchRecord
+from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.event_barrier import event_barrier
 from spawner.sandboxes.last_events import LastEvents
-from spawner.sandboxes.record import SandboxRecord
-from spawner.schedules.record import ScheduleRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.schedules.schedule_record import ScheduleRecord
 from spawner.task_spans import count, record_sandbox_span
-from spawner.tasks.record import TaskFacts, TaskRecord
+from spawner.tasks.task_record import TaskFacts, TaskRecord
 
 Clock = Callable[[], datetime]
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -144,7 +144,7 @@ class LiveState:
 
         def decide_fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
             changed = self.allowed(record, decide)
-            return changed if changed is record else decisions.fenced(changed, revision)
+            return changed if changed is record else sandbox_transitions.fenced(changed, revision)
 
         held = await self.sandboxes.change(key, decide_fenced)
         return await self.flush_sandbox(held) if held and publish else held
@@ -152,7 +152,7 @@ class LiveState:
     async def flush_sandbox(self, held: StoredRecord[SandboxRecord]) -> StoredRecord[SandboxRecord]:
         """Publish a sandbox's events. If this is its first change, its fencing token is written first."""
         if held.record.outbox and held.record.fence is None:
-            fenced = await self.sandboxes.change(held.record.key, decisions.fenced)
+            fenced = await self.sandboxes.change(held.record.key, sandbox_transitions.fenced)
             held = fenced or held
         return await self.sandboxes.flush(held)
 

@@ -40,19 +40,19 @@ from spawner.live_state import Clock, LiveState, utc_now
 from spawner.named_secrets.request_handlers import SecretRequestHandler
 from spawner.named_secrets.webhook_secrets import WebhookSecretHandler
 from spawner.parts import ANSWERED, Core, OpenRuntimes, Parts, SpawnerOptions, make_parts
-from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
+from spawner.pool.pool_decisions import kinds
 from spawner.projects.request_handlers import ProjectRequestHandler
 from spawner.pull_requests.request_handlers import PullRequestHandler
 from spawner.pull_requests.service import PullRequestService
 from spawner.records.quota import Quota
 from spawner.records.vault import Vault, herd_key
 from spawner.repositories.branch_service import BranchService
-from spawner.repositories.hosts import RepositoryHosts
-from spawner.repositories.paths import mirrors_folder
+from spawner.repositories.git_requirements import problems
+from spawner.repositories.mirror_paths import mirrors_folder
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.request_handlers import BranchRequestHandler
-from spawner.repositories.requirements import problems
 from spawner.runtime_health import reach
 from spawner.runtimes.contract import Runtime, capabilities_of
 from spawner.runtimes.factory import WORKER
@@ -63,15 +63,15 @@ from spawner.sandboxes.command_backlog import CommandBacklog
 from spawner.sandboxes.commands import SandboxCommands
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.event_barrier import AGENTS, event_barrier
-from spawner.sandboxes.facts import Rules
 from spawner.sandboxes.flood_guard import FloodGuard, limits_of
 from spawner.sandboxes.gauges import SpawnerGauges
+from spawner.sandboxes.lifecycle_facts import LifecycleTimeouts
 from spawner.sandboxes.orphans import OrphanCollector
-from spawner.sandboxes.plans import SandboxPlans
 from spawner.sandboxes.prune_handler import PruneHandler
 from spawner.sandboxes.quarantine import Quarantine
 from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
 from spawner.sandboxes.runtime_calls import disruption
+from spawner.sandboxes.sandbox_plans import SandboxPlans
 from spawner.sandboxes.step_runner import make_steps
 from spawner.sandboxes.sweeper import Sweeper
 from spawner.schedules.request_handlers import ScheduleRequestHandler
@@ -81,7 +81,7 @@ from spawner.tasks.agent_events import AgentEventHandler
 from spawner.tasks.budget_blocks import BudgetBlockReader
 from spawner.tasks.commands import TaskCommands
 from spawner.tasks.live_queries import LiveQueries
-from spawner.tasks.live_queue import follow
+from spawner.tasks.queue_updates import follow
 from spawner.tasks.scheduler import Scheduler
 
 COMMANDS: Final = "spawner-commands"
@@ -346,9 +346,9 @@ class Spawner:
         await self._parts.read()
         return self._parts
 
-    def _rules(self) -> Rules:
+    def _rules(self) -> LifecycleTimeouts:
         timeout = self._settings.spawn_timeout
-        return Rules(spawn_timeout=timeout, call_timeout=max(SHORTEST_CALL, timeout))
+        return LifecycleTimeouts(spawn_timeout=timeout, call_timeout=max(SHORTEST_CALL, timeout))
 
 
 def compose(

@@ -8,12 +8,12 @@ from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.identity import Minter
 from sandherd.bus.lease import Lease
 from sandherd.contracts.requests import (
-    AskCredential,
-    AskSubmittedTask,
     DeleteSecret,
+    GetCredential,
+    GetSubmittedTask,
+    ListLiveSandboxes,
+    ListLiveTasks,
     ListSecrets,
-    LiveSandboxes,
-    LiveTasks,
     Prune,
     Request,
     SetSecret,
@@ -40,7 +40,7 @@ from spawner.schedules import request_handlers as schedules
 from spawner.spec_resolution import SpawnPolicy
 from spawner.tasks.agent_events import AgentEventHandler
 from spawner.tasks.live_queries import LiveQueries
-from spawner.tasks.queue import Queue
+from spawner.tasks.task_queue import TaskQueue
 
 OpenRuntimes = Callable[[Settings], Awaitable[Sequence[Runtime]]]
 """Opens the runtimes once the service runs; each is closed when the service ends."""
@@ -65,7 +65,7 @@ class Core:
     minter: Minter
     runtimes: Mapping[str, Runtime]
     menu: SpawnPolicy
-    queue: Queue
+    queue: TaskQueue
     admission: Admission
     pool: Pool
     reconciler: SandboxReconciler
@@ -73,7 +73,17 @@ class Core:
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **dict.fromkeys(
-        (AskCredential, LiveTasks, LiveSandboxes, AskSubmittedTask, Prune, SetSecret, ListSecrets, DeleteSecret), 1
+        (
+            GetCredential,
+            ListLiveTasks,
+            ListLiveSandboxes,
+            GetSubmittedTask,
+            Prune,
+            SetSecret,
+            ListSecrets,
+            DeleteSecret,
+        ),
+        1,
     ),
     **projects.ANSWERED,
     **branches.ANSWERED,
@@ -115,10 +125,10 @@ def make_parts(
         command=commands.handle,
         agent=agents.handle,
         answers={
-            AskCredential: credentials.grant,
-            LiveTasks: questions.tasks,
-            LiveSandboxes: questions.sandboxes,
-            AskSubmittedTask: questions.submitted,
+            GetCredential: credentials.grant,
+            ListLiveTasks: questions.tasks,
+            ListLiveSandboxes: questions.sandboxes,
+            GetSubmittedTask: questions.submitted,
             Prune: pruning.prune,
             SetSecret: secrets.set_secret,
             ListSecrets: secrets.list_secrets,

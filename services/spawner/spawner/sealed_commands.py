@@ -9,7 +9,7 @@ from sandherd.contracts.commands import RetryTask, SandboxSpec, TaskSpec
 from sandherd.contracts.envelope import Envelope
 from sandherd.sealed_secrets import open_sealed
 from spawner.spec_resolution import Refusal
-from spawner.tasks.retry import with_values
+from spawner.tasks.task_retry import with_values
 
 
 def unsealed(command: Envelope[Any], key: PrivateKey) -> Envelope[Any]:

@@ -9,8 +9,8 @@ from sandherd.telemetry import spans, traceparents
 from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.spans import Attribute, Value, Values
 from sandherd.telemetry.traces import is_exported, record
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
 
 _USED: Final = {
     "session_id": spans.CONVERSATION,

@@ -32,7 +32,7 @@ from sandherd.contracts.subjects import sandbox_request_subject
 from sandherd.telemetry import logs
 from sandherd_worker.harness_factory import environment
 from sandherd_worker.spool_disk import SpoolError
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 if TYPE_CHECKING:
     from sandherd_worker.agent_server.supervisor import Supervisor
@@ -47,7 +47,7 @@ Handler = Callable[[Any], Awaitable[BaseModel]]
 class AccessServer:
     """Handles each request concurrently, so that none waits for another. An invalid request is refused with a reply."""
 
-    def __init__(self, parts: Parts, spec: SandboxSpec) -> None:
+    def __init__(self, parts: WorkerResources, spec: SandboxSpec) -> None:
         self._parts, self._spec = parts, spec
         self._responding: set[asyncio.Task[None]] = set()
         self._handling = 0
@@ -136,14 +136,14 @@ class AccessServer:
         return self._handlers[kind]
 
     def _make_handlers(self) -> dict[type[Request[Any]], Handler]:
-        from sandherd_worker.access.commands import Commands
+        from sandherd_worker.access.commands import UserCommands
         from sandherd_worker.access.directory_entries import list_files
         from sandherd_worker.access.ports import PortConnections
         from sandherd_worker.access.safe_paths import WorkTreePaths
         from sandherd_worker.access.transfers import Transfers
 
         tree = WorkTreePaths(self._parts.who.work_dir)
-        commands = Commands(self._parts, environment(self._spec, self._parts.who), tree)
+        commands = UserCommands(self._parts, environment(self._spec, self._parts.who), tree)
         transfers = Transfers(self._parts, tree)
         ports = PortConnections()
         self._closing = [ports.close, transfers.close, commands.close]

@@ -23,8 +23,8 @@ from sandherd_worker.repository.branch_saver import BranchSaver
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.toolchains import NoToolchainError
 from sandherd_worker.uplink import Uplink
-from sandherd_worker.work_snapshot import Transcript, WorkSaver, time_to_save
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.work_snapshot import OutputTranscript, WorkSaver, time_to_save
+from sandherd_worker.worker_resources import WorkerResources
 
 _AGENTS_SHARE_OF_GRACE: Final = 0.4
 """The share of the runtime's grace period for the agent; the rest is for the final scan of its files and the spool."""
@@ -39,7 +39,7 @@ _log: Final = logs.get("attempt")
 class Attempt:
     """Runs one agent. Its events go to the spool; only terminal output waits while the spool's backlog is too large."""
 
-    def __init__(self, parts: Parts, spec: TaskSpec, uplink: Uplink, access: AccessServer) -> None:
+    def __init__(self, parts: WorkerResources, spec: TaskSpec, uplink: Uplink, access: AccessServer) -> None:
         self._parts, self._spec, self._access = parts, spec, access
         self._who, self._spool, self._emitter = parts.who, parts.spool, parts.emitter
         self._inbox, self._stop = parts.inbox, parts.stop
@@ -48,7 +48,7 @@ class Attempt:
         self._tracker = FileTracker(
             who.work_dir, who.state_dir / "shadow", emitter.redactor, self.publish, emitter.store_artifact
         )
-        self._transcript = Transcript(who.state_dir)
+        self._transcript = OutputTranscript(who.state_dir)
         self._work_saver = WorkSaver(who, emitter, parts.spool)
         self._branch = BranchSaver(spec, parts)
         self._calls = CallAnnotations()
@@ -168,7 +168,7 @@ class Attempt:
         await self._tracker.finish()
 
     async def _inherit(self) -> AgentEnd | None:
-        from sandherd_worker.resume import inherit
+        from sandherd_worker.task_resume import inherit
 
         return await inherit(self._spec, self._parts, self.publish)
 

@@ -9,7 +9,7 @@ from sandherd.lazy_imports import version
 from sandherd_worker import oom
 from sandherd_worker.emitter import now
 from sandherd_worker.harnesses.base import AgentEnd
-from sandherd_worker.text import valid_text
+from sandherd_worker.storable_text import valid_text
 
 _PREVIEW: Final = 2000
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from sandherd_worker import oom
-from sandherd_worker.exits import FINAL, ExitCode
-from sandherd_worker.warm import ENVIRONMENT, WarmError, read_environment
+from sandherd_worker.warm_start import ENVIRONMENT, WarmError, read_environment
+from sandherd_worker.worker_exit import FINAL, ExitCode
 
 BEGUN: Final = "begun"
 """File in the state directory, created when a worker is started."""

@@ -10,9 +10,9 @@ from sandherd.contracts.requests import CredentialGrant
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.enrollment import Enrollment, EnrollmentRefusedError
-from sandherd_worker.exits import REFUSED, ExitCode, StopRequest
 from sandherd_worker.spool import Spool
 from sandherd_worker.uplink import Uplink
+from sandherd_worker.worker_exit import REFUSED, ExitCode, StopRequest
 
 
 class CurrentConnection:

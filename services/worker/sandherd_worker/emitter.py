@@ -18,12 +18,12 @@ from sandherd.contracts.events.agent import AgentError, AgentShutdown
 from sandherd.contracts.events.base import Digest
 from sandherd.contracts.names import new_uuid
 from sandherd.contracts.subjects import OUTPUT, event_subject
-from sandherd_worker.artifacts import ArtifactRecords, make_artifact
+from sandherd_worker.artifact_records import ArtifactRecords, make_artifact
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind, Mark, Record
-from sandherd_worker.text import valid_text
+from sandherd_worker.spool_file import RecordKind, RecordMark, SpoolRecord
+from sandherd_worker.storable_text import valid_text
 from sandherd_worker.truncation import NARROW, WIDE, SizeBudget, truncate
 
 _PIECES_TOGETHER: Final = 32
@@ -42,8 +42,8 @@ class EncodedEvent:
     """An event as it is published, its record, and the records of its artifacts, which are stored before it."""
 
     data: EventData
-    record: Record
-    artifacts: Sequence[Record] = ()
+    record: SpoolRecord
+    artifacts: Sequence[SpoolRecord] = ()
 
 
 class Emitter:
@@ -78,7 +78,7 @@ class Emitter:
         waiting: list[asyncio.Future[None]] = []
         published: list[EventData] = []
 
-        def append_artifacts(sequence: int) -> Record:
+        def append_artifacts(sequence: int) -> SpoolRecord:
             encoded = self.encode(data, sequence)
             published.append(encoded.data)
             waiting.extend(self._spool.append(record) for record in encoded.artifacts)
@@ -91,7 +91,7 @@ class Emitter:
 
     async def output(self, chunk: bytes) -> None:
         """Publish terminal bytes, redacted by the caller. Raises `SpoolError`."""
-        await self._spool.append(Record(Kind.OUTPUT, self._output_subject, str(new_uuid()), chunk))
+        await self._spool.append(SpoolRecord(RecordKind.OUTPUT, self._output_subject, str(new_uuid()), chunk))
 
     async def store_artifact(self, content: bytes) -> ArtifactRef:
         """Store text, redacted by the caller, as an artifact, and return its reference. Raises `SpoolError`."""
@@ -143,7 +143,7 @@ class Emitter:
         self, budget: SizeBudget, model: type[EventData], fields: dict[str, Any], sequence: int
     ) -> EncodedEvent:
         """The event with its large values stored as artifacts. Raises `ContractError` if it is still too large."""
-        artifacts: list[Record] = []
+        artifacts: list[SpoolRecord] = []
 
         def store(content: bytes, media_type: str) -> dict[str, Any]:
             artifact = make_artifact(content, self._who.project, self._who.sandbox, media_type)
@@ -156,16 +156,18 @@ class Emitter:
         data = model.model_validate({**truncated.fields, "artifacts": references or None})
         return EncodedEvent(data, self._record(data, sequence), artifacts)
 
-    def _record(self, data: EventData, sequence: int) -> Record:
+    def _record(self, data: EventData, sequence: int) -> SpoolRecord:
         identity = new_uuid()
         document = self._envelopes.document(data, data.type, id=identity, time=self._clock(), sequence=sequence)
-        return Record(Kind.EVENT, self._subject_of(data.type), str(identity), document, sequence, _mark(data))
+        return SpoolRecord(
+            RecordKind.EVENT, self._subject_of(data.type), str(identity), document, sequence, _mark(data)
+        )
 
 
-def _mark(data: EventData) -> Mark:
+def _mark(data: EventData) -> RecordMark:
     if data.terminal:
-        return Mark.TERMINAL
-    return Mark.LAST_EVENT if isinstance(data, AgentShutdown) else Mark.NONE
+        return RecordMark.TERMINAL
+    return RecordMark.LAST_EVENT if isinstance(data, AgentShutdown) else RecordMark.NONE
 
 
 @cache

@@ -17,12 +17,12 @@ from typing import Final
 import nkeys
 
 from sandherd.backoff import Backoff
-from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, Identity, RefusedError
+from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, ConnectionIdentity, RefusedError
 from sandherd.bus.identity import bearer
 from sandherd.bus.replies import read_reply
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AskCredential, CredentialGrant
+from sandherd.contracts.requests import CredentialGrant, GetCredential
 from sandherd.contracts.subjects import CREDENTIAL
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment
@@ -110,7 +110,7 @@ class Enrollment:
     async def _once(self) -> None:
         """Join once, and keep the connection until it ends. The joiner's connection is closed beside opening it."""
         if self._who.credentials is None:
-            await self._stay(Identity.anonymous(), None)
+            await self._stay(ConnectionIdentity.anonymous(), None)
             return
         pair = own_key(self._who.state_dir)
         closing: asyncio.Task[None] | None = None
@@ -121,7 +121,7 @@ class Enrollment:
                     grant = await self._request_credential(pair.public_key.decode(), joiner)
                     closing = asyncio.create_task(joiner.pop_all().aclose())
             self._jwt = grant.jwt
-            identity = Identity.renewing(lambda: self._jwt, pair.seed.decode())
+            identity = ConnectionIdentity.renewing(lambda: self._jwt, pair.seed.decode())
             await self._stay(identity, grant, admits=issued is not None)
         finally:
             pair.wipe()
@@ -134,7 +134,9 @@ class Enrollment:
         grant = CredentialGrant.model_validate_json(text) if text else None
         return grant if grant is not None and grant.expires_at > now() else None
 
-    async def _stay(self, identity: Identity, grant: CredentialGrant | None, *, admits: bool = False) -> None:
+    async def _stay(
+        self, identity: ConnectionIdentity, grant: CredentialGrant | None, *, admits: bool = False
+    ) -> None:
         """Open the main connection and run the session, until the connection is closed for good.
 
         `admits`: the agent may start once it is open. Before that, the broker may refuse the credential as revoked.
@@ -189,11 +191,11 @@ class Enrollment:
             raise BusError("there are no credentials to join with")
         self._check_not_too_late()
         subject = CREDENTIAL.fill(project=self._who.project, sandbox=self._who.sandbox)
-        question = AskCredential(public_key=public_key, fence=self._who.fence).model_dump_json().encode()
+        question = GetCredential(public_key=public_key, fence=self._who.fence).model_dump_json().encode()
         opening = Bus.open(
             self._who.nats_url,
             name=f"joiner {self._who.sandbox}",
-            identity=Identity.file(credentials),
+            identity=ConnectionIdentity.file(credentials),
             inbox=f"{self._who.inbox}-join",
             patience=_PATIENCE,
         )

@@ -1,6 +1,6 @@
 """Publishes the changes of files in the work tree, made by a tool or by a shell.
 
-Changes are noticed by inotify (see `tree_watch`) and determined by comparing; periodic scans and a final one find
+Changes are noticed by inotify (see `work_tree_watch`) and determined by comparing; periodic scans and a final one find
 changes that inotify missed. For files that are not watched, see `ignore`.
 
 However many files change at once, only a few are held in memory: each is read when those before it are published.
@@ -17,11 +17,11 @@ from typing import Final, Literal, cast
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.events.tools import AgentFileEdited
-from sandherd_worker.diffs import preview
+from sandherd_worker.file_diffs import preview
 from sandherd_worker.redaction import Redactor
-from sandherd_worker.text import valid_text
-from sandherd_worker.tree import MAX_FILES, FileChange, WorkTree
-from sandherd_worker.tree_watch import TreeWatch
+from sandherd_worker.storable_text import valid_text
+from sandherd_worker.work_tree import MAX_FILES, FileChange, WorkTree
+from sandherd_worker.work_tree_watch import TreeWatch
 
 MAX_INLINE_CHARS: Final = 50_000
 _LARGE_CHARS: Final = 5000

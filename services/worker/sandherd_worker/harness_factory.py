@@ -12,13 +12,13 @@ from sandherd_worker import oom
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.harnesses.base import EventSink, Harness
 from sandherd_worker.processes import PLACE_VARIABLE, SANDBOX_VARIABLE
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 Turned = Callable[[int, bool], Awaitable[None]]
 """Called at each turn's start (True) and end (False), by an agent that takes follow-ups."""
 
 
-def make_once(spec: TaskSpec, parts: Parts, sink: EventSink, turned: Turned) -> Harness:
+def make_once(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Turned) -> Harness:
     """The harness for a single run of the agent; ignores `spec.continuous`.
 
     Raises `NoToolchainError`, and `OSError` if its files can't be written.
@@ -28,7 +28,7 @@ def make_once(spec: TaskSpec, parts: Parts, sink: EventSink, turned: Turned) -> 
     return _driver(spec, parts, sink, turned)
 
 
-def _command(spec: TaskSpec, harness: CommandHarness, parts: Parts, sink: EventSink) -> Harness:
+def _command(spec: TaskSpec, harness: CommandHarness, parts: WorkerResources, sink: EventSink) -> Harness:
     from sandherd_worker.harnesses import command
     from sandherd_worker.harnesses.program import Program
 
@@ -67,15 +67,15 @@ def _task_file(harness: CommandHarness, text: str, folder: Path) -> dict[str, st
     return {"SANDHERD_TASK_PATH": str(folder / "task.txt")}
 
 
-def _driver(spec: TaskSpec, parts: Parts, sink: EventSink, turned: Turned) -> Harness:
+def _driver(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Turned) -> Harness:
     from sandherd_worker.harnesses.driver import DriverHarness
     from sandherd_worker.harnesses.driver_launch import driver_launch
-    from sandherd_worker.harnesses.driver_task import HarnessContext, Task
+    from sandherd_worker.harnesses.driver_task import DriverTask, HarnessContext
     from sandherd_worker.harnesses.program import Program
     from sandherd_worker.herd.mcp_config import McpConfig, added
     from sandherd_worker.herd.tools import HerdTools
-    from sandherd_worker.resume import resume_of
-    from sandherd_worker.sessions import DRIVER, Sessions
+    from sandherd_worker.session_store import DRIVER, SessionStore
+    from sandherd_worker.task_resume import resume_of
 
     who = parts.who
     launch = driver_launch(spec.harness, who)
@@ -90,13 +90,13 @@ def _driver(spec: TaskSpec, parts: Parts, sink: EventSink, turned: Turned) -> Ha
         redactor=parts.emitter.redactor,
         reaper=parts.reaper,
         memory_kills=lambda: oom.kills(who.cgroup),
-        keep=Sessions(who, parts.emitter, parts.spool).store,
+        keep=SessionStore(who, parts.emitter, parts.spool).store,
         turned=turned,
         below=parts.ownership.agents,
         herd=herd,
     )
     servers = {"mcp_servers": {**added(tools, spec.env), **own}} if tools is options else {}
-    task = Task(
+    task = DriverTask(
         text=spec.text,
         work_dir=who.work_dir,
         state_dir=state,

@@ -12,9 +12,9 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.events.agent import AgentInterrupted
 from sandherd.contracts.events.conversation import AgentMessageInjected
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.subjects import DELIVER
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment
@@ -49,7 +49,7 @@ class DeliveredMessages:
 _log: Final = logs.get("inbox")
 
 
-class Taker(Protocol):
+class MessageTaker(Protocol):
     """The recipient of messages: the agent's harness."""
 
     async def inject(self, message: InboxMessage, /) -> None:
@@ -77,14 +77,14 @@ class Inbox:
         self._clock = clock
         self.misdirected = MisdirectedReplies()
         self._rejected: dict[str, Receipt] = {}
-        self._taker: asyncio.Future[Taker] = asyncio.get_running_loop().create_future()
+        self._taker: asyncio.Future[MessageTaker] = asyncio.get_running_loop().create_future()
         self._turn = asyncio.Lock()
         self._answers = asyncio.Lock()
         self._taking: set[asyncio.Task[None]] = set()
         self._seen: set[str] = set()
-        self._rejecting: Taker | None = None
+        self._rejecting: MessageTaker | None = None
 
-    def ready(self, taker: Taker) -> None:
+    def ready(self, taker: MessageTaker) -> None:
         """Pass messages to the agent from now on."""
         if not self._taker.done():
             self._taker.set_result(taker)

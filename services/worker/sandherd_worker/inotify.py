@@ -22,7 +22,7 @@ _EVENT: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 64 * 1024
 
 
-class Notice(NamedTuple):
+class InotifyEvent(NamedTuple):
     """What has happened in a directory: the number of its watch, -1 for an overflow; and the name, if it has one."""
 
     watch: int
@@ -65,7 +65,7 @@ class Inotify:
         return result
 
 
-def notices(events: bytes) -> Iterator[Notice]:
+def notices(events: bytes) -> Iterator[InotifyEvent]:
     """The events that `read` has returned."""
     offset = 0
     while offset < len(events):
@@ -73,4 +73,4 @@ def notices(events: bytes) -> Iterator[Notice]:
         offset += _EVENT.size
         name = events[offset : offset + length].rstrip(b"\0")
         offset += length
-        yield Notice(watch, what, os.fsdecode(name))
+        yield InotifyEvent(watch, what, os.fsdecode(name))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sandherd.lazy_imports import end_start, load_nats, start_lean
 from sandherd_worker.confinement import hide_from_agents
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 
 if TYPE_CHECKING:
     from sandherd.contracts.commands import SandboxSpec
@@ -46,14 +46,14 @@ def preload() -> None:
     load_nats()
     import platform
 
-    from sandherd_worker.warm import load
+    from sandherd_worker.warm_start import load
 
     load()
     platform._uname_cache = None  # type: ignore[attr-defined]  # noqa: SLF001  # the host's name, read by module `uuid`
 
 
 def _warm() -> int:
-    from sandherd_worker.warm import WarmError, wait_for_identity
+    from sandherd_worker.warm_start import WarmError, wait_for_identity
 
     try:
         environ = wait_for_identity(os.environ)

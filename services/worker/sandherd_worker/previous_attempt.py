@@ -18,7 +18,7 @@ from sandherd_worker.access.archive import unpack_staged
 from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import CurrentConnection
-from sandherd_worker.exits import StopRequest
+from sandherd_worker.worker_exit import StopRequest
 
 PHASE: Final = "previous"
 _SESSION: Final = "session.previous"

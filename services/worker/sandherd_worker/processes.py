@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from sandherd.processes import Stat, below, environment_of, living, pids
+from sandherd.processes import ProcessStat, below, environment_of, living, pids
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 SANDBOX_VARIABLE: Final = "SANDHERD_SANDBOX_ID"
@@ -118,7 +118,7 @@ class ProcessOwnership:
         place_marker = below({os.getpid()}, table)
         return place_marker.difference(*(self._of(name, place_marker, table) for name in self._leaders))
 
-    def _of(self, name: str, place_marker: set[int], table: Mapping[int, Stat]) -> set[int]:
+    def _of(self, name: str, place_marker: set[int], table: Mapping[int, ProcessStat]) -> set[int]:
         leader = self._leaders.get(name)
         mark = f"{EXEC_VARIABLE}={name}".encode()
         roots = {

@@ -12,21 +12,21 @@ from sandherd.process_signals import end
 from sandherd.telemetry import logs
 from sandherd_worker.access.command_log import unfinished
 from sandherd_worker.emitter import now
-from sandherd_worker.exits import STOPPED
 from sandherd_worker.harness_factory import read_spec, secrets
 from sandherd_worker.processes import orphans
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.repository.branch_saver import BranchSaver
 from sandherd_worker.repository.checkout import MARK
 from sandherd_worker.spool_disk import SpoolFullError
-from sandherd_worker.work_snapshot import Transcript, WorkSaver, time_to_save
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.work_snapshot import OutputTranscript, WorkSaver, time_to_save
+from sandherd_worker.worker_exit import STOPPED
+from sandherd_worker.worker_resources import WorkerResources
 
 _LOST: Final = "worker_lost"
 _log: Final = logs.get("recovery")
 
 
-async def recover(parts: Parts) -> None:
+async def recover(parts: WorkerResources) -> None:
     """Publish what the lost worker could not; nothing if its last event was stored. Raises `SpoolError`."""
     who, spool, emitter = parts.who, parts.spool, parts.emitter
     await end(lambda: orphans(who.place) - {os.getpid()}, grace=0)
@@ -44,7 +44,7 @@ async def recover(parts: Parts) -> None:
     await emitter.emit(AgentShutdown(reason=failure.error_type, timestamp=now()), use_reserve=True)
 
 
-async def _save_work(parts: Parts) -> None:
+async def _save_work(parts: WorkerResources) -> None:
     """Store what the next attempt may use, if this failure ends the attempt and the spool has space for it."""
     who, spool = parts.who, parts.spool
     if spool.ended or spool.trouble is not None:
@@ -53,12 +53,12 @@ async def _save_work(parts: Parts) -> None:
     try:
         await _save_branch(parts)
         await work_saver.save_work(time_to_save(who, parts.stop))
-        await work_saver.save_transcript(Transcript(who.state_dir).read())
+        await work_saver.save_transcript(OutputTranscript(who.state_dir).read())
     except SpoolFullError as error:
         _log.error("work not saved for the next attempt", error=str(error))
 
 
-async def _save_branch(parts: Parts) -> None:
+async def _save_branch(parts: WorkerResources) -> None:
     if not (parts.who.state_dir / MARK).exists():
         return
     try:

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sandherd.contracts.events import ArtifactRef
-from sandherd_worker.redaction_forms import SHORTEST_ENCODED, Reading, needles
-from sandherd_worker.redaction_numbers import Numbers
+from sandherd_worker.redaction_forms import SHORTEST_ENCODED, TextReading, needles
+from sandherd_worker.redaction_numbers import SecretNumbers
 from sandherd_worker.redaction_search import NeedleIndex, Span, merge
 from sandherd_worker.redaction_shapes import tokens
-from sandherd_worker.redaction_traces import Traces
+from sandherd_worker.redaction_traces import SecretTraces
 from sandherd_worker.redaction_views import (
     Back,
     compact,
@@ -39,19 +39,19 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = [secret for secret in dict.fromkeys(secrets) if secret]
-        self._literal: Final = NeedleIndex(needles(known, Reading.TEXT))
-        self._unescaped: Final = NeedleIndex(needles(known, Reading.UNESCAPED))
-        self._compact: Final = NeedleIndex(needles(known, Reading.COMPACT), pieces=True)
-        self._hexadecimal: Final = NeedleIndex(needles(known, Reading.HEXADECIMAL), pieces=True)
-        self._traces: Final = Traces(
+        self._literal: Final = NeedleIndex(needles(known, TextReading.TEXT))
+        self._unescaped: Final = NeedleIndex(needles(known, TextReading.UNESCAPED))
+        self._compact: Final = NeedleIndex(needles(known, TextReading.COMPACT), pieces=True)
+        self._hexadecimal: Final = NeedleIndex(needles(known, TextReading.HEXADECIMAL), pieces=True)
+        self._traces: Final = SecretTraces(
             {
-                Reading.TEXT: self._literal.parts,
-                Reading.UNESCAPED: self._unescaped.parts,
-                Reading.COMPACT: self._compact.parts,
-                Reading.HEXADECIMAL: self._hexadecimal.parts,
+                TextReading.TEXT: self._literal.parts,
+                TextReading.UNESCAPED: self._unescaped.parts,
+                TextReading.COMPACT: self._compact.parts,
+                TextReading.HEXADECIMAL: self._hexadecimal.parts,
             }
         )
-        self._numbers: Final = Numbers(known)
+        self._numbers: Final = SecretNumbers(known)
         self._knows: Final = bool(known)
         self.longest: Final = 16 * max(map(len, known), default=0)
 

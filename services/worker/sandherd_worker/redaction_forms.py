@@ -21,7 +21,7 @@ _BEFORE_BASE64: Final = 3
 _BEFORE_BASE32: Final = 5
 
 
-class Reading(StrEnum):
+class TextReading(StrEnum):
     """The view of the text in which a form is searched for."""
 
     TEXT = "text"
@@ -31,12 +31,12 @@ class Reading(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding:
+class SecretEncoding:
     """One encoding of secrets. `tools` are programs that produce it; `shortest` is the minimum secret in bytes."""
 
     name: str
     tools: str
-    reading: Reading
+    reading: TextReading
     needles: Callable[[bytes], Iterable[Needle]]
     shortest: int = SHORTEST_ENCODED
 
@@ -145,40 +145,40 @@ def _swapped(secret: bytes) -> Iterator[Needle]:
 
 _BASE32: Final = "base32, in capital or small letters, at each of the five alignments, wrapped at any column"
 ENCODINGS: Final = (
-    Encoding("as it is, in JSON (also within JSON)", "`echo`, `jq`", Reading.TEXT, _literal, SHORTEST_SECRET),
-    Encoding(
+    SecretEncoding("as it is, in JSON (also within JSON)", "`echo`, `jq`", TextReading.TEXT, _literal, SHORTEST_SECRET),
+    SecretEncoding(
         "escaped, wholly or in part: %-encoding with capital or small digits and `+` for a blank, HTML entities with "
         "names or numbers, the escapes of JSON, C, Python and shells, twice over; colours and links between them",
         "`jq @uri`, `jq @html`, `jq @sh`, `repr()`, `ascii()`, `printf %q`, `set -x`, `grep --color`",
-        Reading.UNESCAPED,
+        TextReading.UNESCAPED,
         _unescaped,
         SHORTEST_SECRET,
     ),
-    Encoding(
+    SecretEncoding(
         "wrapped, indented, quoted or spaced anew, or with signs ahead of its lines, with 16 letters and digits "
         "or more; the body of a PEM file",
         "`fold`, `sed 's/^/> /'`, `diff -u`, `od -c`, YAML, a key as one line with `\\n`",
-        Reading.COMPACT,
+        TextReading.COMPACT,
         _in_pieces,
     ),
-    Encoding(
+    SecretEncoding(
         "base64, standard and URL-safe, at each of the three alignments within a longer text, wrapped at any column",
         "`base64`, `openssl base64`, MIME, HTTP Basic `user:secret`",
-        Reading.COMPACT,
+        TextReading.COMPACT,
         _cores(base64.b64encode, 6, _BEFORE_BASE64),
     ),
-    Encoding(_BASE32, "`base32`", Reading.COMPACT, _cores(base64.b32encode, 5, _BEFORE_BASE32)),
-    Encoding(_BASE32, "`base32`", Reading.COMPACT, _cores(_base32_lower, 5, _BEFORE_BASE32)),
-    Encoding(
+    SecretEncoding(_BASE32, "`base32`", TextReading.COMPACT, _cores(base64.b32encode, 5, _BEFORE_BASE32)),
+    SecretEncoding(_BASE32, "`base32`", TextReading.COMPACT, _cores(_base32_lower, 5, _BEFORE_BASE32)),
+    SecretEncoding(
         "bytes in hexadecimal, octal or decimal, with any separators, offsets and a column of letters, in JSON, too",
         "`xxd`, `od -t x1`, `od -t d1`, `od -b`, `hexdump -C`, `list(bytes)`, `:` between them",
-        Reading.HEXADECIMAL,
+        TextReading.HEXADECIMAL,
         _dumped,
     ),
-    Encoding(
+    SecretEncoding(
         "words of two bytes in hexadecimal, the second first",
         "`od -x`, `hexdump`, `hexdump -x`",
-        Reading.HEXADECIMAL,
+        TextReading.HEXADECIMAL,
         _swapped,
     ),
 )
@@ -202,7 +202,7 @@ NOT_COVERED: Final = (
 )
 
 
-def needles(secrets: Iterable[str], reading: Reading) -> Iterator[Needle]:
+def needles(secrets: Iterable[str], reading: TextReading) -> Iterator[Needle]:
     """What to search for in a view of the text."""
     for secret in secrets:
         raw = secret.encode("utf-8", "surrogatepass")

@@ -9,7 +9,7 @@ from sandherd_worker.redaction_forms import SHORTEST_ENCODED, SHORTEST_SECRET
 _NUMBER: Final = re.compile(r"[-+]?[0-9]{1,300}(?:\.[0-9]{1,300})?(?:[eE][-+]?[0-9]{1,2})?")
 
 
-class Numbers:
+class SecretNumbers:
     """Knows secrets again that are written as numbers."""
 
     def __init__(self, secrets: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ class Needle:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NeedlePart:
     """What is searched for: a whole needle, or a piece of it."""
 
     text: bytes
@@ -50,7 +50,7 @@ class NeedleIndex:
         long = [part for part in parts if len(part.text) >= _SAMPLED]
         shortest = min((len(part.text) for part in long), default=_SAMPLED)
         self._stride: Final = min(_WIDEST, (shortest - _BLOCK + 1) // _BLOCK)
-        self._blocks: Final[dict[int, list[tuple[Part, int]]]] = {}
+        self._blocks: Final[dict[int, list[tuple[NeedlePart, int]]]] = {}
         for part in long:
             for at in range(self._stride * _BLOCK):
                 block = int.from_bytes(part.text[at : at + _BLOCK], sys.byteorder)
@@ -114,13 +114,13 @@ def _positions(blocks: list[int], seen: frozenset[int]) -> Iterable[tuple[int, i
             yield place, block
 
 
-def _parts(needle: Needle, *, pieces: bool) -> Iterable[Part]:
+def _parts(needle: Needle, *, pieces: bool) -> Iterable[NeedlePart]:
     text = needle.text
     if not pieces or len(text) < 2 * PIECE:
-        yield Part(text, needle, 0)
+        yield NeedlePart(text, needle, 0)
         return
     for at in (*range(0, len(text) - PIECE, PIECE), len(text) - PIECE):
-        yield Part(text[at : at + PIECE], needle, at)
+        yield NeedlePart(text[at : at + PIECE], needle, at)
 
 
 def _heads(tail: bytes, head: bytes, texts: Sequence[bytes]) -> Iterable[int]:
@@ -137,7 +137,7 @@ def _is_beginning(rest: bytes, texts: Sequence[bytes]) -> bool:
     return any(len(text) > len(rest) and text.startswith(rest) for text in texts)
 
 
-def _occurrences(part: Part, view: bytes) -> Iterable[Span]:
+def _occurrences(part: NeedlePart, view: bytes) -> Iterable[Span]:
     at = view.find(part.text)
     while at >= 0:
         end = at + len(part.text)
@@ -145,7 +145,7 @@ def _occurrences(part: Part, view: bytes) -> Iterable[Span]:
         at = view.find(part.text, end)
 
 
-def _widened(part: Part, view: bytes, start: int, end: int) -> Span:
+def _widened(part: NeedlePart, view: bytes, start: int, end: int) -> Span:
     """The span extended by adjacent bytes of the same needle, up to the next piece."""
     needle = part.needle
     if len(part.text) < len(needle.text):

@@ -33,8 +33,8 @@ from itertools import chain
 from operator import or_
 from typing import Final
 
-from sandherd_worker.redaction_forms import Reading
-from sandherd_worker.redaction_search import Part
+from sandherd_worker.redaction_forms import TextReading
+from sandherd_worker.redaction_search import NeedlePart
 from sandherd_worker.redaction_views import has_column
 
 _BLOCK: Final = 8
@@ -72,7 +72,7 @@ _OFFSET: Final = re.compile(rb"0[0-9A-Fa-f]{5}")
 """What a line of a dump begins with."""
 
 
-class Trace:
+class SecretTrace:
     """The letters and digits of a text that are in `retained`, read as `read_as`."""
 
     def __init__(self, retained: bytes, read_as: bytes) -> None:
@@ -85,14 +85,14 @@ class Trace:
 
 
 _PLAIN: Final = bytes(one for one in _RARE_FIRST if one not in b"abefnrtvilos")
-letters: Final = Trace(_PLAIN, _PLAIN)
-digits: Final = Trace(b"0123456789cdCD", b"0123456789cdcd")
+letters: Final = SecretTrace(_PLAIN, _PLAIN)
+digits: Final = SecretTrace(b"0123456789cdCD", b"0123456789cdcd")
 
 
 class _Characters:
     """Which rare characters each form has: a text that has none of one of them does not have the form."""
 
-    def __init__(self, parts: Iterable[Part]) -> None:
+    def __init__(self, parts: Iterable[NeedlePart]) -> None:
         self.parts: Final = {part: frozenset(part.text).intersection(_RARE) for part in parts}
         self._bits: Final = {known: 1 << bit for bit, known in enumerate({*self.parts.values()})}
         self._everything: Final = (1 << len(self._bits)) - 1
@@ -100,7 +100,7 @@ class _Characters:
             (rare, sum(bit for known, bit in self._bits.items() if rare not in known)) for rare in _RARE
         ]
 
-    def of(self, part: Part) -> int:
+    def of(self, part: NeedlePart) -> int:
         """The bit of this form's characters."""
         return self._bits[self.parts[part]]
 
@@ -144,7 +144,7 @@ class _Parts:
 class _Known:
     """Traces of secrets. Long ones are searched at sampled positions, as in `NeedleIndex`, and short ones each."""
 
-    def __init__(self, trace: Callable[[bytes], bytes], parts: Iterable[Part], characters: _Characters) -> None:
+    def __init__(self, trace: Callable[[bytes], bytes], parts: Iterable[NeedlePart], characters: _Characters) -> None:
         wholes: set[bytes] = set()
         short: dict[bytes, int] = {}
         lengths: list[int] = []
@@ -180,21 +180,21 @@ def _all_blocks(traced: bytes) -> Iterator[int]:
         yield from memoryview(traced)[at : at + (len(traced) - at & -_BLOCK)].cast("Q")
 
 
-class Traces:
+class SecretTraces:
     """What secrets leave in any text that contains one of their forms. `may_be_in` is wrong only in being true."""
 
-    def __init__(self, known: Mapping[Reading, Sequence[Part]]) -> None:
+    def __init__(self, known: Mapping[TextReading, Sequence[NeedlePart]]) -> None:
         # A text with a form that decodes is searched anyway.
-        plain = [part for part in known[Reading.TEXT] if not decodes(part.text)] + [*known[Reading.UNESCAPED]]
+        plain = [part for part in known[TextReading.TEXT] if not decodes(part.text)] + [*known[TextReading.UNESCAPED]]
         runs = {part: _longest_run(part.text) for part in plain if len(letters(part.text)) < _SURE}
         by_run = {part for part, run in runs.items() if len(run) >= _RUN}
-        by_letters = [*(part for part in plain if part not in by_run), *known[Reading.COMPACT]]
+        by_letters = [*(part for part in plain if part not in by_run), *known[TextReading.COMPACT]]
         self._shortest: Final = min((len(part.text) for parts in known.values() for part in parts), default=sys.maxsize)
-        self._read: Final = _Characters([*plain, *known[Reading.COMPACT]])
-        self._dumped: Final = _Characters(known[Reading.HEXADECIMAL])
+        self._read: Final = _Characters([*plain, *known[TextReading.COMPACT]])
+        self._dumped: Final = _Characters(known[TextReading.HEXADECIMAL])
         self._runs: Final = _Parts(_joined((runs[part], self._read.of(part)) for part in by_run))
         self._letters: Final = _Known(letters, by_letters, self._read)
-        self._digits: Final = _Known(digits, known[Reading.HEXADECIMAL], self._dumped)
+        self._digits: Final = _Known(digits, known[TextReading.HEXADECIMAL], self._dumped)
         self._always: Final = min(self._letters.shortest, self._digits.shortest) < _FEWEST
 
     def fit_in(self, text: str) -> bool:

@@ -18,7 +18,7 @@ Back = Callable[[Span], Span]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TextView:
     """A view of a text. `back` gives the bytes of the text that a span of the view was read from."""
 
     data: bytes
@@ -33,7 +33,7 @@ class Projection:
         self._dropped: Final = bytes(one for one in range(256) if one not in retained)
         self._flags: Final = bytes(one in retained for one in range(256))
 
-    def __call__(self, raw: bytes) -> View:
+    def __call__(self, raw: bytes) -> TextView:
         """The text in this view."""
         positions: list[int] = []
 
@@ -42,7 +42,7 @@ class Projection:
                 positions.extend(compress(range(len(raw)), raw.translate(self._flags)))
             return positions[span[0]], positions[span[1] - 1] + 1
 
-        return View(raw.translate(self._table, self._dropped), back)
+        return TextView(raw.translate(self._table, self._dropped), back)
 
 
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -70,12 +70,12 @@ _SINGLE: Final = {
 }  # fmt: skip
 
 
-def unescaped(raw: bytes) -> View | None:
+def unescaped(raw: bytes) -> TextView | None:
     """The text with the escapes of URLs, JSON, HTML, shells and terminals decoded; None if it has none."""
     if not any(sign in raw for sign in _SIGNS):
         return None
     data, count = _ESCAPE.subn(_read, raw)
-    return View(data, _reverse_map(raw)) if count else None
+    return TextView(data, _reverse_map(raw)) if count else None
 
 
 @lru_cache(maxsize=1024)

@@ -14,9 +14,9 @@ from typing import Final
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd_worker import spool_cursor
-from sandherd_worker.spool_cursor import Cursor
-from sandherd_worker.spool_disk import Disk, Segment, SpoolError, SpoolFullError, new_segment, spool_error
-from sandherd_worker.spool_file import Mark, Record, encode
+from sandherd_worker.spool_cursor import SpoolCursor
+from sandherd_worker.spool_disk import SpoolDisk, SpoolError, SpoolFullError, SpoolSegment, new_segment, spool_error
+from sandherd_worker.spool_file import RecordMark, SpoolRecord, encode
 from sandherd_worker.spool_writer import SpoolWriter
 
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
@@ -28,7 +28,7 @@ _CURSOR_PAUSE: Final = 0.2
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     block: bytes
-    record: Record
+    record: SpoolRecord
     done: asyncio.Future[None]
     use_reserve: bool
 
@@ -37,7 +37,7 @@ class Spool:
     """The records of one sandbox, numbered from 1, in the order in which they were appended."""
 
     def __init__(self, directory: Path, limit: int) -> None:
-        self._disk, self._limit = Disk(directory), limit
+        self._disk, self._limit = SpoolDisk(directory), limit
         self._writer = SpoolWriter()
         self._queue: deque[_Waiting] = deque()
         self._queued_bytes, self._committing = 0, False
@@ -45,9 +45,9 @@ class Spool:
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._trouble: SpoolError | None = None
-        self.segments: list[Segment] = []
+        self.segments: list[SpoolSegment] = []
         self.damage: Sequence[str] = ()
-        self.acknowledged, self._sequence, self._mark = 0, 0, Mark.NONE
+        self.acknowledged, self._sequence, self._mark = 0, 0, RecordMark.NONE
         self._recover()
 
     @classmethod
@@ -65,12 +65,12 @@ class Spool:
     @property
     def ended(self) -> bool:
         """Whether an event that ends the attempt was appended, in this run or an earlier one."""
-        return Mark.TERMINAL in self._mark
+        return RecordMark.TERMINAL in self._mark
 
     @property
     def closed(self) -> bool:
         """Whether the source's last event was appended."""
-        return Mark.LAST_EVENT in self._mark
+        return RecordMark.LAST_EVENT in self._mark
 
     @property
     def durable(self) -> int:
@@ -109,7 +109,7 @@ class Spool:
 
     # --- appending
 
-    def append(self, record: Record, *, use_reserve: bool = False) -> asyncio.Future[None]:
+    def append(self, record: SpoolRecord, *, use_reserve: bool = False) -> asyncio.Future[None]:
         """Append a record. The future is done when it is durable. Raises `SpoolError`; so does the future."""
         block = encode(record)
         self._check_space(len(block), use_reserve=use_reserve)
@@ -123,7 +123,7 @@ class Spool:
             asyncio.get_running_loop().call_soon(self._commit)  # with all that is appended until then
         return waiting.done
 
-    def append_event(self, make: Callable[[int], Record], *, use_reserve: bool = False) -> asyncio.Future[None]:
+    def append_event(self, make: Callable[[int], SpoolRecord], *, use_reserve: bool = False) -> asyncio.Future[None]:
         """Append the record that `make` builds for the next sequence number; it may append artifacts before."""
         return self.append(make(self._sequence + 1), use_reserve=use_reserve)
 
@@ -174,7 +174,7 @@ class Spool:
         done = partial(self._committed, segment, batch, len(data))
         self._writer.call(partial(self._disk.write, segment, data, last), done)
 
-    def _committed(self, segment: Segment, batch: list[_Waiting], size: int, raised: BaseException | None) -> None:
+    def _committed(self, segment: SpoolSegment, batch: list[_Waiting], size: int, raised: BaseException | None) -> None:
         if raised is None:
             self._add(segment, batch, size)
         else:
@@ -190,12 +190,12 @@ class Spool:
         self._queued_bytes -= size
         return batch
 
-    def _segment(self) -> Segment:
+    def _segment(self) -> SpoolSegment:
         if self.segments[-1].size >= SEGMENT_BYTES:
             self.segments.append(new_segment(self._disk.directory, self.durable + 1))
         return self.segments[-1]
 
-    def _add(self, segment: Segment, batch: list[_Waiting], size: int) -> None:
+    def _add(self, segment: SpoolSegment, batch: list[_Waiting], size: int) -> None:
         segment.count, segment.size = segment.count + len(batch), segment.size + size
         sequence, mark = self._durable_state
         for waiting in batch:
@@ -223,12 +223,12 @@ class Spool:
         if await self._writer.result(partial(self._save, droppable)):
             self.segments = self.segments[len(droppable) :]
 
-    def _droppable(self) -> list[Segment]:
+    def _droppable(self) -> list[SpoolSegment]:
         return [segment for segment in self.segments[:-1] if segment.last <= self.acknowledged]
 
-    def _save(self, droppable: Sequence[Segment]) -> bool:
+    def _save(self, droppable: Sequence[SpoolSegment]) -> bool:
         sequence, mark = self._durable_state
-        cursor = Cursor(self.acknowledged, sequence, Mark.TERMINAL in mark, Mark.LAST_EVENT in mark)
+        cursor = SpoolCursor(self.acknowledged, sequence, RecordMark.TERMINAL in mark, RecordMark.LAST_EVENT in mark)
         try:
             spool_cursor.save(self._disk.directory, cursor, durably=bool(droppable))
             if droppable:

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from sandherd_worker.spool_file import Mark
+from sandherd_worker.spool_file import RecordMark
 
 _NAME: Final = "cursor.json"
 
 
 @dataclass(frozen=True)
-class Cursor:
+class SpoolCursor:
     """`acknowledged` is the number of the last record up to which the broker has stored all."""
 
     acknowledged: int = 0
@@ -21,25 +21,25 @@ class Cursor:
     last_word: bool = False
 
     @property
-    def mark(self) -> Mark:
-        """The same as a record's `Mark`."""
-        ended = Mark.TERMINAL if self.terminal else Mark.NONE
-        return ended | (Mark.LAST_EVENT if self.last_word else Mark.NONE)
+    def mark(self) -> RecordMark:
+        """The same as a record's `RecordMark`."""
+        ended = RecordMark.TERMINAL if self.terminal else RecordMark.NONE
+        return ended | (RecordMark.LAST_EVENT if self.last_word else RecordMark.NONE)
 
 
-def load(directory: Path) -> Cursor:
+def load(directory: Path) -> SpoolCursor:
     """The last saved cursor; a new one if it is missing or can't be read.
 
     A cursor that is too old causes duplicates, which the broker drops, but never a loss.
     """
     try:
         found = json.loads((directory / _NAME).read_text())
-        return Cursor(**{name: type(default)(found[name]) for name, default in asdict(Cursor()).items()})
+        return SpoolCursor(**{name: type(default)(found[name]) for name, default in asdict(SpoolCursor()).items()})
     except (OSError, ValueError, KeyError, TypeError):
-        return Cursor()
+        return SpoolCursor()
 
 
-def save(directory: Path, cursor: Cursor, *, durably: bool) -> None:
+def save(directory: Path, cursor: SpoolCursor, *, durably: bool) -> None:
     """Replace the saved cursor. Use `durably` before records that it covers are deleted. Raises `OSError`."""
     fresh = directory / f"{_NAME}.new"
     with fresh.open("w") as file:

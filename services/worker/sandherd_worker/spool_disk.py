@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd_worker.spool_cursor import sync_directory
-from sandherd_worker.spool_file import Mark, Scan, scan, segment_path, segments
+from sandherd_worker.spool_file import RecordMark, SegmentScan, scan, segment_path, segments
 
 _RESERVE: Final = 1024 * 1024
 _AHEAD: Final = 128 * 1024
@@ -58,7 +58,7 @@ def spool_error(raised: BaseException) -> SpoolError:
 
 
 @dataclass
-class Segment:
+class SpoolSegment:
     """One file of the spool. `count` and `size` (bytes) cover what is durable in it; zeros follow up to `allocated`."""
 
     first: int
@@ -78,13 +78,13 @@ class Segment:
 class RecoveredSpool:
     """What an earlier run left: the segments, and the highest sequence and combined marks of their records."""
 
-    segments: list[Segment]
+    segments: list[SpoolSegment]
     sequence: int = 0
-    mark: Mark = Mark.NONE
+    mark: RecordMark = RecordMark.NONE
     damage: Sequence[str] = ()
 
 
-class Disk:
+class SpoolDisk:
     """The directory of one spool."""
 
     def __init__(self, directory: Path) -> None:
@@ -101,7 +101,7 @@ class Disk:
         except OSError as error:
             raise SpoolBrokenError(f"{self.directory}: {error.strerror or error}") from error
 
-    def write(self, segment: Segment, data: bytes, use_reserve: bool = False) -> None:  # noqa: FBT001,FBT002  # for an executor
+    def write(self, segment: SpoolSegment, data: bytes, use_reserve: bool = False) -> None:  # noqa: FBT001,FBT002  # for an executor
         """Append and wait until it is on disk; if that fails, nothing of it stays there. Raises `SpoolError`.
 
         With `use_reserve` it may use the reserve. Nothing else and nothing earlier frees the reserve: whatever has
@@ -123,7 +123,7 @@ class Disk:
         found = os.statvfs(self.directory)
         return found.f_bavail * found.f_frsize
 
-    def remove(self, acknowledged: Sequence[Segment]) -> None:
+    def remove(self, acknowledged: Sequence[SpoolSegment]) -> None:
         """Delete these segments. Raises `OSError`."""
         for segment in acknowledged:
             self._shut(segment)
@@ -138,7 +138,7 @@ class Disk:
             return False
         return True
 
-    def close(self, held: Sequence[Segment]) -> None:
+    def close(self, held: Sequence[SpoolSegment]) -> None:
         """Close the files and release the lock."""
         for segment in held:
             self._shut(segment)
@@ -169,21 +169,21 @@ class Disk:
         for first, path in segments(self.directory):
             content = scan(path.read_bytes())
             damage += self._cut(path, content)
-            found.segments.append(Segment(first, path, len(content.records), content.end, content.end))
+            found.segments.append(SpoolSegment(first, path, len(content.records), content.end, content.end))
             for record in content.records:
                 found.sequence = max(found.sequence, record.sequence)
                 found.mark |= record.mark
         found.damage = damage
         return found
 
-    def _cut(self, path: Path, content: Scan) -> list[str]:
+    def _cut(self, path: Path, content: SegmentScan) -> list[str]:
         """Cut off the zeros and an incomplete record, and sync the rest: a killed writer may not have synced it."""
         with path.open("r+b") as file:
             file.truncate(content.end)
             os.fsync(file.fileno())
         return [f"{path.name}: {content.torn} bytes after record {len(content.records)}"] if content.torn else []
 
-    def _append(self, segment: Segment, data: bytes) -> None:
+    def _append(self, segment: SpoolSegment, data: bytes) -> None:
         if segment.descriptor is None:
             segment.descriptor = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             sync_directory(self.directory)
@@ -201,7 +201,7 @@ class Disk:
         _write_durably(segment.descriptor, data, segment.size)
         segment.allocated = max(segment.allocated, end)
 
-    def _undo(self, segment: Segment) -> None:
+    def _undo(self, segment: SpoolSegment) -> None:
         """Raises `SpoolBrokenError` if even that fails: the end of the file is then unknown."""
         if segment.descriptor is None:
             return
@@ -211,7 +211,7 @@ class Disk:
             raise SpoolBrokenError(f"the spool can't be truncated: {error.strerror or error}") from error
         segment.allocated = segment.size
 
-    def _shut(self, segment: Segment) -> None:
+    def _shut(self, segment: SpoolSegment) -> None:
         if segment.descriptor is not None:
             with suppress(OSError):  # recovery cuts off what is left of the zeros
                 os.ftruncate(segment.descriptor, segment.size)
@@ -237,6 +237,6 @@ def _write_durably(descriptor: int, data: bytes, offset: int) -> None:
         os.fdatasync(descriptor)
 
 
-def new_segment(directory: Path, first: int) -> Segment:
+def new_segment(directory: Path, first: int) -> SpoolSegment:
     """A segment that has no file yet."""
-    return Segment(first, segment_path(directory, first))
+    return SpoolSegment(first, segment_path(directory, first))

@@ -18,7 +18,7 @@ _LONGEST: Final = 16 * 1024 * 1024
 _SUFFIX: Final = ".log"
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record carries."""
 
     EVENT = 1
@@ -26,7 +26,7 @@ class Kind(IntEnum):
     OUTPUT = 3
 
 
-class Mark(IntFlag):
+class RecordMark(IntFlag):
     """What must be known of a record even after it has left the spool."""
 
     NONE = 0
@@ -37,30 +37,30 @@ class Mark(IntFlag):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SpoolRecord:
     """One message waiting for the broker. `sequence` is 0 if it is not an event."""
 
-    kind: Kind
+    kind: RecordKind
     subject: str
     msg_id: str
     payload: bytes
     sequence: int = 0
-    mark: Mark = Mark.NONE
+    mark: RecordMark = RecordMark.NONE
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class SegmentScan:
     """The content of a segment: its records, where the last complete one ends, and how many bytes follow that.
 
     Zeros at the end of the file do not count: they were written for records to come.
     """
 
-    records: list[Record]
+    records: list[SpoolRecord]
     end: int
     torn: int
 
 
-def encode(record: Record) -> bytes:
+def encode(record: SpoolRecord) -> bytes:
     """The record as bytes in the file's format."""
     subject, msg_id = record.subject.encode(), record.msg_id.encode()
     head = _HEAD.pack(record.kind, record.mark, record.sequence, len(subject), len(msg_id))
@@ -68,7 +68,7 @@ def encode(record: Record) -> bytes:
     return _FRAME.pack(len(body), zlib.crc32(body)) + body
 
 
-def decode(data: bytes, offset: int = 0) -> tuple[Record, int] | None:
+def decode(data: bytes, offset: int = 0) -> tuple[SpoolRecord, int] | None:
     """The record at `offset` and the offset of the next one; None if there is no complete and intact one."""
     start = offset + _FRAME.size
     if len(data) < start:
@@ -88,27 +88,27 @@ def needed(data: bytes, offset: int) -> int:
     return _FRAME.size + length
 
 
-def _read_body(body: bytes) -> Record:
+def _read_body(body: bytes) -> SpoolRecord:
     kind, mark, sequence, subject_length, id_length = _HEAD.unpack_from(body)
     subject_end = _HEAD.size + subject_length
     id_end = subject_end + id_length
-    return Record(
-        kind=Kind(kind),
+    return SpoolRecord(
+        kind=RecordKind(kind),
         subject=body[_HEAD.size : subject_end].decode(),
         msg_id=body[subject_end:id_end].decode(),
         payload=body[id_end:],
         sequence=sequence,
-        mark=Mark(mark),
+        mark=RecordMark(mark),
     )
 
 
-def scan(data: bytes) -> Scan:
+def scan(data: bytes) -> SegmentScan:
     """All complete records from the beginning."""
     records, offset = [], 0
     while (found := decode(data, offset)) is not None:
         record, offset = found
         records.append(record)
-    return Scan(records, offset, len(data[offset:].rstrip(b"\0")))
+    return SegmentScan(records, offset, len(data[offset:].rstrip(b"\0")))
 
 
 def segment_path(directory: Path, first: int) -> Path:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_disk import Segment, SpoolBrokenError
-from sandherd_worker.spool_file import Record, decode, needed
+from sandherd_worker.spool_disk import SpoolBrokenError, SpoolSegment
+from sandherd_worker.spool_file import SpoolRecord, decode, needed
 
 _READ_BYTES: Final = 256 * 1024
 
@@ -17,7 +17,7 @@ class SpooledRecord:
     """A durable record and its number in the spool."""
 
     number: int
-    record: Record
+    record: SpoolRecord
 
 
 class SpoolReader:
@@ -55,7 +55,7 @@ class SpoolReader:
             raise SpoolBrokenError(f"{segment.path.name}: record {self._number + 1} can't be read back")
         self._offset += read
 
-    def _decode(self, segment: Segment, data: bytes) -> int:
+    def _decode(self, segment: SpoolSegment, data: bytes) -> int:
         """Decode the complete records in `data`; returns how many bytes they take."""
         offset = 0
         while self._number < segment.last and (found := decode(data, offset)) is not None:
@@ -65,7 +65,7 @@ class SpoolReader:
                 self._ready.append(SpooledRecord(self._number, record))
         return offset
 
-    def _current(self) -> tuple[Segment, int]:
+    def _current(self) -> tuple[SpoolSegment, int]:
         """The segment with the next record, and its open file; all segments before it are already read."""
         segment = next(segment for segment in self._spool.segments if segment.last > self._number)
         if self._descriptor is not None and segment.first == self._first:

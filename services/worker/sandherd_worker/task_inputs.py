@@ -6,15 +6,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sandherd.archives.gitignore import Rules
+from sandherd.archives.gitignore import GitignoreRules
 from sandherd.archives.ignore import parents
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.task_inputs import TaskInput
 from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import CurrentConnection
+from sandherd_worker.ignored_inputs import missing_ignored_inputs
 from sandherd_worker.previous_attempt import extract_work
-from sandherd_worker.unrestored import unrestored
 
 _EXPIRED: Final = "it is stored for some days only: submit both tasks again"
 _ABSENT: Final = "git may ignore it there, or the task has not written it; see `sandherd files {task}`"
@@ -33,7 +33,7 @@ class PathPatterns:
 
     def __init__(self, paths: Sequence[str]) -> None:
         # Anchored: a name without a slash is meant at the top of the work tree, unlike in `.gitignore`.
-        self._rules = {path: Rules(b"/" + os.fsencode(path)) for path in paths}
+        self._rules = {path: GitignoreRules(b"/" + os.fsencode(path)) for path in paths}
         self._matched: set[str] = set()
 
     def match(self, path: str) -> bool:
@@ -75,7 +75,7 @@ async def _place(one: TaskInput, who: Assignment, line: CurrentConnection, *, re
     if one.work is None or one.sandbox is None:
         raise NoInputError(one.task, "the spawner has not named its result")
     patterns = PathPatterns(one.paths)
-    lacks = await asyncio.to_thread(unrestored, who.work_dir) if restored else _everything
+    lacks = await asyncio.to_thread(missing_ignored_inputs, who.work_dir) if restored else _everything
     with tempfile.TemporaryFile(dir=who.state_dir) as file:
         await ArtifactClient(who, line).fetch(one.work, one.sandbox, file)
         file.seek(0)
@@ -99,7 +99,7 @@ def _has_git(path: str) -> bool:
     return any(part.lower() == ".git" for part in path.split("/"))
 
 
-def _matches(rules: Rules, path: str) -> bool:
+def _matches(rules: GitignoreRules, path: str) -> bool:
     name = os.fsencode(path)
     return bool(rules.verdict(name, directory=False)) or any(
         rules.verdict(os.fsencode(parent), directory=True) for parent in parents(path)

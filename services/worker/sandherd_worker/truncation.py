@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sandherd_worker.artifacts import JSON, TEXT
+from sandherd_worker.artifact_records import JSON, TEXT
 from sandherd_worker.json_size import exceeds
 
 StoreArtifact = Callable[[bytes, str], Any]

@@ -10,11 +10,11 @@ from typing import IO, Final
 from sandherd.archives.ignore import ignored_in
 from sandherd.archives.writer import ArchiveSummary, ArchiveTooLargeError, DeadlinePassedError, pack
 from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
-from sandherd_worker.artifacts import TEXT
+from sandherd_worker.artifact_records import TEXT
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.exits import StopRequest
 from sandherd_worker.spool import Spool
+from sandherd_worker.worker_exit import StopRequest
 
 _ARCHIVE: Final = "application/gzip"
 SHARE_OF_GRACE: Final = 0.6
@@ -31,7 +31,7 @@ def time_to_save(who: Assignment, stop: StopRequest) -> Callable[[], bool]:
     return lambda: stop.past(who.stop_grace * SHARE_OF_GRACE)
 
 
-class Transcript:
+class OutputTranscript:
     """The end of the agent's terminal output, stored in two files so that it survives its worker."""
 
     def __init__(self, state_dir: Path) -> None:

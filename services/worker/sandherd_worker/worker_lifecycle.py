@@ -12,19 +12,19 @@ from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import BrokerSession, CurrentConnection
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.enrollment import delete_key
-from sandherd_worker.exits import SPOOL, ExitCode, StopRequest, without_task
 from sandherd_worker.harness_factory import secrets
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
 from sandherd_worker.uplink import Uplink
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_exit import SPOOL, ExitCode, StopRequest, without_task
+from sandherd_worker.worker_resources import WorkerResources
 
 if TYPE_CHECKING:
     from sandherd_worker.access_server import AccessServer
     from sandherd_worker.attempt import Attempt
-    from sandherd_worker.taskless import TasklessSandbox
+    from sandherd_worker.taskless_sandbox import TasklessSandbox
 
 
 async def live(who: Assignment, spec: SandboxSpec | None) -> ExitCode:
@@ -46,12 +46,12 @@ async def live(who: Assignment, spec: SandboxSpec | None) -> ExitCode:
         _listen_no_more()
 
 
-def _parts(who: Assignment, spec: SandboxSpec | None, spool: Spool) -> Parts:
+def _parts(who: Assignment, spec: SandboxSpec | None, spool: Spool) -> WorkerResources:
     key = token_urlsafe(32) if spec is not None and spec.agent_server is not None else ""
     known = [*(secrets(spec) if spec else ()), *([key] if key else ())]
     emitter = Emitter(spool, who, Redactor(known))
     inbox = Inbox(who, emitter, DeliveredMessages(who.state_dir / "injected"))
-    return Parts(
+    return WorkerResources(
         who=who,
         spool=spool,
         emitter=emitter,
@@ -78,7 +78,7 @@ def _listen(stop: StopRequest, reaper: Reaper) -> None:
     reaper.start()
 
 
-async def _recover(parts: Parts, *, lost: bool) -> ExitCode:
+async def _recover(parts: WorkerResources, *, lost: bool) -> ExitCode:
     from sandherd_worker.recovery import recover
 
     if lost:
@@ -92,7 +92,7 @@ async def _recover(parts: Parts, *, lost: bool) -> ExitCode:
         await link.close()
 
 
-async def _work(parts: Parts, spec: SandboxSpec) -> ExitCode:
+async def _work(parts: WorkerResources, spec: SandboxSpec) -> ExitCode:
     """Join, and meanwhile load and write what the work needs; start once the worker is admitted."""
     from sandherd_worker.access_server import AccessServer
 
@@ -113,7 +113,7 @@ async def _work(parts: Parts, spec: SandboxSpec) -> ExitCode:
 
 
 async def _prepare(
-    parts: Parts, spec: SandboxSpec, link: BrokerSession, access: "AccessServer"
+    parts: WorkerResources, spec: SandboxSpec, link: BrokerSession, access: "AccessServer"
 ) -> "Attempt | TasklessSandbox":
     """Load what the work needs, concurrently with joining, and write its files."""
     load = _load_attempt if isinstance(spec, TaskSpec) else _load_bare
@@ -122,7 +122,7 @@ async def _prepare(
     return work
 
 
-_Make = Callable[[Parts, Any, Uplink, "AccessServer"], "Attempt | TasklessSandbox"]
+_Make = Callable[[WorkerResources, Any, Uplink, "AccessServer"], "Attempt | TasklessSandbox"]
 
 
 def _load_attempt() -> _Make:
@@ -132,6 +132,6 @@ def _load_attempt() -> _Make:
 
 
 def _load_bare() -> _Make:
-    from sandherd_worker.taskless import TasklessSandbox
+    from sandherd_worker.taskless_sandbox import TasklessSandbox
 
     return TasklessSandbox

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.exits import StopRequest
 from sandherd_worker.inbox import Inbox
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.spool import Spool
+from sandherd_worker.worker_exit import StopRequest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class WorkerResources:
     """One object of each kind."""
 
     who: Assignment

@@ -28,17 +28,17 @@ NOT_LISTED = ("env", "volumes", "buildInfo", "kvm")
 """What a list does not show of a sandbox."""
 
 
-def checked(model: str, said: dict[str, Any]) -> dict[str, Any]:
+def checked(model: str, fields: dict[str, Any]) -> dict[str, Any]:
     """The same, if the SDK's model has all of it. A field that it does not know is a mistake of the double's."""
-    read = MODELS[model].from_dict(said)
+    read = MODELS[model].from_dict(fields)
     assert read is not None
     assert not read.additional_properties, (model, read.additional_properties)
-    return said
+    return fields
 
 
-def answer(model: str, said: dict[str, Any]) -> web.Response:
+def answer(model: str, fields: dict[str, Any]) -> web.Response:
     """An answer of the API."""
-    return web.json_response(checked(model, said))
+    return web.json_response(checked(model, fields))
 
 
 class ApiError(Exception):

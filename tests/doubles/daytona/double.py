@@ -80,7 +80,7 @@ class Double:
     """Of its boxes."""
     page: int = 100
     """How many sandboxes come at once, at the most."""
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requested: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of all that was asked."""
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ class Double:
         machine.image = self.image
         self._made.append(machine)
         held = self.held[shown["id"]] = Held(checked("Sandbox", shown), machine)
-        await self._tell(held, "sandbox.created", "")
+        await self._notify(held, "sandbox.created", "")
         self._begin(held, self._starting(held, image))
         return held
 
@@ -220,7 +220,7 @@ class Double:
 
     async def _pause(self, held: Held) -> None:
         while not held.machine.frozen():
-            held.machine.freeze(frozen=True)  # control groups of version 1 have to be told again where one was forking
+            held.machine.freeze(frozen=True)  # cgroups of version 1 have to be frozen again if one was forking
             await asyncio.sleep(0.01)
 
     async def _destroy(self, held: Held) -> None:
@@ -232,9 +232,9 @@ class Double:
     async def _into(self, held: Held, state: str) -> None:
         old, held.shown["state"] = held.state, state
         held.shown["updatedAt"] = now()
-        await self._tell(held, "sandbox.state.updated", old)
+        await self._notify(held, "sandbox.state.updated", old)
 
-    async def _tell(self, held: Held, event: str, old: str) -> None:
+    async def _notify(self, held: Held, event: str, old: str) -> None:
         if self.events is None:
             return
         shown = checked("Sandbox", held.shown)

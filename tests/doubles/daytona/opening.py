@@ -7,17 +7,17 @@ import pytest
 from daytona import AsyncDaytona, DaytonaConfig
 
 from spawner.runtimes.boxes.provider import Provider
-from spawner.runtimes.boxes.retry import Patience
-from spawner.runtimes.daytona.cloud import Cloud
+from spawner.runtimes.boxes.retry import RetryLimits
+from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.daytona.sandboxes import DaytonaOptions
 from tests.doubles.daytona.double import KEY, SNAPSHOT, Double
 
 
-def cloud(double: Double, **kind: Any) -> Cloud:
+def cloud(double: Double, **kind: Any) -> DaytonaProvider:
     """The adapter with the real SDK, at this double; it waits for nothing longer than it has to."""
     daytona = AsyncDaytona(DaytonaConfig(api_key=KEY, api_url=double.api_url, target="us"))
     given = {"snapshot": SNAPSHOT, "patience": 30.0, "poll_interval": 0.2, "secrets": (KEY,), **kind}
-    return Cloud(daytona, DaytonaOptions(**given), patience=Patience(first=0.05, longest=1.0))
+    return DaytonaProvider(daytona, DaytonaOptions(**given), patience=RetryLimits(first=0.05, longest=1.0))
 
 
 @pytest.fixture

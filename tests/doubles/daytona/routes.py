@@ -67,14 +67,14 @@ def _faulty(double: "Double") -> Any:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        double.asked.append((request.method, request.path))
+        double.requested.append((request.method, request.path))
         fault = next((fault for fault in double.faults if fault.hits(request)), None)
         try:
             if fault and fault.slow:
-                await asyncio.sleep(fault.slow)  # as late as the test has said
+                await asyncio.sleep(fault.slow)  # as late as the test has requested
             if fault and fault.error:
                 raise fault.error
-            said = await handler(request)
+            reply = await handler(request)
         except ApiError as error:
             return error.response(request.path)
         except RefusedError as error:
@@ -83,7 +83,7 @@ def _faulty(double: "Double") -> Any:
             return web.Response(status=502, text="Bad Gateway")
         if fault and fault.lost and request.transport:
             request.transport.abort()
-        return said
+        return reply
 
     return middleware
 
@@ -158,7 +158,7 @@ class Plane:
 
 
 def preview(double: "Double") -> Handler:
-    """Daytona's proxy: it leads to whatever listens in a sandbox whoever shows the sandbox's token, and nobody else."""
+    """Daytona's proxy: it connects a caller with the sandbox's token, and no other, to what listens in the sandbox."""
 
     async def led(request: web.Request) -> web.StreamResponse:
         held, port = double.of(request.match_info["id"]), request.match_info["port"]
@@ -187,8 +187,8 @@ class Inside:
         return held.machine
 
     async def execute(self, request: web.Request) -> web.Response:
-        asked = await request.json()
-        return answer("ExecuteResponse", await self._machine(request).ask("execute", **asked))
+        requested = await request.json()
+        return answer("ExecuteResponse", await self._machine(request).ask("execute", **requested))
 
     async def make_session(self, request: web.Request) -> web.Response:
         await self._machine(request).ask("make_session", session=(await request.json())["sessionId"])
@@ -199,14 +199,14 @@ class Inside:
         return answer("Session", await self._machine(request).ask("show_session", session=session))
 
     async def in_session(self, request: web.Request) -> web.Response:
-        asked = await request.json()
-        said = await self._machine(request).ask(
+        requested = await request.json()
+        reply = await self._machine(request).ask(
             "in_session",
             session=request.match_info["session"],
-            command=asked["command"],
-            run_async=bool(asked.get("runAsync")),
+            command=requested["command"],
+            run_async=bool(requested.get("runAsync")),
         )
-        return answer("SessionExecuteResponse", said)
+        return answer("SessionExecuteResponse", reply)
 
     async def upload(self, request: web.Request) -> web.Response:
         machine = self._machine(request)
@@ -233,7 +233,7 @@ async def _part(machine: Machine, path: str, boundary: str) -> bytes:
         content = base64.b64decode((await machine.ask("read", path=path))["content"])
         name, kind = "file", "application/octet-stream"
     except RefusedError as error:
-        told = {"message": str(error), "statusCode": error.status, "code": error.code}
-        content, name, kind = json.dumps(told).encode(), "error", "application/json"
+        problem = {"message": str(error), "statusCode": error.status, "code": error.code}
+        content, name, kind = json.dumps(problem).encode(), "error", "application/json"
     placed = f'Content-Disposition: form-data; name="{name}"; filename="{path}"'
     return f"--{boundary}\r\n{placed}\r\nContent-Type: {kind}\r\n\r\n".encode() + content + b"\r\n"

@@ -22,19 +22,19 @@ watching: set[asyncio.Task[None]] = set()
 
 
 class RefusedError(Exception):
-    """Asked for in vain: a status, a code and a text, as the daemon writes them."""
+    """A refused request: a status, a code and a text, as the daemon writes them."""
 
 
-async def execute(asked: dict[str, Any]) -> dict[str, Any]:
-    process = await begin(asked["command"], asked.get("cwd"), asked.get("envs"))
+async def execute(requested: dict[str, Any]) -> dict[str, Any]:
+    process = await begin(requested["command"], requested.get("cwd"), requested.get("envs"))
     try:
-        async with asyncio.timeout(asked.get("timeout") or 360):
-            said, _ = await process.communicate()
+        async with asyncio.timeout(requested.get("timeout") or 360):
+            reply, _ = await process.communicate()
     except TimeoutError:
         os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         raise RefusedError(408, "PROCESS_EXECUTION_TIMEOUT", "command execution timeout") from None
-    return {"exitCode": ended(process.returncode), "result": said.decode(errors="replace")}
+    return {"exitCode": ended(process.returncode), "result": reply.decode(errors="replace")}
 
 
 async def begin(command: str, folder: str | None, given: dict[str, str] | None) -> asyncio.subprocess.Process:
@@ -56,22 +56,22 @@ def ended(code: int | None) -> int:
     return 128 - code if code is not None and code < 0 else code or 0
 
 
-async def make_session(asked: dict[str, Any]) -> dict[str, Any]:
-    if asked["session"] in sessions:
+async def make_session(requested: dict[str, Any]) -> dict[str, Any]:
+    if requested["session"] in sessions:
         raise RefusedError(409, "SESSION_EXISTS", "session already exists")
-    sessions[asked["session"]] = {}
+    sessions[requested["session"]] = {}
     return {}
 
 
-async def in_session(asked: dict[str, Any]) -> dict[str, Any]:
-    commands = known(asked["session"])
-    process = await begin(asked["command"], None, None)
+async def in_session(requested: dict[str, Any]) -> dict[str, Any]:
+    commands = known(requested["session"])
+    process = await begin(requested["command"], None, None)
     number = f"cmd-{len(commands) + 1}"
-    commands[number] = {"id": number, "command": asked["command"]}
+    commands[number] = {"id": number, "command": requested["command"]}
     watch = asyncio.create_task(watched(process, commands[number]))
     watching.add(watch)
     watch.add_done_callback(watching.discard)
-    if not asked["run_async"]:
+    if not requested["run_async"]:
         await watch
     return {"cmdId": number, **{name: found for name, found in commands[number].items() if name == "exitCode"}}
 
@@ -81,8 +81,8 @@ async def watched(process: asyncio.subprocess.Process, command: dict[str, Any]) 
     command["exitCode"] = ended(process.returncode)
 
 
-async def show_session(asked: dict[str, Any]) -> dict[str, Any]:
-    return {"sessionId": asked["session"], "commands": list(known(asked["session"]).values())}
+async def show_session(requested: dict[str, Any]) -> dict[str, Any]:
+    return {"sessionId": requested["session"], "commands": list(known(requested["session"]).values())}
 
 
 def known(session: str) -> dict[str, dict[str, Any]]:
@@ -91,18 +91,18 @@ def known(session: str) -> dict[str, dict[str, Any]]:
     return sessions[session]
 
 
-async def write(asked: dict[str, Any]) -> dict[str, Any]:
-    path = Path(asked["path"])
+async def write(requested: dict[str, Any]) -> dict[str, Any]:
+    path = Path(requested["path"])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(base64.b64decode(asked["content"]))
+        path.write_bytes(base64.b64decode(requested["content"]))
     except PermissionError:
         raise RefusedError(403, "FILE_ACCESS_DENIED", f"permission denied: {path}") from None
     return {}
 
 
-async def read(asked: dict[str, Any]) -> dict[str, Any]:
-    path = Path(asked["path"])
+async def read(requested: dict[str, Any]) -> dict[str, Any]:
+    path = Path(requested["path"])
     if not path.exists():
         raise RefusedError(404, "FILE_NOT_FOUND", f"file not found: {path}")
     if path.is_dir():
@@ -110,7 +110,7 @@ async def read(asked: dict[str, Any]) -> dict[str, Any]:
     return {"content": base64.b64encode(path.read_bytes()).decode()}
 
 
-ASKED = {
+REQUESTS = {
     "execute": execute,
     "make_session": make_session,
     "in_session": in_session,
@@ -122,12 +122,12 @@ ASKED = {
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-        asked = json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(8), "big")))
+        requested = json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(8), "big")))
         try:
-            said: dict[str, Any] = {"answer": await ASKED[asked["ask"]](asked)}
+            reply: dict[str, Any] = {"answer": await REQUESTS[requested["ask"]](requested)}
         except RefusedError as error:
-            said = {"refused": list(error.args)}
-        packed = json.dumps(said).encode()
+            reply = {"refused": list(error.args)}
+        packed = json.dumps(reply).encode()
         writer.write(len(packed).to_bytes(8, "big") + packed)
         await writer.drain()
     writer.close()

@@ -1,4 +1,4 @@
-"""What a forge stores beside git: people, tokens, repositories with pull requests, issues, checks and rules."""
+"""What a forge stores beside git: users, tokens, repositories with pull requests, issues, checks and rules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -95,7 +95,7 @@ class Gitea(DocumentedForge):
         return made
 
     def account(self, login: str) -> Account:
-        """A person, or an organization that exists."""
+        """A user, or an organization that exists."""
         return self.accounts.setdefault(login, Account(login))
 
     def token(

@@ -118,10 +118,10 @@ class GitHub(GitHubSetup):
     def add_headers(self, call: Call, reply: Reply) -> None:
         """The time and the limits."""
         limits = self.limits(call.principal)
-        told = {f"x-ratelimit-{name}": str(limits[name]) for name in ("limit", "remaining", "reset", "used")}
+        rate_headers = {f"x-ratelimit-{name}": str(limits[name]) for name in ("limit", "remaining", "reset", "used")}
         own = {name.lower() for name in reply.headers}
         defaults = {
-            **told,
+            **rate_headers,
             "x-ratelimit-resource": "core",
             "date": format_datetime(self.clock.now(), usegmt=True),
             "x-github-media-type": "github.v3; format=json",

@@ -191,7 +191,7 @@ def rate_limit(exchange: Exchange) -> Reply:
 
 
 def get_user(exchange: Exchange) -> Reply:
-    """Of a person's token."""
+    """Of a user's token."""
     if exchange.sender.kind == "installation":
         raise error(403, "Resource not accessible by integration")
     account, epoch = exchange.sender.account, stamp(datetime(2026, 1, 1, tzinfo=UTC))

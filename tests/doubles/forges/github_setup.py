@@ -57,7 +57,7 @@ class GitHubSetup(DocumentedForge):
         return made
 
     def account(self, login: str) -> Account:
-        """A person, or an organization or bot that exists."""
+        """A user, or an organization or bot that exists."""
         return self.accounts.setdefault(login, Account(login))
 
     def person_token(
@@ -69,7 +69,7 @@ class GitHubSetup(DocumentedForge):
         repositories: frozenset[str] | None = None,
         permissions: Mapping[str, str] | None = None,
     ) -> str:
-        """A person's token."""
+        """A user's token."""
         value = _PREFIXES[kind] + secrets.token_hex(18)
         self.tokens[value] = Token(value, self.account(login), kind, expires, repositories, permissions, login)
         return value

@@ -78,13 +78,13 @@ class GitLab(DocumentedForge):
         return self.projects[full_name]
 
     def protect(self, project: Repository, pattern: str) -> BranchRules:
-        """Protect branches: nobody pushes to them."""
+        """Protect branches: no one pushes to them."""
         made = project.protect(pattern)
         project.git.protect({f"refs/heads/{one.pattern}": _PUSH for one in project.rules})
         return made
 
     def account(self, login: str) -> Account:
-        """A person, or a group that exists."""
+        """A user, or a group that exists."""
         return self.accounts.setdefault(login, Account(login))
 
     def token(self, login: str = "ada", scopes: tuple[str, ...] = ("api",), *, expires: datetime | None = None) -> str:

@@ -34,7 +34,7 @@ def get_branch(exchange: Exchange) -> Reply:
 
 
 def create_branch(exchange: Exchange) -> Reply:
-    """Every refusal is 400; only the text tells them apart."""
+    """Every refusal is 400; only the text distinguishes them."""
     git, name, ref = exchange.project.git, exchange.sent.get("branch", ""), exchange.sent.get("ref", "")
     sha = git.head(ref) or (ref if git.is_commit(ref) else None)
     if sha is None:

@@ -78,7 +78,7 @@ class GitLabShapes:
         }
 
     def protected(self, rules: BranchRules) -> dict[str, Any]:
-        """A protected branch: nobody pushes, maintainers merge."""
+        """A protected branch: no one pushes, maintainers merge."""
         levels = {"push_access_levels": (0, "No one"), "merge_access_levels": (40, "Maintainers")}
         return {
             "id": 1,
@@ -124,7 +124,7 @@ class GitLabShapes:
         """A merge request as lists send it; `status` is its `detailed_merge_status`."""
         unknown = {"checking", "unchecked", "preparing"}
         old = "checking" if status in unknown else "cannot_be_merged" if status == "conflict" else "can_be_merged"
-        people = [self.user(one) for one in pull.reviewers]
+        users = [self.user(one) for one in pull.reviewers]
         merger = self.user(pull.merged_by) if pull.merged_by else None
         return {
             **self._about(project, pull),
@@ -140,7 +140,7 @@ class GitLabShapes:
             "target_project_id": project.id,
             "assignee": None,
             "assignees": [],
-            "reviewers": people,
+            "reviewers": users,
             "draft": pull.draft,
             "work_in_progress": pull.draft,
             "merge_when_pipeline_succeeds": pull.queued,

@@ -38,7 +38,7 @@ def restricted(pod: Json) -> None:
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
         own = container.get("securityContext") or {}
         capabilities = own.get("capabilities") or {}
-        said = {
+        status = {
             "allowPrivilegeEscalation != false": own.get("allowPrivilegeEscalation") is not False,
             "unrestricted capabilities": capabilities.get("drop") != ["ALL"] or capabilities.get("add"),
             "runAsNonRoot != true": own.get("runAsNonRoot", outer.get("runAsNonRoot")) is not True,
@@ -48,11 +48,11 @@ def restricted(pod: Json) -> None:
             "privileged": own.get("privileged"),
             "hostPort": any(port.get("hostPort") for port in container.get("ports") or []),
         }
-        wrong += [what for what, is_so in said.items() if is_so]
+        wrong += [what for what, is_so in status.items() if is_so]
     if wrong:
         name = pod["metadata"]["name"]
-        told = f'pods "{name}" is forbidden: violates PodSecurity "restricted:latest": {", ".join(wrong)}'
-        raise ApiError(403, "Forbidden", told, name=name, kind="pods")
+        message = f'pods "{name}" is forbidden: violates PodSecurity "restricted:latest": {", ".join(wrong)}'
+        raise ApiError(403, "Forbidden", message, name=name, kind="pods")
 
 
 _VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}

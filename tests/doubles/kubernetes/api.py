@@ -50,18 +50,18 @@ class Api:
         self.silent = False
         """Whether commands are taken and never answered, not even a ping: as by a node that has gone."""
         self.refused_pods: ApiError | None = None
-        """What the controller of Sandboxes is told when it makes a pod."""
+        """The response to the controller of Sandboxes when it makes a pod."""
         self.no_kubelet = ""
-        """What is said of a command where the node's kubelet is down."""
+        """The response to a command where the node's kubelet is down."""
         self.faults: list[Fault] = []
         self.rules: list[Json] | None = RULES
         """What the spawner may do; None: whatever it likes."""
         self.telling = asyncio.Event()
-        """Set: watches are told what happens. Cleared: new ones are taken, and told nothing."""
+        """Set: watches receive what happens. Cleared: new ones are accepted, and receive nothing."""
         self.telling.set()
         self.marks = 0
         """How many bookmarks were sent."""
-        self.asked: list[tuple[str, str]] = []
+        self.requested: list[tuple[str, str]] = []
         """Every call: its method, and its path with its query."""
         self.groups = GROUPS | ({"agents.x-k8s.io": {sandboxes: ["sandboxes"]}} if sandboxes else {})
         self.streams: dict[web.StreamResponse, web.Request] = {}
@@ -92,7 +92,7 @@ class Api:
     async def _outer(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        self.asked.append((request.method, request.path_qs))
+        self.requested.append((request.method, request.path_qs))
         fault = next((one for one in self.faults if one.takes(request)), None)
         try:
             self._admit(request, fault)
@@ -192,12 +192,12 @@ class Api:
                         since = self.store.version
                         for item in self.store.listed(resource, namespace, selector):
                             await _write(stream, "ADDED", item)
-                    await self._tell(request, stream, resource, namespace, selector, since)
+                    await self._notify(request, stream, resource, namespace, selector, since)
         finally:
             self.streams.pop(stream, None)
         return stream
 
-    async def _tell(
+    async def _notify(
         self,
         request: web.Request,
         stream: web.StreamResponse,

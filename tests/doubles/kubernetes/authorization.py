@@ -10,18 +10,18 @@ _VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 def authorize(request: web.Request, rules: list[Json]) -> None:
     """Raises `ApiError` 403. What a cluster has at all everybody may ask."""
-    asked = request.match_info
-    resource = asked.get("resource")
+    requested = request.match_info
+    resource = requested.get("resource")
     if resource is None:
         return
-    group = asked.get("group", "")
+    group = requested.get("group", "")
     verbs = [verb_of(request)]
     if request.path.endswith("/exec"):  # a WebSocket is opened with a GET; newer servers ask for the other one as well
         resource, verbs = f"{resource}/exec", ["get", "create"]
     if request.path.endswith("/log"):
         resource = f"{resource}/log"
     for verb in verbs:
-        if "namespace" not in asked or not any(_allows(rule, group, resource, verb) for rule in rules):
+        if "namespace" not in requested or not any(_allows(rule, group, resource, verb) for rule in rules):
             raise forbidden(verb, resource, group)
 
 
@@ -40,8 +40,8 @@ def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:
 
 def forbidden(verb: str, resource: str, group: str = "") -> ApiError:
     """What a server says to whom it has given no such right."""
-    told = (
+    message = (
         f'{resource} is forbidden: User "{_USER}" cannot {verb} resource "{resource}" in API group "{group}" '
         'in the namespace "sandherd"'
     )
-    return ApiError(403, "Forbidden", told, kind=resource)
+    return ApiError(403, "Forbidden", message, kind=resource)

@@ -18,7 +18,7 @@ async def refused(socket: web.WebSocketResponse, why: str) -> web.WebSocketRespo
 
 
 async def executed(socket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
-    """Run it to its end, which is said last."""
+    """Run it to its end, which is reported last."""
     reading = asyncio.create_task(_input(socket, process))
     pumps = [_pump(socket, process.stdout, 1), _pump(socket, process.stderr, 2)]
     try:

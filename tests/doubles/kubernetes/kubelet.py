@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from spawner.runtimes.cgroups import Groups
+from spawner.runtimes.cgroups import ControlGroups
 from tests.doubles.kubernetes.containers import Container, quantity
 from tests.doubles.kubernetes.store import ApiError, Event, Json, Store, now
 from tests.doubles.toolchains import Contents
@@ -26,7 +26,7 @@ here they share this host's network, so that a port is one pod's alone."""
 class Kubelet:
     """One node with so much memory, and these images in its reach."""
 
-    def __init__(self, store: Store, folder: Path, groups: Groups, images: set[str], memory: float) -> None:
+    def __init__(self, store: Store, folder: Path, groups: ControlGroups, images: set[str], memory: float) -> None:
         self.store = store
         self.images = images
         self.pull_error = ""
@@ -42,9 +42,9 @@ class Kubelet:
         self._addresses = itertools.count(1)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
-        store.listeners.append(self._heard)
+        store.listeners.append(self._on_event)
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         meta = event.object["metadata"]
         if event.resource == "pods" and event.type == "ADDED":
             self._tasks[meta["uid"]] = asyncio.create_task(self._lead(copy.deepcopy(event.object)))
@@ -94,8 +94,10 @@ class Kubelet:
 
     async def drain(self, pod: Json) -> None:
         """End a pod on request, with its own grace, as where its node is drained."""
-        told = "Eviction API: evicting"
-        self._change(pod, {"conditions": [_condition("DisruptionTarget", "True", "EvictionByEvictionAPI", told)]})
+        eviction_reason = "Eviction API: evicting"
+        self._change(
+            pod, {"conditions": [_condition("DisruptionTarget", "True", "EvictionByEvictionAPI", eviction_reason)]}
+        )
         await self.delete(pod, pod["spec"]["terminationGracePeriodSeconds"])
 
     async def close(self) -> None:
@@ -116,7 +118,7 @@ class Kubelet:
     # --- one pod -----------------------------------------------------------------------------------------------
 
     async def _lead(self, pod: Json) -> None:
-        await self._room(pod)
+        await self._capacity(pod)
         self._change(pod, {"conditions": [_condition("PodScheduled", "True")], **_waiting(pod, "ContainerCreating")})
         await asyncio.sleep(0)
         await self._image(pod)
@@ -146,8 +148,8 @@ class Kubelet:
             pause = pause * 2 or _BACK_OFF
             restarts += 1
 
-    async def _room(self, pod: Json) -> None:
-        """Wait until the node has room, and say that it hasn't."""
+    async def _capacity(self, pod: Json) -> None:
+        """Wait until the node has capacity, and report that it lacks it."""
         wanted = quantity(pod["spec"]["containers"][0]["resources"]["requests"]["memory"])
         while wanted > self.memory:
             message = "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available."
@@ -158,17 +160,17 @@ class Kubelet:
         image = pod["spec"]["containers"][0]["image"]
         pod_security = pod["spec"].get("securityContext") or {}
         if pod_security.get("runAsNonRoot") and not pod_security.get("runAsUser"):
-            told = "container has runAsNonRoot and image will run as root"
-            self._change(pod, _waiting(pod, "CreateContainerConfigError", told))
+            eviction_reason = "container has runAsNonRoot and image will run as root"
+            self._change(pod, _waiting(pod, "CreateContainerConfigError", eviction_reason))
             await asyncio.Event().wait()
         while image not in self.images or self.pull_error:
-            said = self.pull_error or (
+            waiting_state = self.pull_error or (
                 f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not found'
             )
-            told = f"rpc error: code = NotFound desc = {said}"
-            self._change(pod, _waiting(pod, "ErrImagePull", told))
+            eviction_reason = f"rpc error: code = NotFound desc = {waiting_state}"
+            self._change(pod, _waiting(pod, "ErrImagePull", eviction_reason))
             await asyncio.sleep(0.1)
-            back_off = f'Back-off pulling image "{image}": ErrImagePull: {told}'
+            back_off = f'Back-off pulling image "{image}": ErrImagePull: {eviction_reason}'
             self._change(pod, _waiting(pod, "ImagePullBackOff", back_off))
             await asyncio.sleep(0.4)
 
@@ -225,8 +227,8 @@ def _status(pod: Json, state: Json, restarts: int, last: Json | None, *, ready: 
 
 
 def _waiting(pod: Json, reason: str, message: str = "") -> dict[str, Any]:
-    said = {"reason": reason} | ({"message": message} if message else {})
-    return _status(pod, {"waiting": said}, 0, None)
+    waiting_state = {"reason": reason} | ({"message": message} if message else {})
+    return _status(pod, {"waiting": waiting_state}, 0, None)
 
 
 def _ended(pod: Json, code: int, reason: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from spawner.runtimes.boxes.provider import Provider
 from spawner.runtimes.kubernetes.cluster import Cluster as Client
 from spawner.runtimes.kubernetes.manifests import PodOptions
-from spawner.runtimes.kubernetes.provider import Pods
+from spawner.runtimes.kubernetes.provider import PodProvider
 from tests.doubles.kubernetes.cluster import IMAGE, NAMESPACE, Cluster
 
 
@@ -14,6 +14,6 @@ def opened(cluster: Cluster, version: str | None = None, **kind: object) -> Call
 
     async def one() -> Provider:
         made = PodOptions(**{"image": IMAGE, "storage_mb": 512, **kind})  # type: ignore[arg-type]  # as the test says
-        return Pods(Client(cluster.configuration(), NAMESPACE), made, version)
+        return PodProvider(Client(cluster.configuration(), NAMESPACE), made, version)
 
     return one

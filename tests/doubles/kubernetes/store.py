@@ -49,7 +49,7 @@ class Event:
 
 @dataclass
 class Selector:
-    """Label and field selectors, as far as anybody uses them here."""
+    """Label and field selectors, as far as they are used here."""
 
     labels: str = ""
     fields: str = ""
@@ -81,7 +81,7 @@ class Store:
     """Nothing is known of what happened up to this version."""
     _versions: Any = field(default_factory=lambda: itertools.count(1000))
     version: int = 1000
-    _told: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
     listeners: list[Callable[[Event], None]] = field(default_factory=list)
 
     def get(self, resource: str, namespace: str, name: str) -> Json:
@@ -111,11 +111,11 @@ class Store:
         meta = item["metadata"]
         held = self.get(resource, meta["namespace"], meta["name"])
         if version is not None and version != held["metadata"]["resourceVersion"]:
-            told = (
+            conflict_text = (
                 f'Operation cannot be fulfilled on {resource} "{meta["name"]}": the object has been modified; '
                 "please apply your changes to the latest version and try again"
             )
-            raise ApiError(409, "Conflict", told, name=meta["name"], kind=resource)
+            raise ApiError(409, "Conflict", conflict_text, name=meta["name"], kind=resource)
         if meta.get("deletionGracePeriodSeconds") == 0 and not meta.get("finalizers"):
             held["metadata"].pop("finalizers", None)
             return self.remove(resource, meta["namespace"], meta["name"])
@@ -127,14 +127,14 @@ class Store:
         return self.update(resource, merged(held, patch), version)
 
     def remove(self, resource: str, namespace: str, name: str) -> Json:
-        """Take it away, and then what belonged to it, as the garbage collector does; later, if finalizers hold it."""
+        """Remove it, and then what belonged to it, as the garbage collector does; later, if finalizers hold it."""
         item = copy.deepcopy(self.get(resource, namespace, name))
         if item["metadata"].get("finalizers"):
             item["metadata"].setdefault("deletionTimestamp", now())
             item["metadata"]["deletionGracePeriodSeconds"] = 0
             return self._put("MODIFIED", resource, item)
         del self.objects[resource, namespace, name]
-        self._tell("DELETED", resource, item)
+        self._notify("DELETED", resource, item)
         return item
 
     def orphans(self, uid: str) -> list[tuple[str, str, str]]:
@@ -152,8 +152,8 @@ class Store:
         self.wake()
 
     def wake(self) -> None:
-        self._told.set()
-        self._told = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def watch(self, resource: str, namespace: str | None, selector: Selector, since: int) -> AsyncIterator[Event]:
         """What has happened since, and what happens. Raises `ApiError` 410 where that is no longer known."""
@@ -164,7 +164,7 @@ class Store:
         while True:
             if at < self.oldest:
                 raise ApiError(410, "Expired", f"too old resource version: {at} ({self.oldest})")
-            waits = self._told
+            waits = self._changed
             for event in [one for one in self.history if one.version > at]:
                 at = event.version
                 meta = event.object["metadata"]
@@ -180,10 +180,10 @@ class Store:
     def _put(self, type: str, resource: str, item: Json) -> Json:
         meta = item["metadata"]
         self.objects[resource, meta["namespace"], meta["name"]] = item
-        self._tell(type, resource, item)
+        self._notify(type, resource, item)
         return copy.deepcopy(item)
 
-    def _tell(self, type: str, resource: str, item: Json) -> None:
+    def _notify(self, type: str, resource: str, item: Json) -> None:
         self.version = next(self._versions)
         item["metadata"]["resourceVersion"] = str(self.version)
         event = Event(self.version, type, resource, copy.deepcopy(item))

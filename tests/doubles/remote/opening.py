@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 
 from spawner.runtimes.boxes.provider import Provider
-from spawner.runtimes.boxes.retry import Patience
-from spawner.runtimes.remote.api_clients import Http, RuntimeApi
+from spawner.runtimes.boxes.retry import RetryLimits
+from spawner.runtimes.remote.api_clients import HttpSession, RuntimeApi
 from spawner.runtimes.remote.creation import RemoteRuntimeOptions
-from spawner.runtimes.remote.provider import Remote
+from spawner.runtimes.remote.provider import RemoteProvider
 from tests.doubles.remote.double import COMMAND, IMAGE, KEY, Double
 
-PATIENCE = Patience(first=0.05, longest=1.0)
+PATIENCE = RetryLimits(first=0.05, longest=1.0)
 
 
-def remote(double: Double, key: str = KEY, **kind: Any) -> Remote:
+def remote(double: Double, key: str = KEY, **kind: Any) -> RemoteProvider:
     """The adapter at this double; it waits for nothing longer than it has to."""
-    http = Http(30.0)
+    http = HttpSession(30.0)
     given = {"image": IMAGE, "command": COMMAND, "init_timeout": 60.0, "poll": 0.2, "patience": PATIENCE, **kind}
-    return Remote(http, RuntimeApi(http, double.url, key, PATIENCE), RemoteRuntimeOptions(**given))
+    return RemoteProvider(http, RuntimeApi(http, double.url, key, PATIENCE), RemoteRuntimeOptions(**given))
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def _failing(double: Double) -> Any:
     async def middleware(
         request: web.Request, handler: "Callable[[web.Request], Awaitable[web.StreamResponse]]"
     ) -> web.StreamResponse:
-        double.asked.append((request.method, request.path))
+        double.requested.append((request.method, request.path))
         fault = next((fault for fault in double.faults if fault.hits(request)), None)
         try:
             _check(request, fault)
@@ -66,13 +66,13 @@ class _Routes:
 
     async def start(self, request: web.Request) -> web.Response:
         """POST /start."""
-        asked = await request.json()
+        requested = await request.json()
         for name in ("image", "session_id", "command"):
-            if not asked.get(name):
+            if not requested.get(name):
                 raise ApiError(400, "invalid_request", f"{name} is required")
-        if asked.get("resource_factor", 1) not in {1, 2, 4, 8}:
+        if requested.get("resource_factor", 1) not in {1, 2, 4, 8}:
             raise ApiError(400, "invalid_request", "resource_factor must be 1, 2, 4, or 8")
-        return web.json_response(self._shown(await self._double.start(asked)))
+        return web.json_response(self._shown(await self._double.start(requested)))
 
     async def change(self, request: web.Request) -> web.Response:
         """POST /stop, /pause, /resume."""
@@ -90,13 +90,13 @@ class _Routes:
     async def batch(self, request: web.Request) -> web.Response:
         """GET /sessions/batch."""
         wanted = set(request.query.getall("ids", []))
-        found = [self._shown(pod) for pod in self._double.pods.values() if pod.asked["session_id"] in wanted]
+        found = [self._shown(pod) for pod in self._double.pods.values() if pod.requested["session_id"] in wanted]
         return web.json_response(found)
 
     async def session(self, request: web.Request) -> web.Response:
         """GET /sessions/{session_id}."""
         wanted = request.match_info["session"]
-        pods = [pod for pod in self._double.pods.values() if pod.asked["session_id"] == wanted]
+        pods = [pod for pod in self._double.pods.values() if pod.requested["session_id"] == wanted]
         if not pods:
             raise ApiError(404, "session_not_found", "Session not found")
         return web.json_response(self._shown(pods[-1]))
@@ -139,7 +139,7 @@ class _Routes:
     def _shown(self, pod: Pod) -> dict[str, Any]:
         return {
             "runtime_id": pod.id,
-            "session_id": pod.asked["session_id"],
+            "session_id": pod.requested["session_id"],
             "url": pod.machine.url if self._double.direct else f"{self._double.url}/sandbox/{pod.id}",
             "session_api_key": pod.key,
             "status": pod.status,
@@ -152,4 +152,4 @@ class _Routes:
 
     def _hosts(self, pod: Pod) -> dict[str, Any]:
         hosts = {f"{self._double.url}/ports/{pod.id}/{port}": port for port in pod.machine.work_ports}
-        return {"work_hosts": hosts} if self._double.tells_hosts else {}
+        return {"work_hosts": hosts} if self._double.publishes_hosts else {}

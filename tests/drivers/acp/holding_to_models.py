@@ -19,7 +19,7 @@ ANSWERS = {
     "session/fork": schema.ForkSessionResponse,
     "session/prompt": schema.PromptResponse,
 }
-SAID = {
+SENT_MODELS = {
     "session/update": schema.SessionNotification,
     "session/request_permission": schema.RequestPermissionRequest,
     "fs/read_text_file": schema.ReadTextFileRequest,
@@ -54,10 +54,10 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def hold(model: Any, said: dict[str, Any]) -> None:
+def hold(model: Any, fields: dict[str, Any]) -> None:
     """Raises what is wrong with it; a field that the model does not know would be missing from what it gives back."""
-    given = model.model_validate(said).model_dump(mode="json", by_alias=True, exclude_unset=True)
-    assert given == said, (given, said)
+    given = model.model_validate(fields).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    assert given == fields, (given, fields)
 
 
 def main() -> None:
@@ -65,25 +65,25 @@ def main() -> None:
     agent = subprocess.Popen(
         [sys.executable, str(AGENT), "forks", "model"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    asked_of, told_by = agent.stdin, agent.stdout
-    assert asked_of is not None
-    assert told_by is not None
+    requests_to, replies = agent.stdin, agent.stdout
+    assert requests_to is not None
+    assert replies is not None
 
     def send(message: dict[str, Any]) -> None:
-        asked_of.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-        asked_of.flush()
+        requests_to.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        requests_to.flush()
 
-    for number, (asked, params) in enumerate(REQUESTS):
-        send({"id": number, "method": asked, "params": params})
-        while "method" in (message := json.loads(told_by.readline())):
+    for number, (requested, params) in enumerate(REQUESTS):
+        send({"id": number, "method": requested, "params": params})
+        while "method" in (message := json.loads(replies.readline())):
             method = message["method"]
-            hold(SAID[method], message["params"])
+            hold(SENT_MODELS[method], message["params"])
             kinds.append(message["params"].get("update", {}).get("sessionUpdate", method))
             if "id" in message:
                 send({"id": message["id"], "result": GIVEN[method]})
-        hold(ANSWERS[asked], message["result"])
-        kinds.append(asked)
-    asked_of.close()
+        hold(ANSWERS[requested], message["result"])
+        kinds.append(requested)
+    requests_to.close()
     assert agent.wait() == 0
     print(json.dumps(sorted(set(kinds))))
 

@@ -4,12 +4,12 @@ The library takes longer to load than most tests of the driver take. `test_acp_s
 the models of the library.
 
 `say TEXT`, `think TEXT`, `plan A|B`, `cost DOLLARS`, `tokens IN OUT`, `prompts` (says what it was prompted with),
-`env NAME`, `fs` (whether it may ask for files), `servers` (those that it was told of).
-`tool ID KIND INPUT`, `more ID JSON`, `done ID TEXT`, `failed ID TEXT`; `may ID TITLE` asks for leave, `may! ID TITLE`
+`env NAME`, `fs` (whether it may ask for files), `servers` (the configured ones).
+`tool ID KIND INPUT`, `more ID JSON`, `done ID TEXT`, `failed ID TEXT`; `may ID TITLE` needs approval, `may! ID TITLE`
 offers nothing that is for once; `read PATH LINE LIMIT`, `write PATH TEXT`.
 `sh ID COMMAND` runs it for a call that has begun; the cancel kills it.
 `wait` for the cancel, `end REASON`, `error CODE TEXT`; `print TEXT` writes to standard output, `complain TEXT` to
-standard error; `die`, `exit N`, `hold` (dies, but something it started holds its pipes), `mute` (closes its output).
+standard error; `die`, `exit N`, `hold` (ends, but something it started holds its pipes), `mute` (closes its output).
 
 Its arguments change what it is: `auth`, `old`, `plain` (loads nothing), `deaf`, `angry` (answers a cancelled prompt
 with an error), `stubborn` (heeds the third cancel), `stone` (heeds none), `fails` (ends at once), `forks`, `model`.
@@ -31,7 +31,7 @@ SESSION = "sess-1"
 ONCE = [("yes", "allow_once"), ("always", "allow_always"), ("no", "reject_once"), ("never", "reject_always")]
 FOR_EVER = [("always", "allow_always")]
 ARE = set(sys.argv[1:])
-KEPT = os.environ.get("SCRIPTED_SESSIONS")
+STORED_SESSIONS = os.environ.get("SCRIPTED_SESSIONS")
 LONGEST = 50 * 1024 * 1024
 """Bytes of one message."""
 MODEL = {
@@ -60,7 +60,7 @@ class Connection:
     def __init__(self, methods: dict[str, Callable[[Json], Awaitable[Json | None]]]) -> None:
         self._methods = methods
         self._numbers = count()
-        self._asked: dict[int, asyncio.Future[Json]] = {}
+        self._requested: dict[int, asyncio.Future[Json]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
@@ -74,11 +74,11 @@ class Connection:
                 task.add_done_callback(self._done)
             elif "error" in message:
                 error = message["error"]
-                self._asked.pop(message["id"]).set_exception(
+                self._requested.pop(message["id"]).set_exception(
                     RequestError(error["code"], error["message"], error.get("data"))
                 )
             else:
-                self._asked.pop(message["id"]).set_result(message["result"] or {})
+                self._requested.pop(message["id"]).set_result(message["result"] or {})
 
     async def _called(self, message: Json) -> None:
         try:
@@ -94,13 +94,13 @@ class Connection:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             traceback.print_exception(error)
-            os._exit(70)  # it is wrong itself: nobody need wait for its answer
+            os._exit(70)  # it is wrong itself: its answer need not be awaited
 
     async def ask(self, method: str, params: Json) -> Json:
         number = next(self._numbers)
-        self._asked[number] = asyncio.get_running_loop().create_future()
+        self._requested[number] = asyncio.get_running_loop().create_future()
         self._write({"id": number, "method": method, "params": params})
-        return await self._asked[number]
+        return await self._requested[number]
 
     def notify(self, method: str, params: Json) -> None:
         self._write({"method": method, "params": params})
@@ -160,7 +160,7 @@ class ScriptedAgent:
         self._session = params["sessionId"]
         self._recall(self._session)
         self._update("user_message_chunk", content=_text("what was asked before"))
-        self._say("what was said before")
+        self._write_text("what was said before")
         self._update("tool_call", toolCallId="old", title="an old call", kind="read")
         self._cost(0.5)
         return {}
@@ -187,12 +187,12 @@ class ScriptedAgent:
             self._cancelled.set()
 
     def _keep(self) -> None:
-        if KEPT is not None:
-            Path(KEPT, f"{self._session}.json").write_text(json.dumps(self._prompts))
+        if STORED_SESSIONS is not None:
+            Path(STORED_SESSIONS, f"{self._session}.json").write_text(json.dumps(self._prompts))
 
     def _recall(self, session_id: str) -> None:
-        if KEPT is not None:
-            self._prompts = json.loads(Path(KEPT, f"{session_id}.json").read_text())
+        if STORED_SESSIONS is not None:
+            self._prompts = json.loads(Path(STORED_SESSIONS, f"{session_id}.json").read_text())
 
     # --- what it does
 
@@ -207,11 +207,11 @@ class ScriptedAgent:
         elif word in {"tool", "more", "done", "failed", "may", "may!"}:
             await self._use(word, *rest.split(" ", 1))
         elif word in {"read", "write"}:
-            self._say(await self._touch(word, rest))
+            self._write_text(await self._touch(word, rest))
         elif word in {"say", "prompts", "env", "fs", "servers"}:
-            self._say(self._answer(word, rest))
+            self._write_text(self._answer(word, rest))
         else:
-            self._tell(word, rest)
+            self._reply_with(word, rest)
         return None
 
     async def _end(self, word: str, rest: str) -> str:
@@ -220,7 +220,7 @@ class ScriptedAgent:
         if word == "error":
             code, _, text = rest.partition(" ")
             raise RequestError(int(code), text)
-        self._say("waiting")
+        self._write_text("waiting")
         await self._cancelled.wait()
         if "angry" in ARE:
             raise RequestError(-32603, "Internal error", {"details": "aborted"})
@@ -239,7 +239,7 @@ class ScriptedAgent:
                 return f"{fs.get('readTextFile', False)} {fs.get('writeTextFile', False)}"
         return rest
 
-    def _tell(self, word: str, rest: str) -> None:
+    def _reply_with(self, word: str, rest: str) -> None:
         match word:
             case "think":
                 self._update("agent_thought_chunk", content=_text(rest))
@@ -285,7 +285,7 @@ class ScriptedAgent:
         call = {"toolCallId": id, "title": title, "kind": "execute", "rawInput": {"command": title}}
         answer = await self._client_does("session/request_permission", toolCall=call, options=options)
         outcome = answer["outcome"]
-        self._say(f"[{outcome.get('optionId', outcome['outcome'])}]")
+        self._write_text(f"[{outcome.get('optionId', outcome['outcome'])}]")
 
     async def _touch(self, word: str, rest: str) -> str:
         path, _, more = rest.partition(" ")
@@ -316,7 +316,7 @@ class ScriptedAgent:
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def _say(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         self._update("agent_message_chunk", content=_text(text))
 
     def _cost(self, dollars: float) -> None:

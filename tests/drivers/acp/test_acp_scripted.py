@@ -15,6 +15,6 @@ async def test_scripted_agent_conforms_to_protocol_models(python: Path) -> None:
     out, complaints = await holding.communicate()
     assert holding.returncode == 0, complaints.decode()
     updates = {"agent_message_chunk", "agent_thought_chunk", "plan", "tool_call", "tool_call_update", "usage_update"}
-    asked = {"session/request_permission", "fs/read_text_file", "fs/write_text_file"}
+    requested = {"session/request_permission", "fs/read_text_file", "fs/write_text_file"}
     answers = {"initialize", "session/new", "session/load", "session/fork", "session/prompt"}
-    assert set(json.loads(out)) == {*updates, "user_message_chunk", *asked, *answers}
+    assert set(json.loads(out)) == {*updates, "user_message_chunk", *requested, *answers}

@@ -253,19 +253,19 @@ def test_only_commands_have_terminal_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "message"),
     [
         ({}, "ANTHROPIC_API_KEY is not set; add --secret-env ANTHROPIC_API_KEY"),
         ({"ANTHROPIC_API_KEY": ""}, "ANTHROPIC_API_KEY is not set"),
         ({"CLAUDE_CODE_OAUTH_TOKEN": "x"}, "does not accept CLAUDE_CODE_OAUTH_TOKEN"),
     ],
 )
-def test_missing_key_is_permanent_and_named(environ: dict[str, str], said: str) -> None:
+def test_missing_key_is_permanent_and_named(environ: dict[str, str], message: str) -> None:
     """The agent has sent no request, so there is no status: another attempt would miss the same key."""
     result = Result("success", True, "api_error", result="Not logged in · Please run /login")
     outcome = outcome_of_result(result, environ)
     assert outcome.error_type == "model_refused"
-    assert said in outcome.error
+    assert message in outcome.error
 
 
 @pytest.mark.parametrize(

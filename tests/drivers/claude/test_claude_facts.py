@@ -4,7 +4,7 @@ import pytest
 
 from tests.drivers.claude.conftest import UNTIL_ENOUGH, StartClaude
 from tests.models.anthropic import AnthropicModel
-from tests.models.anthropic_answers import Usage, calls, says
+from tests.models.anthropic_answers import Usage, calls, writes
 
 pytestmark = pytest.mark.agents
 
@@ -19,10 +19,10 @@ async def test_outcome_of_each_call_is_reported(claude: StartClaude, model: Anth
         calls("Bash", command=ENDLESS, timeout=1000),
         calls("Bash", command="touch no.txt"),
         calls("Read", file_path="missing.txt"),
-        *[says("done")] * 2,
+        *[writes("done")] * 2,
     )
     driver = await claude("work", allowed_tools=["Bash(sh *)", "Read"])
-    await driver.heard("agent.turn_completed")
+    await driver.received("agent.turn_completed")
     outcomes = [
         ("ok", 0),
         ("failed", 3),
@@ -31,30 +31,30 @@ async def test_outcome_of_each_call_is_reported(claude: StartClaude, model: Anth
         ("failed", None),
     ]
     for kind in ("agent.tool_result", "agent.tool_completed"):
-        assert [(line["outcome"], line["exit_code"]) for line in driver.said(kind)] == outcomes, kind
+        assert [(line["outcome"], line["exit_code"]) for line in driver.emitted(kind)] == outcomes, kind
     assert not (driver.work_dir / "no.txt").exists()
 
 
 async def test_what_begins_a_turn_is_reported(claude: StartClaude, model: AnthropicModel) -> None:
     """The end of a background task begins a turn by itself; a message begins one with its origin."""
-    model.script(calls("Bash", command="sh -c 'echo well'", run_in_background=True), *[says("done")] * 4)
+    model.script(calls("Bash", command="sh -c 'echo well'", run_in_background=True), *[writes("done")] * 4)
     driver = await claude("work", allowed_tools=["Bash(sh *)"])
-    await driver.heard("driver.turn", state="idle", turn=2)
+    await driver.received("driver.turn", state="idle", turn=2)
     driver.message("more", "guardian_nudge", origin="nudge")
-    await driver.heard("driver.turn", state="idle", turn=3)
-    begun = [(line["prompt_preview"], line["origin"]) for line in driver.said("agent.turn_started")]
+    await driver.received("driver.turn", state="idle", turn=3)
+    begun = [(line["prompt_preview"], line["origin"]) for line in driver.emitted("agent.turn_started")]
     assert begun == [("work", "task"), (None, "notice"), ("[GUARDIAN INTERVENTION] more", "nudge")]
 
 
 async def test_compaction_is_reported(claude: StartClaude, model: AnthropicModel) -> None:
     """The program compacts a context that is too large, before and after are tokens; the summary is no user's."""
     full = Usage(input_tokens=180_000, output_tokens=100)
-    model.script(calls("Bash", command="echo 1", usage=full), says("<summary>SHORT</summary>"), *[says("done")] * 2)
+    model.script(calls("Bash", command="echo 1", usage=full), writes("<summary>SHORT</summary>"), *[writes("done")] * 2)
     driver = await claude("work", model="claude-sonnet-4-5", env={"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "100000"})
-    compacted = await driver.heard("agent.context_compacted")
+    compacted = await driver.received("agent.context_compacted")
     assert (compacted["trigger"], compacted["turn"]) == ("automatic", 1)
     assert compacted["tokens_before"] > 180_000 > compacted["tokens_after"] > 0
-    await driver.heard("driver.turn", state="idle")
-    assert [line["content"] for line in driver.said("agent.user_message")] == ["work"]
-    notices = {line["metadata"]["subtype"]: line["metadata"] for line in driver.said("agent.system_message")}
+    await driver.received("driver.turn", state="idle")
+    assert [line["content"] for line in driver.emitted("agent.user_message")] == ["work"]
+    notices = {line["metadata"]["subtype"]: line["metadata"] for line in driver.emitted("agent.system_message")}
     assert "SHORT" in notices["compact_summary"]["content"]

@@ -13,7 +13,7 @@ from sandherd_drivers.commands import Begin, Resume
 from tests.drivers.claude.conftest import StartClaude, program
 from tests.drivers.driver_process import DriverProcess
 from tests.models.anthropic import AnthropicModel
-from tests.models.anthropic_answers import Answer, Call, calls, says
+from tests.models.anthropic_answers import Answer, Call, calls, writes
 
 SKILL = "---\nname: greet\ndescription: Greets people\n---\nSay GOOD MORNING to $ARGUMENTS\n"
 INIT = {"subtype": "init"}
@@ -31,15 +31,15 @@ def lay_notes(driver: DriverProcess) -> None:
 
 
 def metadata(driver: DriverProcess) -> dict[str, Any]:
-    """What the program has said of itself."""
-    notices: list[dict[str, Any]] = [line["metadata"] for line in driver.said("agent.system_message")]
+    """What the program has reported of itself."""
+    notices: list[dict[str, Any]] = [line["metadata"] for line in driver.emitted("agent.system_message")]
     return next(notice for notice in notices if notice["subtype"] == "init")
 
 
 @pytest.mark.agents
 async def test_options_of_task_reach_the_model(claude: StartClaude, model: AnthropicModel) -> None:
     """The model's name, the system prompt with its appendix and only the allowed tools are in the request."""
-    model.script(says("hello"))
+    model.script(writes("hello"))
     driver = await claude(
         "begin",
         model="claude-haiku-4-5",
@@ -49,12 +49,12 @@ async def test_options_of_task_reach_the_model(claude: StartClaude, model: Anthr
         subagents=False,
         skills=False,
     )
-    await driver.heard("driver.result", error_type=None)
-    asked = model.requests[0]
-    assert asked.body["model"] == "claude-haiku-4-5"
-    assert "You are a gardener." in str(asked.body["system"])
-    assert "Speak of roses." in str(asked.body["system"])
-    assert asked.tools == {"Read", "Bash"}
+    await driver.received("driver.result", error_type=None)
+    requested = model.requests[0]
+    assert requested.body["model"] == "claude-haiku-4-5"
+    assert "You are a gardener." in str(requested.body["system"])
+    assert "Speak of roses." in str(requested.body["system"])
+    assert requested.tools == {"Read", "Bash"}
     assert set(metadata(driver)["tools"]) == {"Read", "Bash"}
     assert "gardener" not in " ".join(program(driver).cmdline())
 
@@ -66,13 +66,13 @@ async def test_search_tools_read_the_work_tree(claude: StartClaude, model: Anthr
         calls("Read", file_path="notes.md"),
         calls("Glob", pattern="*.md"),
         calls("Grep", pattern="oka.i", output_mode="content"),
-        says("found"),
+        writes("found"),
     )
     tools = ["Read", "Glob", "Grep"]
     driver = await claude("look", prepare=lay_notes, allowed_tools=tools)
-    await driver.heard("driver.result", error_type=None)
-    assert [line["tool"] for line in driver.said("agent.tool_completed")] == tools
-    results = driver.said("agent.tool_result")
+    await driver.received("driver.result", error_type=None)
+    assert [line["tool"] for line in driver.emitted("agent.tool_completed")] == tools
+    results = driver.emitted("agent.tool_result")
     assert [line["is_error"] for line in results] == [False] * 3
     for result, words in zip(results, ("an okapi", "notes.md", "okapi"), strict=True):
         assert words in result["result"]
@@ -83,16 +83,16 @@ async def test_sdk_prompt_is_used_unless_replaced(claude: StartClaude, model: An
     """An appended prompt follows the SDK's own; the work tree's instructions and skills are part of the request."""
     model.script(
         Answer(blocks=(Call("Skill", {"skill": "greet", "args": "Ada"}),)),
-        says("hello"),
+        writes("hello"),
     )
     driver = await claude("begin", prepare=lay_skill, append_system_prompt="Speak of roses.", permission_mode="default")
-    await driver.heard("driver.result", error_type=None)
+    await driver.received("driver.result", error_type=None)
     system = str(model.requests[0].body["system"])
     assert system.index("Speak of roses.") > 1000
     assert "okapi" in model.requests[0].words
     assert {"Agent", "Skill", "Bash", "Edit", "Write", "Read"} <= model.requests[0].tools
-    assert driver.said("agent.skill_invoked")[0]["skill_name"] == "greet"
-    assert driver.said("agent.skill_completed")[0]["skill_name"] == "greet"
+    assert driver.emitted("agent.skill_invoked")[0]["skill_name"] == "greet"
+    assert driver.emitted("agent.skill_completed")[0]["skill_name"] == "greet"
     assert "GOOD MORNING to Ada" in model.requests[1].words
 
 
@@ -102,13 +102,13 @@ async def test_skills_and_subagents_can_be_disabled(claude: StartClaude, model: 
     task = {"description": "look", "prompt": "look", "subagent_type": "general-purpose"}
     model.script(
         Answer(blocks=(Call("Skill", {"skill": "greet"}), Call("Task", task))),
-        says("then not"),
+        writes("then not"),
     )
     driver = await claude("begin", prepare=lay_skill, skills=False, subagents=False)
-    await driver.heard("driver.result", error_type=None)
+    await driver.received("driver.result", error_type=None)
     assert model.requests[0].tools.isdisjoint({"Agent", "Task", "Skill", "Workflow"})
     assert "Greets people" not in model.requests[0].words
-    assert [line["is_error"] for line in driver.said("agent.tool_result")] == [True, True]
+    assert [line["is_error"] for line in driver.emitted("agent.tool_result")] == [True, True]
     assert len(model.requests) == 2
 
 
@@ -120,12 +120,12 @@ async def test_tool_is_allowed_by_pattern_or_denied(claude: StartClaude, model: 
         calls("Bash", command="echo fine"),
         calls("Bash", command="touch no.txt"),
         calls("Read", file_path="no.txt"),
-        says("enough"),
+        writes("enough"),
     )
     allowed = ["Bash(echo *)", "Read"]
     driver = await claude("begin", allowed_tools=allowed, disallowed_tools=["Read"], permission_mode=mode)
-    await driver.heard("driver.result", error_type=None)
-    assert [line["is_error"] for line in driver.said("agent.tool_result")] == [False, True, True]
+    await driver.received("driver.result", error_type=None)
+    assert [line["is_error"] for line in driver.emitted("agent.tool_result")] == [False, True, True]
     assert list(driver.work_dir.iterdir()) == []
     assert "Read" not in model.requests[0].tools
 
@@ -134,12 +134,12 @@ async def test_tool_is_allowed_by_pattern_or_denied(claude: StartClaude, model: 
 @pytest.mark.parametrize("otherwise", ["allow", "ask"])
 async def test_plan_mode_executes_nothing(claude: StartClaude, model: AnthropicModel, otherwise: str) -> None:
     """An approval of a tool, by policy or user, does not permit carrying out the plan."""
-    model.script(calls("Write", file_path="no.txt", content="1"), says("I only plan"))
+    model.script(calls("Write", file_path="no.txt", content="1"), writes("I only plan"))
     driver = await claude("begin", permission_mode="plan", approvals={"tools": {}, "otherwise": otherwise})
     if otherwise == "ask":
-        asked = await driver.heard("driver.ask")
-        driver.send("decide", approval_id=asked["approval_id"], granted=True, reason=None)
-    await driver.heard("driver.result", error_type=None)
+        requested = await driver.received("driver.ask")
+        driver.send("decide", approval_id=requested["approval_id"], granted=True, reason=None)
+    await driver.received("driver.result", error_type=None)
     assert not (driver.work_dir / "no.txt").exists()
 
 
@@ -147,14 +147,14 @@ async def test_plan_mode_executes_nothing(claude: StartClaude, model: AnthropicM
 async def test_approved_plan_is_carried_out(claude: StartClaude, model: AnthropicModel) -> None:
     """The approval request has the plan's text."""
     model.script(
-        calls("ExitPlanMode", plan="write yes.txt"), calls("Write", file_path="yes.txt", content="1"), says("done")
+        calls("ExitPlanMode", plan="write yes.txt"), calls("Write", file_path="yes.txt", content="1"), writes("done")
     )
     driver = await claude("begin", permission_mode="plan", approvals={"tools": {}, "otherwise": "ask"})
     for count, tool in enumerate(("ExitPlanMode", "Write"), start=1):
-        asked = await driver.heard("driver.ask", count)
-        assert asked["tool"] == tool
-        driver.send("decide", approval_id=asked["approval_id"], granted=True, reason=None)
-    await driver.heard("driver.result", error_type=None)
+        requested = await driver.received("driver.ask", count)
+        assert requested["tool"] == tool
+        driver.send("decide", approval_id=requested["approval_id"], granted=True, reason=None)
+    await driver.received("driver.result", error_type=None)
     assert (driver.work_dir / "yes.txt").exists()
 
 
@@ -206,11 +206,11 @@ async def test_mcp_tools_are_offered_and_need_approval(claude: StartClaude, mode
     """Tools of MCP servers are in the first request, and approvals name them in full."""
     server = {"type": "stdio", "command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
     tool = "mcp__herd__ask_human"
-    model.script(calls(tool, question="tabs?"), says("so be it"))
+    model.script(calls(tool, question="tabs?"), writes("so be it"))
     driver = await claude("begin", mcp_servers={"herd": server}, approvals={"tools": {tool: "ask"}})
-    asked = await driver.heard("driver.ask")
-    assert (asked["tool"], asked["input"]) == (tool, {"question": "tabs?"})
-    driver.send("decide", approval_id=asked["approval_id"], granted=True, reason=None)
-    await driver.heard("driver.result", error_type=None)
-    assert driver.said("agent.tool_result")[0]["result"] == "yes to tabs?"
+    requested = await driver.received("driver.ask")
+    assert (requested["tool"], requested["input"]) == (tool, {"question": "tabs?"})
+    driver.send("decide", approval_id=requested["approval_id"], granted=True, reason=None)
+    await driver.received("driver.result", error_type=None)
+    assert driver.emitted("agent.tool_result")[0]["result"] == "yes to tabs?"
     assert tool in str(model.requests[0].body)

@@ -15,7 +15,7 @@ import pytest
 from tests.drivers.claude.conftest import UNTIL_ENOUGH, StartClaude, appears, program
 from tests.drivers.driver_process import DriverProcess
 from tests.models.anthropic import AnthropicModel
-from tests.models.anthropic_answers import Usage, calls, says
+from tests.models.anthropic_answers import Usage, calls, writes
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.agents
@@ -23,33 +23,33 @@ pytestmark = pytest.mark.agents
 PRICED = Usage(input_tokens=1000, output_tokens=100, cache_read_input_tokens=10, cache_creation_input_tokens=20)
 
 
-def kept(driver: DriverProcess, path: Path) -> dict[str, Any]:
+def stored(driver: DriverProcess, path: Path) -> dict[str, Any]:
     """A copy of the transcript, as the worker would keep it, and the words that resume it."""
-    said = driver.said("driver.transcript")[-1]
-    shutil.copy(said["path"], path)
-    return {"session_id": said["session_id"], "transcript": str(path), "fork": False}
+    transcript_line = driver.emitted("driver.transcript")[-1]
+    shutil.copy(transcript_line["path"], path)
+    return {"session_id": transcript_line["session_id"], "transcript": str(path), "fork": False}
 
 
 async def written(driver: DriverProcess, below: Path, text: str) -> None:
     """Wait until the transcript has this text: the program writes it beside its work."""
-    name = f"{driver.said('driver.ready')[0]['session_id']}.jsonl"
+    name = f"{driver.emitted('driver.ready')[0]['session_id']}.jsonl"
     async with asyncio.timeout(PATIENCE):
         while not any(text in path.read_text() for path in below.rglob(name)):
             await asyncio.sleep(0.01)
 
 
 def costs(driver: DriverProcess) -> list[int]:
-    return [line["cost_micro_usd"] for line in driver.said("agent.usage")]
+    return [line["cost_micro_usd"] for line in driver.emitted("agent.usage")]
 
 
 async def test_each_turn_is_charged_separately(claude: StartClaude, model: AnthropicModel) -> None:
     """The charge is in whole millionths of a dollar, with tokens, per model."""
-    model.script(says("one", usage=PRICED), calls("Bash", command="true", usage=PRICED), says("two", usage=PRICED))
+    model.script(writes("one", usage=PRICED), calls("Bash", command="true", usage=PRICED), writes("two", usage=PRICED))
     driver = await claude("begin")
-    await driver.heard("driver.turn", state="idle", turn=1)
+    await driver.received("driver.turn", state="idle", turn=1)
     driver.message("go on")
-    await driver.heard("driver.turn", state="idle", turn=2)
-    first, second = driver.said("agent.usage")
+    await driver.received("driver.turn", state="idle", turn=2)
+    first, second = driver.emitted("agent.usage")
     assert first["cost_micro_usd"] > 0
     assert second["cost_micro_usd"] == 2 * first["cost_micro_usd"]
     assert first["model"] == model.requests[0].body["model"]
@@ -64,48 +64,52 @@ async def test_session_resumes_from_its_transcript(
     claude: StartClaude, model: AnthropicModel, tmp_path: Path, in_order: bool, fork: bool
 ) -> None:
     """A session resumes in another directory; a fork has a new id, and earlier costs are not charged again."""
-    model.script(says("one", usage=PRICED), says("two", usage=PRICED), says("three", usage=PRICED))
+    model.script(writes("one", usage=PRICED), writes("two", usage=PRICED), writes("three", usage=PRICED))
     first = await claude("remember the pelican")
-    await first.heard("driver.turn", state="idle", turn=1)
+    await first.received("driver.turn", state="idle", turn=1)
     first.message("and the heron")
-    await first.heard("driver.turn", state="idle", turn=2)
+    await first.received("driver.turn", state="idle", turn=2)
     if in_order:
         assert await first.stop() == 0
-    resume = kept(first, tmp_path / "kept.jsonl") | {"fork": fork}
+    resume = stored(first, tmp_path / "kept.jsonl") | {"fork": fork}
     await first.kill()
     second = await claude("which birds?", resume=resume)
-    await second.heard("driver.turn", state="idle")
+    await second.received("driver.turn", state="idle")
     assert "pelican" in model.requests[2].words
     assert "heron" in model.requests[2].words
     assert costs(second) == costs(first)[:1]
-    session = second.said("driver.result")[0]["session_id"]
+    session = second.emitted("driver.result")[0]["session_id"]
     assert (session == resume["session_id"]) is not fork
-    assert second.said("agent.turn_started")[0]["origin"] == "resume"
-    assert second.said("driver.ready")[0]["session_id"] == session
-    assert second.said("driver.transcript")[0]["session_id"] == session
-    assert "which birds?" in Path(second.said("driver.transcript")[0]["path"]).read_text()
+    assert second.emitted("agent.turn_started")[0]["origin"] == "resume"
+    assert second.emitted("driver.ready")[0]["session_id"] == session
+    assert second.emitted("driver.transcript")[0]["session_id"] == session
+    assert "which birds?" in Path(second.emitted("driver.transcript")[0]["path"]).read_text()
 
 
 async def test_transcript_is_complete_at_each_turns_end(claude: StartClaude, model: AnthropicModel) -> None:
     """The transcript precedes the outcome, under the session's id, with the last text in it."""
-    model.script(says("the very last words"))
+    model.script(writes("the very last words"))
     driver = await claude("begin")
-    said = await driver.heard("driver.transcript", keep=True)
-    assert "the very last words" in Path(said["path"]).read_text()
-    assert Path(said["path"]).stem == said["session_id"] == driver.said("driver.ready")[0]["session_id"]
-    await driver.heard("driver.result")
+    transcript_line = await driver.received("driver.transcript", keep=True)
+    assert "the very last words" in Path(transcript_line["path"]).read_text()
+    assert (
+        Path(transcript_line["path"]).stem
+        == transcript_line["session_id"]
+        == driver.emitted("driver.ready")[0]["session_id"]
+    )
+    await driver.received("driver.result")
 
 
 async def test_session_of_killed_program_resumes(claude: StartClaude, model: AnthropicModel, tmp_path: Path) -> None:
     """After a kill during a command, the model is informed that the command's result is unknown."""
-    model.script(calls("Bash", command=UNTIL_ENOUGH), says("again, then"))
+    model.script(calls("Bash", command=UNTIL_ENOUGH), writes("again, then"))
     first = await claude("remember the pelican")
     await appears(first.work_dir / "begun")
     await written(first, tmp_path, '"tool_use"')
     program(first).kill()
     assert await first.ended() == 0
-    second = await claude("go on", resume=kept(first, tmp_path / "kept.jsonl"))
-    await second.heard("driver.result", error_type=None)
+    second = await claude("go on", resume=stored(first, tmp_path / "kept.jsonl"))
+    await second.received("driver.result", error_type=None)
     assert "pelican" in model.requests[1].words
     assert "tool_result" in model.requests[1].words
 
@@ -118,7 +122,7 @@ async def test_missing_session_is_a_start_error(
     (tmp_path / "empty.jsonl").touch()
     resume = {"session_id": name, "transcript": str(tmp_path / "empty.jsonl"), "fork": False}
     driver = await claude("go on", resume=resume)
-    result = await driver.heard("driver.result")
+    result = await driver.received("driver.result")
     assert result["error_type"] == "start"
     assert name in result["error"]
     assert await driver.ended() == 0
@@ -128,16 +132,16 @@ async def test_missing_session_is_a_start_error(
 async def test_stop_during_turn_ends_cleanly(claude: StartClaude, model: AnthropicModel) -> None:
     """The command is killed, the turn charged, no waiting message lost, the transcript complete, the exit status 0."""
     model.script(calls("Bash", command=UNTIL_ENOUGH, usage=PRICED))
-    model.script(says("never ending", gate=asyncio.Event()))
+    model.script(writes("never ending", gate=asyncio.Event()))
     driver = await claude("work")
     await appears(driver.work_dir / "begun")
     message = driver.message("one more thing")
     assert await driver.stop() == 0
-    assert driver.said("driver.result")[0]["error_type"] == "stopped"
-    assert driver.said("agent.stream_error") == []
-    assert [line["message"] for line in driver.said("driver.refused") + driver.said("driver.taken")] == [message]
+    assert driver.emitted("driver.result")[0]["error_type"] == "stopped"
+    assert driver.emitted("agent.stream_error") == []
+    assert [line["message"] for line in driver.emitted("driver.refused") + driver.emitted("driver.taken")] == [message]
     assert costs(driver)[0] > 0
-    transcript = Path(driver.said("driver.transcript")[-1]["path"])
+    transcript = Path(driver.emitted("driver.transcript")[-1]["path"])
     entries = [json.loads(line) for line in transcript.read_text().splitlines()]
     assert entries[-1]["type"] == "cost-state"
 
@@ -148,15 +152,15 @@ async def test_sigterm_during_turn_ends_cleanly(
 ) -> None:
     """A SIGTERM to the whole group, as the worker sends it, still yields the outcome and the transcript."""
     model.script(calls("Bash", command=UNTIL_ENOUGH, usage=PRICED))
-    model.script(says("never ending", gate=asyncio.Event()))
+    model.script(writes("never ending", gate=asyncio.Event()))
     driver = await claude("count the herons")
     await appears(driver.work_dir / "begun")
     if grace is not None:
         driver.send("stop", grace=grace)
     os.killpg(driver.process.pid, signal.SIGTERM)
     assert await driver.ended() == 0
-    assert len(driver.said("driver.result")) == 1
-    assert "count the herons" in Path(driver.said("driver.transcript")[-1]["path"]).read_text()
+    assert len(driver.emitted("driver.result")) == 1
+    assert "count the herons" in Path(driver.emitted("driver.transcript")[-1]["path"]).read_text()
 
 
 async def test_stop_is_obeyed_while_the_agent_starts(claude: StartClaude, model: AnthropicModel) -> None:
@@ -170,7 +174,7 @@ async def test_stop_is_obeyed_while_the_agent_starts(claude: StartClaude, model:
             assert await driver.ended() == 0
         finally:
             begun.kill()
-        if not driver.said("driver.ready"):  # else it had come up before it was suspended, as on a busy machine
+        if not driver.emitted("driver.ready"):  # else it had come up before it was suspended, as on a busy machine
             return
     pytest.fail("it always comes up before it is suspended")
 
@@ -188,9 +192,9 @@ async def _begun(driver: psutil.Process) -> psutil.Process:
 
 async def test_closed_stdin_stops_driver_and_program(claude: StartClaude, model: AnthropicModel) -> None:
     """The driver ends without an error, with its program, when the worker closes its input."""
-    model.script(says("one"))
+    model.script(writes("one"))
     driver = await claude("begin")
-    await driver.heard("driver.turn", state="idle")
+    await driver.received("driver.turn", state="idle")
     driver.close_input()
     assert await driver.ended() == 0
-    assert driver.said("agent.stream_error") == []
+    assert driver.emitted("agent.stream_error") == []

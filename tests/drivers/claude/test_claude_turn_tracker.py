@@ -44,7 +44,7 @@ class ResultMessage:
 
 
 @dataclass
-class Said:
+class RecordingWire:
     """All published texts."""
 
     words: list[str] = field(default_factory=list)
@@ -73,68 +73,70 @@ TURN = ["running 1", "agent.turn_started"]
 
 
 @pytest.fixture
-def said() -> Said:
-    return Said()
+def recording_wire() -> RecordingWire:
+    return RecordingWire()
 
 
 @pytest.fixture
-def tracker(said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TurnTracker:
+def tracker(recording_wire: RecordingWire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TurnTracker:
     monkeypatch.setattr("sandherd_drivers.claude.turn_tracker._UNTAKEN_SECONDS", 0.01)
-    return TurnTracker(cast("Wire", said), "s", tmp_path, SessionUsage())
+    return TurnTracker(cast("Wire", recording_wire), "s", tmp_path, SessionUsage())
 
 
-async def hear(tracker: TurnTracker, *messages: Any) -> None:
+async def receive(tracker: TurnTracker, *messages: Any) -> None:
     for message in messages:
         await tracker.handle(message)
 
 
-async def test_message_at_the_end_of_a_turn_delays_the_outcome(tracker: TurnTracker, said: Said) -> None:
+async def test_message_at_the_end_of_a_turn_delays_the_outcome(
+    tracker: TurnTracker, recording_wire: RecordingWire
+) -> None:
     """The message was handed over, and the program has not read it when it reports idle."""
     tracker.register("u1", None, "task")
-    await hear(tracker, RUNNING, INIT, UserMessage("task", "u1"))
+    await receive(tracker, RUNNING, INIT, UserMessage("task", "u1"))
     tracker.register("u2", "m", "more")
-    await hear(tracker, ResultMessage(), IDLE)
+    await receive(tracker, ResultMessage(), IDLE)
     assert tracker.is_busy
-    await hear(tracker, RUNNING, INIT, UserMessage("more", "u2"), ResultMessage(), IDLE)
+    await receive(tracker, RUNNING, INIT, UserMessage("more", "u2"), ResultMessage(), IDLE)
     over = ["agent.turn_completed", "result None end_turn", "idle 2"]
     turns = [*TURN, "agent.user_message", "agent.turn_completed", "running 2", "agent.turn_started"]
-    assert said.words == [*turns, "taken m", "agent.user_message", *over]
+    assert recording_wire.words == [*turns, "taken m", "agent.user_message", *over]
     assert not tracker.is_busy
 
 
-async def test_skipped_message_is_refused(tracker: TurnTracker, said: Said) -> None:
+async def test_skipped_message_is_refused(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
     """A message is refused once no turn can come of it; a repeated idle state changes nothing."""
     tracker.register("u1", None, "task")
-    await hear(tracker, INIT, UserMessage("task", "u1"), ResultMessage())
+    await receive(tracker, INIT, UserMessage("task", "u1"), ResultMessage())
     tracker.register("u2", "m", "more")
-    await hear(tracker, IDLE, IDLE)
+    await receive(tracker, IDLE, IDLE)
     await tracker.idle.wait()
-    assert said.words[-3:] == ["refused m", "result None end_turn", "idle 1"]
+    assert recording_wire.words[-3:] == ["refused m", "result None end_turn", "idle 1"]
 
 
-async def test_skipped_message_may_be_delivered_again(tracker: TurnTracker, said: Said) -> None:
+async def test_skipped_message_may_be_delivered_again(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
     """The agent has not had a refused message; one that waits or was accepted is not delivered again."""
     tracker.register("u1", "m", "more")
     wanted = [tracker.should_deliver("m")]
-    await hear(tracker, RUNNING, IDLE)
+    await receive(tracker, RUNNING, IDLE)
     await tracker.idle.wait()
     wanted.append(tracker.should_deliver("m"))
-    assert [word for word in said.words if word.endswith(" m")] == ["refused m"]
+    assert [word for word in recording_wire.words if word.endswith(" m")] == ["refused m"]
     tracker.register("u2", "m", "more")
-    await hear(tracker, INIT, UserMessage("more", "u2"))
+    await receive(tracker, INIT, UserMessage("more", "u2"))
     wanted.append(tracker.should_deliver("m"))
     assert wanted == [False, True, False]
-    assert [word for word in said.words if word.endswith(" m")] == ["refused m", "taken m", "taken m"]
+    assert [word for word in recording_wire.words if word.endswith(" m")] == ["refused m", "taken m", "taken m"]
 
 
-async def test_late_acceptance_prevents_a_second_delivery(tracker: TurnTracker, said: Said) -> None:
+async def test_late_acceptance_prevents_a_second_delivery(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
     """A message that the agent mentions after its refusal counts as accepted from then on."""
     tracker.register("u1", "m", "more")
-    await hear(tracker, RUNNING, IDLE)
+    await receive(tracker, RUNNING, IDLE)
     await tracker.idle.wait()
-    await hear(tracker, INIT, UserMessage("more", "u1"))
+    await receive(tracker, INIT, UserMessage("more", "u1"))
     assert not tracker.should_deliver("m")
-    assert [word for word in said.words if word.endswith(" m")] == ["refused m", "taken m"]
+    assert [word for word in recording_wire.words if word.endswith(" m")] == ["refused m", "taken m"]
 
 
 def test_message_is_settled_within_the_receipt_time() -> None:
@@ -142,37 +144,43 @@ def test_message_is_settled_within_the_receipt_time() -> None:
     assert _UNTAKEN_SECONDS * 2 <= RECEIPT_WITHIN
 
 
-async def test_skipped_task_is_a_failure(tracker: TurnTracker, said: Said) -> None:
+async def test_skipped_task_is_a_failure(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
     """A hook of the work tree may block the task: the driver does not wait for ever."""
     tracker.register("u1", None, "task")
-    await hear(tracker, RUNNING, IDLE)
+    await receive(tracker, RUNNING, IDLE)
     await tracker.idle.wait()
-    assert said.words == ["result exit_status passed_over", "idle 0"]
+    assert recording_wire.words == ["result exit_status passed_over", "idle 0"]
 
 
-async def test_message_in_the_result_is_accepted(tracker: TurnTracker, said: Said) -> None:
+async def test_message_in_the_result_is_accepted(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
     """The turn's result names the messages that it took in."""
     tracker.register("u1", None, "task")
     tracker.register("u2", "m", "more")
-    await hear(tracker, INIT, ResultMessage(user_message_uuids=["u1", "u2"]), IDLE)
-    assert said.words == [*TURN, "taken m", "agent.turn_completed", "result None end_turn", "idle 1"]
+    await receive(tracker, INIT, ResultMessage(user_message_uuids=["u1", "u2"]), IDLE)
+    assert recording_wire.words == [*TURN, "taken m", "agent.turn_completed", "result None end_turn", "idle 1"]
 
 
 @pytest.mark.parametrize("message", ["m", None])
-async def test_message_blocked_by_hook_is_refused(tracker: TurnTracker, said: Said, message: str | None) -> None:
+async def test_message_blocked_by_hook_is_refused(
+    tracker: TurnTracker, recording_wire: RecordingWire, message: str | None
+) -> None:
     """A message that a hook blocks is refused though the turn's result names it; a blocked task fails."""
-    away = SystemMessage("informational", {"prompt_submit_outcome": {"kind": "blocked_by_hook", "prompt_kept": False}})
+    blocked = SystemMessage(
+        "informational", {"prompt_submit_outcome": {"kind": "blocked_by_hook", "prompt_kept": False}}
+    )
     tracker.register("u1", message, "text")
-    await hear(tracker, RUNNING, INIT, away, ResultMessage(user_message_uuids=["u1"]), IDLE)
+    await receive(tracker, RUNNING, INIT, blocked, ResultMessage(user_message_uuids=["u1"]), IDLE)
     outcome = ["result exit_status passed_over"] if message is None else []
-    assert said.words[2:4] == [*(outcome or ["refused m"]), "agent.turn_completed"]
+    assert recording_wire.words[2:4] == [*(outcome or ["refused m"]), "agent.turn_completed"]
     tracker.register("u2", "n", "text")
-    await hear(tracker, RUNNING, INIT, ResultMessage(user_message_uuids=["u2"]), IDLE)
-    assert [word for word in said.words if word.startswith("taken")] == ["taken n"]
-    assert len([word for word in said.words if word.startswith("result")]) == 1
+    await receive(tracker, RUNNING, INIT, ResultMessage(user_message_uuids=["u2"]), IDLE)
+    assert [word for word in recording_wire.words if word.startswith("taken")] == ["taken n"]
+    assert len([word for word in recording_wire.words if word.startswith("result")]) == 1
 
 
-async def test_turns_are_stopped_until_all_earlier_messages_are(tracker: TurnTracker, said: Said) -> None:
+async def test_turns_are_stopped_until_all_earlier_messages_are(
+    tracker: TurnTracker, recording_wire: RecordingWire
+) -> None:
     """The turn of a waiting message is stopped too; then later messages continue."""
     stopped: list[int] = []
 
@@ -181,13 +189,13 @@ async def test_turns_are_stopped_until_all_earlier_messages_are(tracker: TurnTra
         tracker.idle.set()
 
     tracker.register("u1", None, "task")
-    await hear(tracker, INIT, UserMessage("task", "u1"))
+    await receive(tracker, INIT, UserMessage("task", "u1"))
     tracker.register("u2", "m", "more")
     tracker.stop_turns(stop)
-    await hear(tracker, ResultMessage("aborted_tools", is_error=True), RUNNING, INIT)
+    await receive(tracker, ResultMessage("aborted_tools", is_error=True), RUNNING, INIT)
     assert not tracker.can_start_turn.is_set()
     await tracker.idle.wait()
     assert stopped == [2]
-    await hear(tracker, UserMessage("more", "u2"), ResultMessage("aborted_streaming", is_error=True), IDLE)
+    await receive(tracker, UserMessage("more", "u2"), ResultMessage("aborted_streaming", is_error=True), IDLE)
     assert tracker.can_start_turn.is_set()
-    assert not [word for word in said.words if word.startswith("result")]
+    assert not [word for word in recording_wire.words if word.startswith("result")]

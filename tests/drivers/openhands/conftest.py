@@ -38,9 +38,9 @@ def with_terminal(model: OpenAIModel, then: Answer) -> Step:
     the end of the first command, whose output and exit status are those of nothing.
     """
 
-    def step(asked: Request) -> Answer:
+    def step(requested: Request) -> Answer:
         number = len(model.requests)
-        if f"ready {number - 1}." in json.dumps(asked.messages[-1]):
+        if f"ready {number - 1}." in json.dumps(requested.messages[-1]):
             return then
         model._common.insert(0, step)
         return calls("terminal", command=f"echo ready $(({number + 1} - 1)).")
@@ -84,7 +84,7 @@ async def openhands(
 ) -> AsyncIterator[StartOpenHands]:
     """Starts the driver and gives it a task, with what else the harness says: `max_iterations=2`.
 
-    Where a test leaves its driver running, that is killed, and its terminal, which nobody is the parent of.
+    Where a test leaves its driver running, that is killed, and its terminal, which has no parent.
     """
     drivers: list[DriverProcess] = []
 

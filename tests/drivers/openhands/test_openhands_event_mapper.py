@@ -16,9 +16,9 @@ from sandherd_drivers.openhands.event_mapper import (
     OpenHandsEventMapper,
     terminal_output,
 )
+from sandherd_drivers.openhands.task_work import outcome_of_status
 from sandherd_drivers.openhands.tool_results import call_result
-from sandherd_drivers.openhands.usage import Totals, UsageMeter
-from sandherd_drivers.openhands.work import outcome_of_status
+from sandherd_drivers.openhands.usage import ConversationTotals, UsageMeter
 
 
 def new_mapper() -> OpenHandsEventMapper:
@@ -27,11 +27,11 @@ def new_mapper() -> OpenHandsEventMapper:
 
 
 def map_events(mapper: OpenHandsEventMapper, *events: Document) -> list[EventLine]:
-    """What is said of them; each is an event that a worker would take."""
-    said = [line for event in events for line in mapper.events_for(event)]
-    for type, data in said:
+    """The events of them; each is an event that a worker would take."""
+    mapped = [line for event in events for line in mapper.events_for(event)]
+    for type, data in mapped:
         EVENTS[type].model_validate({"turn": 1, **data})
-    return said
+    return mapped
 
 
 def action(call: str, tool: str = "terminal", **more: Any) -> Document:
@@ -53,14 +53,14 @@ def result(call: str, shown: str = "a.txt", **observation: Any) -> Document:
 
 def test_call_has_start_and_end() -> None:
     """The events have input and result; absent fields are left out."""
-    said = map_events(new_mapper(), action("call-1"), result("call-1", exit_code=0))
-    assert [type for type, _ in said] == [
+    mapped = map_events(new_mapper(), action("call-1"), result("call-1", exit_code=0))
+    assert [type for type, _ in mapped] == [
         "agent.assistant_message",
         "agent.tool_use",
         "agent.tool_result",
         "agent.tool_completed",
     ]
-    data = dict(said)
+    data = dict(mapped)
     assert data["agent.tool_use"]["input"] == {"command": "ls"}
     assert data["agent.tool_completed"]["tool_response"] == {"is_error": False, "exit_code": 0}
     assert data["agent.tool_completed"]["duration_ms"] == 1000
@@ -70,8 +70,8 @@ def test_calls_of_one_response_are_one_response() -> None:
     """The response is published once, its texts and thoughts before its calls; both calls are open until both end."""
     agent = new_mapper()
     first = action("call-1", thought=[{"text": "I look."}], reasoning_content="Where?")
-    said = map_events(agent, first, action("call-2"))
-    assert [type for type, _ in said] == [
+    mapped = map_events(agent, first, action("call-2"))
+    assert [type for type, _ in mapped] == [
         "agent.assistant_message",
         "agent.thinking",
         "agent.message",
@@ -124,9 +124,9 @@ def test_outcome_is_what_the_sdk_reports(event: Document, outcome: tuple[str, in
 def test_failed_call_is_an_error(event: Document) -> None:
     """Any report of the failure ends the call."""
     agent = new_mapper()
-    said = dict(map_events(agent, action("call-1", action=None), {"tool_call_id": "call-1", "shown": "no", **event}))
-    assert said["agent.tool_result"]["is_error"] is True
-    assert said["agent.tool_use"]["input"] == {}
+    mapped = dict(map_events(agent, action("call-1", action=None), {"tool_call_id": "call-1", "shown": "no", **event}))
+    assert mapped["agent.tool_result"]["is_error"] is True
+    assert mapped["agent.tool_use"]["input"] == {}
     assert not agent.is_busy
 
 
@@ -135,8 +135,8 @@ def test_finish_and_think_calls_are_texts() -> None:
     agent = new_mapper()
     done = action("call-1", "finish", action={"kind": "FinishAction", "message": "Done."})
     thought = action("call-2", "think", action={"kind": "ThinkAction", "thought": "Hm."})
-    said = map_events(agent, thought, done)
-    assert [type for type, _ in said] == ["agent.assistant_message", "agent.thinking", "agent.message"]
+    mapped = map_events(agent, thought, done)
+    assert [type for type, _ in mapped] == ["agent.assistant_message", "agent.thinking", "agent.message"]
     assert agent.is_busy
     assert map_events(agent, result("call-1"), result("call-2")) == []
     assert (agent.is_busy, agent.last_message) == (False, "Done.")
@@ -147,9 +147,9 @@ def test_sources_of_messages_are_distinguished() -> None:
     mine = {"kind": "MessageEvent", "source": "agent", "shown": "Hello.", "llm_message": {"reasoning_content": "Hm."}}
     sdk = {"kind": "MessageEvent", "source": "environment", "shown": "You repeat yourself.", "sender": None}
     ours = {"kind": "MessageEvent", "source": "user", "shown": "Go on.", "sender": "user_message"}
-    said = map_events(new_mapper(), mine, sdk, ours)
-    assert [type for type, _ in said] == ["agent.thinking", "agent.message", "agent.system_message"]
-    assert said[-1][1]["metadata"] == {"subtype": "note", "content": "You repeat yourself."}
+    mapped = map_events(new_mapper(), mine, sdk, ours)
+    assert [type for type, _ in mapped] == ["agent.thinking", "agent.message", "agent.system_message"]
+    assert mapped[-1][1]["metadata"] == {"subtype": "note", "content": "You repeat yourself."}
 
 
 def test_long_result_is_truncated_with_its_length() -> None:
@@ -166,9 +166,9 @@ def test_conversation_event_of_the_sdk_is_a_note() -> None:
     prompt = {"kind": "SystemPromptEvent", "system_prompt": {"text": "You are"}, "tools": [{"title": "terminal"}]}
     summary = {"kind": "Condensation", "forgotten_event_ids": ["a", "b"], "summary": "It was long."}
     bare = ("CondensationRequest", "PauseEvent", "InterruptEvent", "ConversationStateUpdateEvent")
-    said = map_events(new_mapper(), prompt, summary, *({"kind": kind} for kind in bare))
-    assert said.pop(1) == ("agent.context_compacted", {"trigger": "automatic", "messages_removed": 2})
-    assert [data["metadata"] for _, data in said] == [
+    mapped = map_events(new_mapper(), prompt, summary, *({"kind": kind} for kind in bare))
+    assert mapped.pop(1) == ("agent.context_compacted", {"trigger": "automatic", "messages_removed": 2})
+    assert [data["metadata"] for _, data in mapped] == [
         {"subtype": "system_prompt", "tools": ["terminal"], "content_length": 7},
         {"subtype": "condensation", "forgotten": 2, "summary": "It was long."},
         {"subtype": "condensation_request"},
@@ -188,8 +188,8 @@ def test_conversation_event_of_the_sdk_is_a_note() -> None:
 )
 def test_thought_is_published_once(event: Document, thoughts: list[str]) -> None:
     """The model's provider may put it in any place, or in two."""
-    said = map_events(new_mapper(), action("call-1", **event))
-    assert [data["content"] for type, data in said if type == "agent.thinking"] == thoughts
+    mapped = map_events(new_mapper(), action("call-1", **event))
+    assert [data["content"] for type, data in mapped if type == "agent.thinking"] == thoughts
 
 
 def test_terminal_shows_only_commands_and_their_output() -> None:
@@ -201,14 +201,16 @@ def test_terminal_shows_only_commands_and_their_output() -> None:
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 10_000), st.integers(0, 5_000)), max_size=20))
 def test_differences_add_up_to_the_usage(steps: list[tuple[float, int, int]]) -> None:
     """Whatever the figures, rounding loses nothing, and earlier usage is not charged."""
-    total = Totals(1.0, 500, 50, 10, 20)
+    total = ConversationTotals(1.0, 500, 50, 10, 20)
     meter = UsageMeter(total)
-    told: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
     for cost, prompt, output in steps:
-        total = Totals(total.cost_usd + cost, total.prompt_tokens + prompt, total.output_tokens + output, 10, 20)
-        told += _some(meter.difference(total))
-    spent = {name: sum(difference[name] for difference in told) for name in total.event_fields()}
-    began = Totals(1.0, 500, 50, 10, 20).event_fields()
+        total = ConversationTotals(
+            total.cost_usd + cost, total.prompt_tokens + prompt, total.output_tokens + output, 10, 20
+        )
+        differences += _some(meter.difference(total))
+    spent = {name: sum(difference[name] for difference in differences) for name in total.event_fields()}
+    began = ConversationTotals(1.0, 500, 50, 10, 20).event_fields()
     assert spent == {name: figure - began[name] for name, figure in total.event_fields().items()}
 
 
@@ -219,7 +221,7 @@ def _some(difference: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
 
 def test_turn_without_usage_reports_none() -> None:
     """A turn that was stopped before its model was asked has cost nothing."""
-    assert UsageMeter(Totals(1.0)).difference(Totals(1.0)) is None
+    assert UsageMeter(ConversationTotals(1.0)).difference(ConversationTotals(1.0)) is None
 
 
 def test_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

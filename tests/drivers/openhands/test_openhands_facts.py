@@ -4,7 +4,7 @@ import pytest
 
 from tests.drivers.openhands.conftest import StartOpenHands, appears, with_terminal
 from tests.models.openai import OpenAIModel
-from tests.models.openai_answers import Failure, calls, says
+from tests.models.openai_answers import Failure, calls, writes
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.agents
@@ -23,13 +23,13 @@ async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: Ope
         calls("terminal", command=ENDLESS.format(2)),
     )
     driver = await openhands("work")
-    await driver.heard("agent.tool_result", outcome="timed_out")
+    await driver.received("agent.tool_result", outcome="timed_out")
     (driver.work_dir / "continued").touch()
     await appears(driver.work_dir / "begun2")
     driver.send("interrupt")
-    await driver.heard("driver.turn", state="idle")
-    results = [(line["outcome"], line["exit_code"]) for line in driver.said("agent.tool_result")]
-    assert [(line["outcome"], line["exit_code"]) for line in driver.said("agent.tool_completed")] == results
+    await driver.received("driver.turn", state="idle")
+    results = [(line["outcome"], line["exit_code"]) for line in driver.emitted("agent.tool_result")]
+    assert [(line["outcome"], line["exit_code"]) for line in driver.emitted("agent.tool_completed")] == results
     results = results[-5:]  # behind those of the terminal's start
     assert results[:3] == [("failed", 3), ("failed", None), ("timed_out", None)]
     assert results[4:] == [("cancelled", None)]  # the one before: that of the command, or that it has ended already
@@ -38,8 +38,8 @@ async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: Ope
 async def test_compaction_is_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:
     """When the model's server refuses a context that is too long, the SDK replaces its events by a summary."""
     too_long = Failure(status=400, message="This model's maximum context length is 8192 tokens.")
-    model.script(*[calls("think", thought=str(number)) for number in range(12)], too_long, *[says("done")] * 3)
+    model.script(*[calls("think", thought=str(number)) for number in range(12)], too_long, *[writes("done")] * 3)
     driver = await openhands("work")
-    compacted = await driver.heard("agent.context_compacted")
+    compacted = await driver.received("agent.context_compacted")
     assert (compacted["trigger"], compacted["messages_removed"] > 0) == ("automatic", True)
-    await driver.heard("driver.result", error_type=None)
+    await driver.received("driver.result", error_type=None)

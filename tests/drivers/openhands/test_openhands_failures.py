@@ -20,12 +20,12 @@ async def test_model_and_tool_failures_end_only_their_turn(openhands: StartOpenH
     """
     model.script(Failure(status=503, message="come back later"), Failure(status=401, message="no such key"))
     driver = await openhands("Try.", max_iterations=4)
-    result = await driver.heard("driver.result")
+    result = await driver.received("driver.result")
     assert (result["error_type"], result["stop_reason"]) == ("model_unavailable", "LLMServiceUnavailableError")
     assert "LLMServiceUnavailableError" in result["error"]
     driver.message("Again.")
-    await driver.heard("agent.turn_completed", turn=2, stop_reason="LLMAuthenticationError")
-    assert [line["error"].partition(":")[0] for line in driver.said("agent.error")] == [
+    await driver.received("agent.turn_completed", turn=2, stop_reason="LLMAuthenticationError")
+    assert [line["error"].partition(":")[0] for line in driver.emitted("agent.error")] == [
         "LLMServiceUnavailableError",
         "LLMAuthenticationError",
     ]
@@ -36,13 +36,13 @@ async def test_model_and_tool_failures_end_only_their_turn(openhands: StartOpenH
         calls("terminal", command="true"),
     )
     driver.message("Try everything.")
-    await driver.heard("agent.turn_completed", turn=3, stop_reason="max_iterations")
-    results = {line["tool_use_id"]: line for line in driver.said("agent.tool_result")}
+    await driver.received("agent.turn_completed", turn=3, stop_reason="max_iterations")
+    results = {line["tool_use_id"]: line for line in driver.emitted("agent.tool_result")}
     assert [results[call]["is_error"] for call in ("call_none", "call_broken", "call_failed")] == [True] * 3
     assert "teleport" in results["call_none"]["result"]
-    assert {line["tool_use_id"] for line in driver.said("agent.tool_completed")} == results.keys()
+    assert {line["tool_use_id"] for line in driver.emitted("agent.tool_completed")} == results.keys()
     assert len(model.requests) == 6
-    assert len(driver.said("driver.result")) == 1
+    assert len(driver.emitted("driver.result")) == 1
 
 
 async def test_turn_that_does_not_stop_in_time_is_charged(openhands: StartOpenHands, model: OpenAIModel) -> None:
@@ -57,10 +57,10 @@ async def test_turn_that_does_not_stop_in_time_is_charged(openhands: StartOpenHa
     await appears(driver.work_dir / "began")
     driver.send("stop", grace=0)
     assert await driver.ended() == 0
-    told = [line["type"] for line in driver.lines if line["type"] in {"agent.usage", "driver.result"}]
-    assert told == ["agent.usage", "driver.result"]
-    assert driver.said("agent.usage")[0]["input_tokens"] == 1000
-    assert driver.said("driver.result")[0]["error_type"] == "stopped"
+    types = [line["type"] for line in driver.lines if line["type"] in {"agent.usage", "driver.result"}]
+    assert types == ["agent.usage", "driver.result"]
+    assert driver.emitted("agent.usage")[0]["input_tokens"] == 1000
+    assert driver.emitted("driver.result")[0]["error_type"] == "stopped"
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ async def test_impossible_start_is_reported_as_start_error(
     if resume is not None:
         resume = {**resume, "transcript": str(tmp_path / resume["transcript"])}
     driver = await openhands("Begin.", env=env, resume=resume, messages=["Are you there?"])
-    result = await driver.heard("driver.result")
+    result = await driver.received("driver.result")
     assert result["error_type"] == "start"
     assert error in result["error"]
     assert await driver.ended() == 0
-    assert [line["message"] for line in driver.said("driver.refused")] == ["msg-1"]
+    assert [line["message"] for line in driver.emitted("driver.refused")] == ["msg-1"]
     assert model.requests == []

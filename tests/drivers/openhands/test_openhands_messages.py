@@ -10,7 +10,7 @@ import pytest
 from tests.drivers.driver_process import DriverProcess
 from tests.drivers.openhands.conftest import StartOpenHands, appears, processes, runs
 from tests.models.openai import OpenAIModel, Request
-from tests.models.openai_answers import Answer, Call, calls, says
+from tests.models.openai_answers import Answer, Call, calls, writes
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]  # a start is seconds of work for a whole core
 
@@ -37,11 +37,11 @@ def answered(request: Request) -> bool:
 
 
 def receipts(driver: DriverProcess) -> list[str]:
-    return [line["message"] for line in driver.said("driver.taken")]
+    return [line["message"] for line in driver.emitted("driver.taken")]
 
 
 def refused(driver: DriverProcess) -> list[str]:
-    return [line["message"] for line in driver.said("driver.refused")]
+    return [line["message"] for line in driver.emitted("driver.refused")]
 
 
 async def test_messages_reach_the_model_in_the_running_turn(openhands: StartOpenHands, model: OpenAIModel) -> None:
@@ -50,7 +50,7 @@ async def test_messages_reach_the_model_in_the_running_turn(openhands: StartOpen
     A message that has expired by then is refused.
     """
     thinking = asyncio.Event()
-    model.script(calls("terminal", command=WAIT), says("First answer.", gate=thinking), says("Second answer."))
+    model.script(calls("terminal", command=WAIT), writes("First answer.", gate=thinking), writes("Second answer."))
     driver = await openhands("Wait.")
     await appears(driver.work_dir / "began")
     sent = [
@@ -62,10 +62,10 @@ async def test_messages_reach_the_model_in_the_running_turn(openhands: StartOpen
     driver.send("message", message=sent[0], message_type="user_message", content="Look at the tests too.")
     driver.send("message", **LATE)
     driver.send("nonsense")
-    await driver.heard("agent.error", phase="driver")  # so it has read all that was said before
+    await driver.received("agent.error", phase="driver")  # so it has read all commands before
     assert receipts(driver) == [], "nothing is taken before the model can be shown it"
     (driver.work_dir / "go").touch()
-    second = await model.asked(2)
+    second = await model.requested(2)
     assert texts(second) == [
         "Look at the tests too.",
         "[GUARDIAN INTERVENTION] You drift.",
@@ -76,18 +76,18 @@ async def test_messages_reach_the_model_in_the_running_turn(openhands: StartOpen
     last = driver.message("One more thing.")
     driver.send("message", message=last, message_type="user_message", content="One more thing.")
     driver.send("nonsense")
-    await driver.heard("agent.error", phase="driver", count=2)
+    await driver.received("agent.error", phase="driver", count=2)
     thinking.set()
-    third = await model.asked(3)
+    third = await model.requested(3)
     assert third.roles[-2:] == ["assistant", "user"], "it stands behind the answer that was no answer to it"
     assert texts(third) == ["One more thing."]
-    result = await driver.heard("driver.result")
+    result = await driver.received("driver.result")
     assert (result["turns"], result["final_output"]) == (1, "Second answer.")
     assert (receipts(driver), refused(driver)) == ([*sent, last], ["late"])
     driver.send("message", message=last, message_type="user_message", content="One more thing.")
-    await driver.heard("driver.taken", message=last, count=2)
+    await driver.received("driver.taken", message=last, count=2)
     assert await driver.stop() == 0
-    assert len(model.requests) == 3, "a message that comes again has its receipt again, and is not said again"
+    assert len(model.requests) == 3, "a repeated message has its receipt again, and is not sent to the model again"
 
 
 async def test_interrupted_turn_stops_and_session_continues(openhands: StartOpenHands, model: OpenAIModel) -> None:
@@ -96,40 +96,40 @@ async def test_interrupted_turn_stops_and_session_continues(openhands: StartOpen
     model.script(
         calls("terminal", command="sleep 3601"),
         calls("terminal", command="sleep 3602"),
-        says("Never said.", gate=never),
-        says("Here I am."),
+        writes("Never said.", gate=never),
+        writes("Here I am."),
     )
     driver = await openhands("Sleep.")
     driver.send("interrupt")
-    first = await driver.heard("agent.turn_completed", turn=1)
+    first = await driver.received("agent.turn_completed", turn=1)
     assert first["stop_reason"] == "interrupted"
     assert model.requests == []
 
     driver.message("Now sleep.")
     await _stop_command(driver, 3601, turn=2)
-    assert _kept(driver)["execution_status"] == "paused", "as the SDK itself pauses a conversation that may go on"
-    assert {"subtype": "interrupted"} in [line["metadata"] for line in driver.said("agent.system_message")]
+    assert _stored(driver)["execution_status"] == "paused", "as the SDK itself pauses a conversation that may go on"
+    assert {"subtype": "interrupted"} in [line["metadata"] for line in driver.emitted("agent.system_message")]
     held = await _stop_command_with_a_word_waiting(driver, model)
     assert "Wake up." in texts(held)[-1]
     assert answered(held)
 
     driver.send("interrupt")
-    await driver.heard("agent.turn_completed", turn=4, stop_reason="interrupted")
-    assert driver.said("driver.result") == [], "no turn was the task's end so far"
+    await driver.received("agent.turn_completed", turn=4, stop_reason="interrupted")
+    assert driver.emitted("driver.result") == [], "no turn was the task's end so far"
     driver.send("interrupt")
-    await driver.heard("driver.turn", state="idle", turn=4, count=2)
+    await driver.received("driver.turn", state="idle", turn=4, count=2)
     words = driver.message("Are you there?", "interrupt")
     # That it comes again stops nothing again.
     driver.send("message", message=words, message_type="interrupt", content="Are you there?")
-    result = await driver.heard("driver.result")
+    result = await driver.received("driver.result")
     assert (result["error_type"], result["turns"], result["final_output"]) == (None, 5, "Here I am.")
     assert all(answered(request) for request in model.requests)
     assert _open_calls(driver) == set()
 
 
-def _kept(driver: DriverProcess) -> dict[str, Any]:
+def _stored(driver: DriverProcess) -> dict[str, Any]:
     """The state of the conversation in its transcript."""
-    transcript = Path(driver.said("driver.transcript")[-1]["path"])
+    transcript = Path(driver.emitted("driver.transcript")[-1]["path"])
     state: dict[str, Any] = json.loads(transcript.read_text().split("\n")[0])
     return state
 
@@ -137,7 +137,7 @@ def _kept(driver: DriverProcess) -> dict[str, Any]:
 async def _stop_command(driver: DriverProcess, seconds: int, turn: int) -> None:
     await runs(driver, f"sleep {seconds}")
     driver.send("interrupt")
-    await driver.heard("driver.turn", state="idle", turn=turn)
+    await driver.received("driver.turn", state="idle", turn=turn)
     assert not any(f"sleep {seconds}" in line for line in processes(driver)), (
         "the command is gone when the turn is over"
     )
@@ -148,14 +148,14 @@ async def _stop_command_with_a_word_waiting(driver: DriverProcess, model: OpenAI
     await runs(driver, "sleep 3602")
     waiting = driver.message("Wake up.")
     driver.send("interrupt")
-    await driver.heard("driver.taken", message=waiting)
-    await driver.heard("driver.turn", state="running", turn=4)
-    return await model.asked(3)
+    await driver.received("driver.taken", message=waiting)
+    await driver.received("driver.turn", state="running", turn=4)
+    return await model.requested(3)
 
 
 def _open_calls(driver: DriverProcess) -> set[str]:
-    opened = {line["tool_use_id"] for line in driver.said("agent.tool_use")}
-    return opened - {line["tool_use_id"] for line in driver.said("agent.tool_completed")}
+    opened = {line["tool_use_id"] for line in driver.emitted("agent.tool_use")}
+    return opened - {line["tool_use_id"] for line in driver.emitted("agent.tool_completed")}
 
 
 ASK = {"tools": {"file_editor": "ask"}, "otherwise": "allow"}
@@ -168,19 +168,19 @@ def create(path: Path) -> Call:
 async def test_approvals_are_requested_per_call(openhands: StartOpenHands, model: OpenAIModel) -> None:
     """Each call of a reply is approved by itself; messages wait for the decision, and an interrupt denies all calls."""
     model.script(lambda request: Answer(calls=tuple(create(work / name) for name in ("yes", "no"))))
-    model.script(lambda request: Answer(calls=(create(work / "never"),)), says("Well."))
+    model.script(lambda request: Answer(calls=(create(work / "never"),)), writes("Well."))
     driver = await openhands("Write.", approvals=ASK)
     work = driver.work_dir
-    await driver.heard("driver.ask", 2)
+    await driver.received("driver.ask", 2)
     word = driver.message("Be quick.")
     driver.send("nonsense")
-    await driver.heard("agent.error", phase="driver")
-    asked = {ask["input"]["path"].rpartition("/")[2]: ask for ask in driver.said("driver.ask")}
-    assert asked["yes"]["tool"] == "file_editor"
+    await driver.received("agent.error", phase="driver")
+    requested = {ask["input"]["path"].rpartition("/")[2]: ask for ask in driver.emitted("driver.ask")}
+    assert requested["yes"]["tool"] == "file_editor"
     assert not (work / "yes").exists()
-    _decide(driver, asked["no"], granted=False, reason="that file is not yours")
-    _decide(driver, asked["yes"], granted=True)
-    second = await model.asked(2)
+    _decide(driver, requested["no"], granted=False, reason="that file is not yours")
+    _decide(driver, requested["yes"], granted=True)
+    second = await model.requested(2)
     assert (work / "yes").read_text() == "made\n"
     assert not (work / "no").exists()
     assert second.roles[-3:] == ["tool", "tool", "user"]
@@ -189,17 +189,17 @@ async def test_approvals_are_requested_per_call(openhands: StartOpenHands, model
     assert receipts(driver) == [word]
     assert outcomes(driver) == [(False, "ok"), (True, "refused")]
 
-    await driver.heard("driver.ask", 3)
+    await driver.received("driver.ask", 3)
     driver.send("interrupt")
-    await driver.heard("driver.turn", state="idle", turn=1)
+    await driver.received("driver.turn", state="idle", turn=1)
     driver.message("Leave it.")
-    await driver.heard("driver.result", stop_reason="finished")
-    assert (driver.said("agent.tool_completed")[-1]["outcome"], (work / "never").exists()) == ("cancelled", False)
+    await driver.received("driver.result", stop_reason="finished")
+    assert (driver.emitted("agent.tool_completed")[-1]["outcome"], (work / "never").exists()) == ("cancelled", False)
     assert all(answered(request) for request in model.requests)
 
 
 def outcomes(driver: DriverProcess) -> list[tuple[bool, str]]:
-    return [(line["is_error"], line["outcome"]) for line in driver.said("agent.tool_result")]
+    return [(line["is_error"], line["outcome"]) for line in driver.emitted("agent.tool_result")]
 
 
 def _decide(driver: DriverProcess, ask: dict[str, Any], *, granted: bool, reason: str | None = None) -> None:

@@ -18,7 +18,7 @@ from tests.drivers.openhands.conftest import (
     with_terminal,
 )
 from tests.models.openai import OpenAIModel, Request
-from tests.models.openai_answers import Answer, Call, calls, says
+from tests.models.openai_answers import Answer, Call, calls, writes
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]  # a start is seconds of work for a whole core
 
@@ -26,11 +26,11 @@ COST = 100 * INPUT_PRICE + 20 * OUTPUT_PRICE
 STUBBORN = "trap '' INT TERM HUP; touch {}; while true; do sleep 0.1; done"
 
 
-def kept(driver: DriverProcess, path: Path) -> dict[str, Any]:
+def stored(driver: DriverProcess, path: Path) -> dict[str, Any]:
     """A copy of the transcript, as the worker would keep it, and the words that resume it."""
-    said = driver.said("driver.transcript")[-1]
-    shutil.copy(said["path"], path)
-    return {"session_id": said["session_id"], "transcript": str(path), "fork": False}
+    transcript = driver.emitted("driver.transcript")[-1]
+    shutil.copy(transcript["path"], path)
+    return {"session_id": transcript["session_id"], "transcript": str(path), "fork": False}
 
 
 async def test_session_is_stopped_resumed_and_forked(
@@ -45,22 +45,22 @@ async def test_session_is_stopped_resumed_and_forked(
     await appears(first.work_dir / "begun")
     await _stop_in_turn(first, len(model.requests))
 
-    model.script(says("I go on."))
-    second = await openhands("Go on.", resume=kept(first, tmp_path / "first.jsonl"))
-    result = await second.heard("driver.result", stop_reason="finished")
-    assert result["session_id"] == first.said("driver.ready")[0]["session_id"]
+    model.script(writes("I go on."))
+    second = await openhands("Go on.", resume=stored(first, tmp_path / "first.jsonl"))
+    result = await second.received("driver.result", stop_reason="finished")
+    assert result["session_id"] == first.emitted("driver.ready")[0]["session_id"]
     _goes_on(second, model.requests[-1], ["Remember the heron.", "started", "Go on."])
     assert model.requests[-1].roles[-2:] == ["tool", "user"]
     assert model.requests[-1].messages[-2]["tool_call_id"] == "call_unanswered"
     assert not (second.work_dir / "begun").exists(), "a call that had no answer is not made again"
-    await second.heard("driver.turn", state="idle")
+    await second.received("driver.turn", state="idle")
     await second.kill()
 
-    model.script(says("I, too."))
-    forked = kept(second, tmp_path / "second.jsonl") | {"fork": True}
+    model.script(writes("I, too."))
+    forked = stored(second, tmp_path / "second.jsonl") | {"fork": True}
     third = await openhands("And you?", resume=forked)
-    result = await third.heard("driver.result", final_output="I, too.")
-    assert result["session_id"] == third.said("driver.ready")[0]["session_id"] != forked["session_id"]
+    result = await third.received("driver.result", final_output="I, too.")
+    assert result["session_id"] == third.emitted("driver.ready")[0]["session_id"] != forked["session_id"]
     _goes_on(third, model.requests[-1], ["Remember the heron.", "I go on.", "And you?"])
 
 
@@ -74,16 +74,16 @@ async def test_session_survives_a_kill_during_its_turn(
     await appears(first.work_dir / "begun")
 
     def written() -> bool:
-        named = first.said("driver.transcript")
+        named = first.emitted("driver.transcript")
         return bool(named) and "touch begun" in Path(named[-1]["path"]).read_text()
 
     await first.until(written, "the transcript was not written in the middle of the turn")
-    assert not any(line["keep"] for line in first.said("driver.transcript"))
+    assert not any(line["keep"] for line in first.emitted("driver.transcript"))
     first.process.kill()
     await first.ended()
-    model.script(says("There were two."))
-    second = await openhands("Go on.", resume=kept(first, tmp_path / "first.jsonl"))
-    await second.heard("driver.result", stop_reason="finished")
+    model.script(writes("There were two."))
+    second = await openhands("Go on.", resume=stored(first, tmp_path / "first.jsonl"))
+    await second.received("driver.result", stop_reason="finished")
     _goes_on(second, model.requests[-1], ["Count the herons.", "two herons", "Go on."])
     assert model.requests[-1].roles[-2:] == ["tool", "user"]
 
@@ -96,8 +96,8 @@ async def test_sigterm_during_turn_ends_cleanly(openhands: StartOpenHands, model
     driver.send("stop", grace=2.8)
     os.killpg(driver.process.pid, signal.SIGTERM)
     assert await driver.ended() == 0
-    assert driver.said("driver.result")[0]["error_type"] == "stopped"
-    assert "Count the herons." in Path(driver.said("driver.transcript")[-1]["path"]).read_text()
+    assert driver.emitted("driver.result")[0]["error_type"] == "stopped"
+    assert "Count the herons." in Path(driver.emitted("driver.transcript")[-1]["path"]).read_text()
     assert processes(driver) == []
 
 
@@ -106,19 +106,19 @@ async def _stop_in_turn(driver: DriverProcess, answers: int) -> None:
     message = driver.message("One more thing.")
     assert await driver.stop() == 0
     assert processes(driver) == []
-    result = driver.said("driver.result")[0]
+    result = driver.emitted("driver.result")[0]
     assert (result["error_type"], result["turns"]) == ("stopped", 1)
-    assert [line["message"] for line in driver.said("driver.refused")] == [message]
-    assert [line["cost_micro_usd"] for line in driver.said("agent.usage")] == [answers * COST]
-    assert {line["tool_use_id"] for line in driver.said("agent.tool_use")} == {
-        line["tool_use_id"] for line in driver.said("agent.tool_completed")
+    assert [line["message"] for line in driver.emitted("driver.refused")] == [message]
+    assert [line["cost_micro_usd"] for line in driver.emitted("agent.usage")] == [answers * COST]
+    assert {line["tool_use_id"] for line in driver.emitted("agent.tool_use")} == {
+        line["tool_use_id"] for line in driver.emitted("agent.tool_completed")
     }
 
 
 def _goes_on(driver: DriverProcess, shown: Request, words: list[str]) -> None:
     assert [word for word in words if word not in shown.words] == []
-    assert [line["cost_micro_usd"] for line in driver.said("agent.usage")] == [COST]
-    assert driver.said("agent.tool_use") == [], "what was said before is not said again"
+    assert [line["cost_micro_usd"] for line in driver.emitted("agent.usage")] == [COST]
+    assert driver.emitted("agent.tool_use") == [], "what was said before is not said again"
 
 
 async def test_stop_before_the_agent_has_started_ends_it(openhands: StartOpenHands, model: OpenAIModel) -> None:
@@ -126,5 +126,5 @@ async def test_stop_before_the_agent_has_started_ends_it(openhands: StartOpenHan
     driver = await openhands("Begin.")
     driver.close_input()
     assert await driver.ended() == 0
-    assert driver.said("driver.result")[0]["error_type"] == "stopped"
+    assert driver.emitted("driver.result")[0]["error_type"] == "stopped"
     assert processes(driver) == []

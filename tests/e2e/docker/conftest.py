@@ -71,8 +71,8 @@ def new_home(engine: Engine) -> Path:
     home = Path(tempfile.mkdtemp(prefix="dockered-"))
     (home / "given").mkdir()
     (home / "given" / "note").write_text("from the host\n")
-    told = SETTINGS.format(image=IMAGE, host=engine.host, folder=home / "given")
-    (home / "herd.yaml").write_text(told, encoding="utf-8")
+    settings = SETTINGS.format(image=IMAGE, host=engine.host, folder=home / "given")
+    (home / "herd.yaml").write_text(settings, encoding="utf-8")
     return home
 
 
@@ -95,11 +95,11 @@ class Dockered:
         """A task that runs a script, and is tried once unless it says otherwise."""
         spec = {"retry": RetryPolicy(max_attempts=1), **spec}
         repository = spec.pop("repository", None)
-        told = TaskSpec(text="do it", harness=CommandHarness(argv=["/bin/sh", "-c", script]), **spec)
-        return await self.herd.submit(told, repository=repository)
+        settings = TaskSpec(text="do it", harness=CommandHarness(argv=["/bin/sh", "-c", script]), **spec)
+        return await self.herd.submit(settings, repository=repository)
 
     async def events(self, task: str, *types: str) -> list[dict[str, Any]]:
-        """What was said of a task until now, of these types."""
+        """What was published of a task until now, of these types."""
         await all_stored(self.herd)
         return await self.stored(task, *types)
 
@@ -136,11 +136,11 @@ class Dockered:
     async def sh(self, sandbox: str, script: str, user: str = "") -> str:
         """Run a script in its container."""
         execution = await self._container(sandbox).exec(["/bin/sh", "-c", script], user=user)
-        said = b""
+        output = b""
         async with execution.start() as stream:
             while (message := await stream.read_out()) is not None:
-                said += message.data
-        return said.decode().strip()
+                output += message.data
+        return output.decode().strip()
 
     async def began(self, task: str) -> str:
         """The sandbox of a task that holds, once it does."""
@@ -160,7 +160,7 @@ class Dockered:
         await self.sh(sandbox, f"touch {WORK}/go")
 
     async def whole(self, *sandboxes: str) -> None:
-        """Each has ended, all that it said is stored without a gap, and nothing of any is left at the engine."""
+        """Each has ended, all that it published is stored without a gap, and nothing of any is left at the engine."""
         for sandbox in sandboxes:
             await self.eventually(partial(self._closed, sandbox))
         await self.eventually(self._nothing_left)
@@ -188,10 +188,10 @@ class Dockered:
         """What `look` finds, as soon as it finds something."""
         async with asyncio.timeout(seconds):
             while True:
-                with suppress(HerdError):  # a herd that is away is asked again
+                with suppress(HerdError):  # an unavailable herd is asked again
                     if (found := await look()) is not None:
                         return found
-                await asyncio.sleep(0.05)  # another process: nothing here is told of it
+                await asyncio.sleep(0.05)  # another process: it sends no notification
 
     def _container(self, sandbox: str) -> Any:
         return self.docker.containers.container(f"sandherd-{sandbox}")

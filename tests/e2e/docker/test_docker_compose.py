@@ -66,7 +66,7 @@ def compose(docker_engine: Engine, built: dict[str, str]) -> Iterator[Compose]:
     (group, _build, up), *_ = steps("Start")
     assert (group.partition("=")[0], up) == ("export DOCKER_GID", "docker compose up -d")
     try:
-        found.said("up", "-d")
+        found.checked_output("up", "-d")
         yield found
     finally:
         found("down", "--volumes", "--timeout", "10")
@@ -90,14 +90,14 @@ async def shown(docker: Docker, service: str) -> dict[str, Any]:
     return dict(await (await container(docker, service)).show())
 
 
-async def said_in(docker: Docker, service: str, script: str) -> str:
+async def output_in(docker: Docker, service: str, script: str) -> str:
     """What a script says that runs in the container of a service, as its user."""
     execution = await (await container(docker, service)).exec(["/bin/sh", "-c", script])
-    said = b""
+    output = b""
     async with execution.start() as stream:
         while (message := await stream.read_out()) is not None:
-            said += message.data
-    return said.decode()
+            output += message.data
+    return output.decode()
 
 
 async def last_check(docker: Docker, service: str) -> dict[str, Any]:
@@ -192,9 +192,9 @@ async def test_image_has_only_its_packages_all_compiled(docker: Docker, built: d
 
 async def ran_in(docker: Docker, image: str, *command: str, host: dict[str, Any] | None = None) -> str:
     """What a container of this image says that runs this. Its root is not read-only here: the files' modes count."""
-    told: dict[str, Any] = {"Image": image, "Entrypoint": list(command)}
-    told["HostConfig"] = host or {"NetworkMode": "none", "CapDrop": ["ALL"]}
-    made = await docker.containers.create(told)
+    options: dict[str, Any] = {"Image": image, "Entrypoint": list(command)}
+    options["HostConfig"] = host or {"NetworkMode": "none", "CapDrop": ["ALL"]}
+    made = await docker.containers.create(options)
     try:
         await made.start()
         await made.wait(timeout=PATIENCE)
@@ -209,9 +209,9 @@ async def test_documented_steps_start_compose(docker: Docker, compose: Compose) 
     (credential, where, run, audit), (inside,) = steps("Submit tasks")
     with tempfile.TemporaryDirectory(prefix="composed-") as folder:
         where = where.replace(":4222", f":{compose.environ['NATS_PORT']}")
-        told = await follow(compose, Path(folder), credential, where, run, audit)
-        assert "task.completed" in told
-        assert "created greeting" in told
+        options = await follow(compose, Path(folder), credential, where, run, audit)
+        assert "task.completed" in options
+        assert "created greeting" in options
     assert "Say hello" in await follow(compose, ROOT / "build", inside)
 
 
@@ -244,13 +244,13 @@ async def test_second_up_changes_nothing(docker: Docker, compose: Compose) -> No
     """
     ((_build, up, after_it),) = steps("Compose", "upgrade.md")
     before = {service: (await shown(docker, service))["State"]["StartedAt"] for service in SERVICES}
-    compose.said(*up.removeprefix("docker compose ").split())
+    compose.checked_output(*up.removeprefix("docker compose ").split())
     after = {service: (await shown(docker, service))["State"]["StartedAt"] for service in SERVICES}
     assert after == before
-    for once, says in (("identity", "unchanged"), ("provisioner", "unchanged"), ("migration", "up to date")):
+    for once, expected_text in (("identity", "unchanged"), ("provisioner", "unchanged"), ("migration", "up to date")):
         assert (await shown(docker, once))["State"]["ExitCode"] == 0
-        assert says in "".join(await (await container(docker, once)).log(stdout=True, stderr=True))
-    assert "up to date" in compose.said(*after_it.removeprefix("docker compose ").split())
+        assert expected_text in "".join(await (await container(docker, once)).log(stdout=True, stderr=True))
+    assert "up to date" in compose.checked_output(*after_it.removeprefix("docker compose ").split())
 
 
 @pytest.mark.usefixtures("compose")
@@ -259,7 +259,7 @@ async def test_no_process_is_root_and_secrets_are_per_service(docker: Docker) ->
     seen = {}
     for service in SERVICES:
         assert (await shown(docker, service))["HostConfig"]["ReadonlyRootfs"]
-        user, *seen[service] = (await said_in(docker, service, "id -u; find /run/sandherd* /herd -type f")).split()
+        user, *seen[service] = (await output_in(docker, service, "id -u; find /run/sandherd* /herd -type f")).split()
         assert user == "10001"
     names = ("account.json", "claims.creds", "connections.creds", "joiner.nk", "operator-signing.nk", "worker.nk")
     keys = {f"/run/sandherd-keys/{name}" for name in (*names, "people.json")}
@@ -271,7 +271,7 @@ async def test_no_process_is_root_and_secrets_are_per_service(docker: Docker) ->
 async def test_broker_monitoring_is_unreachable_from_its_network(docker: Docker) -> None:
     """A sandbox on the broker's network would learn of every connection and its subscriptions."""
     look = "import socket; [print(port, socket.socket().connect_ex(('nats', port)) == 0) for port in (4222, 8222)]"
-    assert await said_in(docker, "monitor", f'python -c "{look}"') == "4222 True\n8222 False\n"
+    assert await output_in(docker, "monitor", f'python -c "{look}"') == "4222 True\n8222 False\n"
 
 
 @pytest.mark.usefixtures("compose")
@@ -300,13 +300,13 @@ async def test_broker_that_does_not_store_is_restarted(docker: Docker) -> None:
             await asyncio.sleep(0.2)
         while (await shown(docker, "nats"))["State"]["Health"]["Status"] != "healthy":
             await asyncio.sleep(0.2)
-    assert (await said_in(docker, "store-guard", "head -n 1 /run/store-guard/state")).strip() == "ok"
+    assert (await output_in(docker, "store-guard", "head -n 1 /run/store-guard/state")).strip() == "ok"
     await until_healthy(docker)
 
 
 async def test_stopped_service_exits_with_zero(docker: Docker, compose: Compose) -> None:
     """SIGTERM passes the init to the service, which ends by itself, with status 0, before a kill."""
-    compose.said("stop", "--timeout", "30", *SERVICES)
+    compose.checked_output("stop", "--timeout", "30", *SERVICES)
     for service in SERVICES:
         state = (await shown(docker, service))["State"]
         assert (state["ExitCode"], state["OOMKilled"]) == (0, False), service

@@ -24,7 +24,7 @@ AGAIN = RetryPolicy(max_attempts=2, first_delay_seconds=0)
 
 
 @pytest.fixture(scope="module")
-def kept_home(docker_engine: Engine) -> Iterator[Path]:
+def home_on_disk(docker_engine: Engine) -> Iterator[Path]:
     """The home of a stack that tests may stop and start."""
     home = new_home(docker_engine)
     try:
@@ -35,10 +35,10 @@ def kept_home(docker_engine: Engine) -> Iterator[Path]:
 
 
 @pytest.fixture
-async def home(kept_home: Path) -> Path:
+async def home(home_on_disk: Path) -> Path:
     """The same with a running stack."""
-    await does(kept_home, "up")
-    return kept_home
+    await does(home_on_disk, "up")
+    return home_on_disk
 
 
 async def does(home: Path, word: str) -> None:
@@ -74,7 +74,7 @@ async def kill_supervisor(home: Path) -> None:
     os.kill(pid, signal.SIGKILL)
     async with asyncio.timeout(PATIENCE):
         while (await status(home)).supervisor_pid is not None:
-            await asyncio.sleep(0.05)  # another process: nothing here is told of it
+            await asyncio.sleep(0.05)  # another process: it sends no notification
 
 
 @pytest.mark.parametrize("how", ["in order", pytest.param("after its supervisor was killed", marks=pytest.mark.long)])

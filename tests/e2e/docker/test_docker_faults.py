@@ -29,7 +29,7 @@ async def test_killed_worker_is_recovered_in_its_container(dockered: Any) -> Non
 
 async def test_oom_killed_worker_is_reported_as_such(dockered: Any) -> None:
     """The error type is not that of any other kill."""
-    # The kernel is told to take the worker first, and then made to take somebody.
+    # The kernel is configured to kill the worker first, and then made to kill a process.
     task = await dockered.submit(HOLD, limits=SandboxLimits(memory_mb=192))
     sandbox = await dockered.began(task)
     worker = "$(pgrep -f sandherd_worker.main | head -1)"

@@ -19,7 +19,7 @@ from sandherd.contracts.harnesses import AcpHarness
 from sandherd.contracts.specs import TaskSpec
 from spawner.runtimes.commands import Command
 from spawner.runtimes.docker.containers import ContainerOptions
-from spawner.runtimes.docker.engine import Engine as Provider
+from spawner.runtimes.docker.provider import DockerProvider as Provider
 from tests.e2e.docker.conftest import HOLD
 from tests.engines.docker import IMAGE
 from tests.engines.packages import unpacked
@@ -124,7 +124,7 @@ async def test_pushed_image_is_pulled_and_used(dockered: Any) -> None:
         view = await dockered.ended(await dockered.submit("echo from afar", image=tag))
         assert view.state == "completed", view.error
         await dockered.whole(view.sandbox)
-        # What a sandbox's image was made of can still be taken away by its name.
+        # What a sandbox's image was made of can still be removed by its name.
         await dockered.docker.images.delete(tag)
 
 
@@ -199,8 +199,8 @@ async def with_busybox(dockered: Any, tag: str) -> None:
 
 async def changed(dockered: Any, tag: str, script: str, files: Mapping[str, Path] | None = None) -> None:
     """The base after a script has run in it, which finds these programs there."""
-    told = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", script], "HostConfig": {"NetworkMode": "none"}}
-    container = await dockered.docker.containers.create(told)
+    options = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", script], "HostConfig": {"NetworkMode": "none"}}
+    container = await dockered.docker.containers.create(options)
     try:
         for path, file in (files or {}).items():
             await container.put_archive("/", io.BytesIO(packed(path, file.read_bytes())))

@@ -22,8 +22,8 @@ async def test_task_runs_from_submission_to_its_diff(dockered: Any) -> None:
     view = await dockered.ended(task)
     assert (view.state, view.error) == ("completed", None)
     await dockered.whole(view.sandbox)
-    said = (await dockered.event(task, "agent.completed"))["data"]["final_output"]
-    assert said == "one\ntwo\n1000\nas it should be\n"
+    final_output = (await dockered.event(task, "agent.completed"))["data"]["final_output"]
+    assert final_output == "one\ntwo\n1000\nas it should be\n"
     changed = (await dockered.event(task, "agent.file_edited"))["data"]
     assert (changed["file_path"], changed["lines_added"], changed["lines_removed"]) == ("given", 1, 0)
     assert "+three" in changed["diff_preview"]
@@ -120,8 +120,8 @@ async def test_next_attempt_restores_the_work_of_the_first(dockered: Any) -> Non
     assert (view.state, view.attempt) == ("completed", 2), view.error
     await dockered.whole(view.sandbox)
     assert [one["data"] for one in await dockered.events(task, "agent.error")] == []
-    said = (await dockered.event(task, "agent.completed"))["data"]["final_output"].splitlines()
-    assert said == ["False", "one", "ran", "ran", "same", "/etc/passwd", "one", "two", "755", "644"]
+    final_output = (await dockered.event(task, "agent.completed"))["data"]["final_output"].splitlines()
+    assert final_output == ["False", "one", "ran", "ran", "same", "/etc/passwd", "one", "two", "755", "644"]
 
 
 async def test_repository_is_mounted_and_its_clone_needs_it_no_more(dockered: Any, tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ class Line:
 
     async def submit(self, script: str, **spec: Any) -> str:
         spec = {"retry": RetryPolicy(max_attempts=1), **spec}
-        told = TaskSpec(text="do it", harness=CommandHarness(argv=["/bin/sh", "-c", script]), **spec)
-        return await self.herd.submit(told)
+        files_with = TaskSpec(text="do it", harness=CommandHarness(argv=["/bin/sh", "-c", script]), **spec)
+        return await self.herd.submit(files_with)
 
     async def events(self, task: str, *types: str) -> list[dict[str, Any]]:
         await all_stored(self.herd)
@@ -112,7 +112,7 @@ async def eventually(condition: Callable[[], Awaitable[T | None]], seconds: floa
             with suppress(HerdError):  # it is not there yet
                 if found := await condition():
                     return found
-            await asyncio.sleep(0.05)  # other processes: nothing here is told of them
+            await asyncio.sleep(0.05)  # other processes: they send no notifications
 
 
 @pytest.fixture(scope="module")
@@ -152,17 +152,17 @@ async def test_task_runs_from_submission_to_its_diff(line: Line) -> None:
     assert (view.state, view.error) == ("completed", None)
     assert view.sandbox is not None
     await line.whole(view.sandbox)
-    said = (await line.event(task, "agent.completed"))["data"]["final_output"]
-    assert said == "one\ntwo\n1000\nas it should be\n"
+    final_output = (await line.event(task, "agent.completed"))["data"]["final_output"]
+    assert final_output == "one\ntwo\n1000\nas it should be\n"
     changed = (await line.event(task, "agent.file_edited"))["data"]
     assert (changed["file_path"], changed["lines_added"], changed["lines_removed"]) == ("given", 1, 0)
     assert "+three" in changed["diff_preview"]
-    assert told(line, line.cluster.token) == []
+    assert files_with(line, line.cluster.token) == []
     assert line.cluster.token not in str(await line.events(task))
-    assert "NATS USER JWT" not in str(line.cluster.store.history) + str(line.cluster.api.asked)
+    assert "NATS USER JWT" not in str(line.cluster.store.history) + str(line.cluster.api.requested)
 
 
-def told(line: Line, secret: str) -> list[Path]:
+def files_with(line: Line, secret: str) -> list[Path]:
     """The files in the home of the stack, its logs and streams among them, that hold this."""
     files = contents_below(line.home)
     assert any(path.suffix == ".log" for path in files)

@@ -4,13 +4,15 @@ import asyncio
 import sys
 from pathlib import Path
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.telemetry import logs
 
 
 async def main(url: str, credentials: str, key: str, ttl: str) -> None:
-    async with Bus.open(url, name="t", identity=Identity.file(Path(credentials)), inbox="_INBOX_spawner") as bus:
+    async with Bus.open(
+        url, name="t", identity=ConnectionIdentity.file(Path(credentials)), inbox="_INBOX_spawner"
+    ) as bus:
         lease = Lease(bus, key, "the subprocess", ttl=float(ttl))
         keeping = asyncio.create_task(lease.run())
         await lease.wait_held()

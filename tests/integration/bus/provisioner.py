@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
 from sandherd.bus.auth.setup_permissions import INBOX
-from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
+from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionIdentity
 from sandherd.bus.identity import Registrar
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.stream_configs import bucket_config, stream_config
 from sandherd.contracts.streams import BUCKETS, BY_STREAM, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from tests.integration.bus.test_permissions_matrix import Speaker
+from tests.integration.bus.test_permissions_matrix import Publisher
 from tests.patience import PATIENCE
 
 NAMES: Final = [*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS)]
@@ -25,18 +25,18 @@ def bus_with(
     herd: Broker, credentials: str, api: str = API_FROM_OUTSIDE, **options: Any
 ) -> AbstractAsyncContextManager[Bus]:
     token, key = parts_of(credentials)
-    own: dict[str, Any] = {"identity": Identity.renewing(lambda: token, key), "inbox": INBOX, "api": api}
-    told = own | {"patience": PATIENCE} | options
-    return Bus.open(herd.url, name="provisioner", **told)
+    own: dict[str, Any] = {"identity": ConnectionIdentity.renewing(lambda: token, key), "inbox": INBOX, "api": api}
+    settings = own | {"patience": PATIENCE} | options
+    return Bus.open(herd.url, name="provisioner", **settings)
 
 
 @asynccontextmanager
-async def attacker(herd: Broker) -> AsyncIterator[Speaker]:
+async def attacker(herd: Broker) -> AsyncIterator[Publisher]:
     """A connection with the provisioner's credential, and what the broker refused it."""
     watch, violations = ConnectionCallbacks(), list[str]()
     watch.violated = violations.append
     async with bus_with(herd, Registrar(herd.identity).mint_provisioner(), watch=watch) as bus:
-        yield Speaker(Principal.OPERATOR, bus, violations)
+        yield Publisher(Principal.OPERATOR, bus, violations)
 
 
 def configured(name: str, **changed: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.headers import MESSAGE_ID, SEQUENCE_HEADER
-from sandherd.contracts.requests import AskSubscriptions
+from sandherd.contracts.requests import ListSubscriptions
 from sandherd.contracts.subjects import OUTPUT, Principal, event_subject, request_subject
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
@@ -87,9 +87,9 @@ async def test_pulled_event_has_no_sequence_header(herd: Broker) -> None:
 async def test_request_has_the_documented_headers(herd: Broker) -> None:
     """The client's time limit is a header of its request."""
     async with herd.bus(Principal.EVENT_INGEST) as service, herd.bus(Principal.CLIENT, project="p1") as bus:
-        subscription = await service.client.subscribe(request_subject(AskSubscriptions.type, "p1"))
+        subscription = await service.client.subscribe(request_subject(ListSubscriptions.type, "p1"))
         await service.flush()
-        asking = asyncio.create_task(bus.ask(AskSubscriptions(), "p1"))
+        asking = asyncio.create_task(bus.ask(ListSubscriptions(), "p1"))
         message = await subscription.next_msg(PATIENCE)
         await message.respond(b'{"ok": {"subscriptions": [], "most": 8}}')
         await asking

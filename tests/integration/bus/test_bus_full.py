@@ -90,14 +90,14 @@ async def test_numbered_event_is_retried_until_space_is_freed(herd: Broker) -> N
                 raise
 
         bus.publish = watched  # type: ignore[method-assign, assignment]  # watched
-        speaker = EventPublisher(bus, "monitor")
+        sender = EventPublisher(bus, "monitor")
         found = MonitorDeadFound(rule="dead", age_seconds=1, limit_seconds=1)
-        saying = asyncio.create_task(speaker.publish(found, project="p1", entity="sbx-1"))
+        saying = asyncio.create_task(sender.publish(found, project="p1", entity="sbx-1"))
         await refused.wait()
         assert not saying.done()
         await jetstream.purge_stream("EVENTS", seq=5)
         assert (await saying).sequence == 1
-        assert (await speaker.publish(found, project="p1", entity="sbx-1")).sequence == 2
+        assert (await sender.publish(found, project="p1", entity="sbx-1")).sequence == 2
 
 
 async def test_upgraded_stream_no_longer_drops_the_oldest(herd: Broker) -> None:

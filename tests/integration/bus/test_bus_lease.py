@@ -44,7 +44,7 @@ async def line_of(process: asyncio.subprocess.Process) -> list[str]:
 async def test_lease_is_held_by_one_and_passes_to_the_next(herd: Broker) -> None:
     """While one replica holds it the other does not; released, it passes with a greater token."""
     async with herd.bus(Principal.SPAWNER) as bus:
-        # Long enough for a machine that lets nobody renew for some seconds.
+        # Long enough for a machine on which no replica renews for some seconds.
         first, second = Lease(bus, KEY, "first", ttl=6), Lease(bus, KEY, "second", ttl=6)
         keeping = asyncio.create_task(first.run())
         await first.wait_held()

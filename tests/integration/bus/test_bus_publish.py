@@ -66,14 +66,14 @@ async def test_reconnects_delay_no_publisher(herd: Broker) -> None:
 
     No publish may end by its timeout: nats-py alone waits for a reply that no connection delivers.
     """
-    said: list[str] = []
+    published: list[str] = []
     numbers: Iterator[int] = count()
 
     async def talk(bus: Bus, enough: asyncio.Event) -> None:
         while not enough.is_set():
             text = str(next(numbers))
             await bus.publish_stored(SUBJECT, text.encode(), msg_id=f"id-{text}")
-            said.append(text)
+            published.append(text)
 
     async with connected(herd) as bus:
         failures, enough = Failures(bus), asyncio.Event()
@@ -81,17 +81,17 @@ async def test_reconnects_delay_no_publisher(herd: Broker) -> None:
         for number in count():
             if number >= RECONNECTS and failures.causes:  # on a busy machine a reconnect may lose no acknowledgement
                 break
-            await eventually(partial(_are, said, len(said) + BETWEEN))
+            await eventually(partial(_are, published, len(published) + BETWEEN))
             await bus.client.force_reconnect()
             await eventually(partial(_reconnected, bus, number + 1))
         enough.set()
         await asyncio.gather(*talkers)
-    assert sorted(await stored(herd), key=int) == sorted(said, key=int)
+    assert sorted(await stored(herd), key=int) == sorted(published, key=int)
     assert set(failures.causes) == {ConnectionLostError.__name__}
 
 
-def _are(said: list[str], wanted: int) -> bool:
-    return len(said) >= wanted
+def _are(published: list[str], wanted: int) -> bool:
+    return len(published) >= wanted
 
 
 def _reconnected(bus: Bus, times: int) -> bool:

@@ -8,7 +8,7 @@ from nats.aio.msg import Msg
 from pydantic import BaseModel
 
 from sandherd.bus.rate_limit import Rate
-from sandherd.contracts.requests.worker import AskPeers, PeerList
+from sandherd.contracts.requests.worker import ListPeers, PeerList
 from sandherd.contracts.subjects import BY_NAME, Principal
 from sandherd.service.request_intake import RequestIntake
 from sandherd.service.service import IncomingRequest, Service
@@ -36,7 +36,7 @@ async def test_flood_of_a_worker_is_refused_unread_and_others_are_answered(
         return PeerList(peers=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
-    service.answer(AskPeers, answer)
+    service.answer(ListPeers, answer)
     service._intake = RequestIntake(service.meters, Rate(1e-6, ADMITTED))
     replies: list[dict[str, Any]] = []
 
@@ -52,13 +52,13 @@ async def test_flood_of_a_worker_is_refused_unread_and_others_are_answered(
         for number in range(SENT):
             await mad.client.publish(SUBJECT, b"not JSON", reply=f"_INBOX_sbx-1.flood.{number}")
         await mad.flush(timeout=int(PATIENCE))
-        assert await neighbour.ask(AskPeers(), "p1", sandbox="sbx-1", timeout=PATIENCE) == PeerList(peers=[])
+        assert await neighbour.ask(ListPeers(), "p1", sandbox="sbx-1", timeout=PATIENCE) == PeerList(peers=[])
         await eventually(lambda: len(replies) == SENT, "a reply to each request")
     refused = [reply["error"] for reply in replies if reply["error"]["code"] == "busy"]
     assert len(refused) == SENT - ADMITTED
     assert all(error["retry_after_seconds"] and error["remedy"] for error in refused)
     assert handled == ["p1"]
-    labels = {"request": AskPeers.type, "outcome": "busy"}
+    labels = {"request": ListPeers.type, "outcome": "busy"}
     assert service.registry.get_sample_value("sandherd_requests_total", labels) == SENT - ADMITTED
     lines = [line for line in capfd.readouterr().err.splitlines() if "requests refused" in line]
     assert len(lines) == 1, lines

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from sandherd.bus.connection import Bus, RefusedError
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import TIMEOUT_HEADER, LiveTasks, TaskList, UploadChunk
+from sandherd.contracts.requests import TIMEOUT_HEADER, ListLiveTasks, TaskList, UploadChunk
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.service.service import IncomingRequest, RequestLane, Service
 from sandherd.stack.broker import Broker
@@ -38,18 +38,18 @@ class Desk:
         self.running: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
 
-    async def answer(self, asked: IncomingRequest[Any]) -> BaseModel:
-        self.begun.append(asked.project)
-        self.running[asked.project] += 1
-        self.most[asked.project] = max(self.most[asked.project], self.running[asked.project])
+    async def answer(self, requested: IncomingRequest[Any]) -> BaseModel:
+        self.begun.append(requested.project)
+        self.running[requested.project] += 1
+        self.most[requested.project] = max(self.most[requested.project], self.running[requested.project])
         try:
             await self.open.acquire()
-            self.ended.append(asked.project)
+            self.ended.append(requested.project)
         except asyncio.CancelledError:
-            self.cancelled.append(asked.project)
+            self.cancelled.append(requested.project)
             raise
         finally:
-            self.running[asked.project] -= 1
+            self.running[requested.project] -= 1
         return TaskList(tasks=[])
 
     def let(self, count: int) -> None:
@@ -59,12 +59,12 @@ class Desk:
 
 def service_with(herd: Broker, desk: Desk, lane: RequestLane, **settings: Any) -> Service:
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER, **settings))
-    service.answer(LiveTasks, desk.answer, lane=lane)
+    service.answer(ListLiveTasks, desk.answer, lane=lane)
     return service
 
 
 async def ask(bus: Bus, project: str, timeout: float = PATIENCE) -> Any:
-    return await bus.ask(LiveTasks(), project, timeout=timeout)
+    return await bus.ask(ListLiveTasks(), project, timeout=timeout)
 
 
 async def test_projects_take_turns(herd: Broker) -> None:
@@ -89,15 +89,15 @@ async def test_projects_take_turns(herd: Broker) -> None:
 async def test_reply_larger_than_a_message_is_an_error(herd: Broker) -> None:
     """The requester gets it at once, with what to do, and does not wait; the service goes on."""
 
-    async def answer(asked: IncomingRequest[Any]) -> BaseModel:
-        return Text(text="x" * (1024 * 1024 if asked.project == "alpha" else 1))
+    async def answer(requested: IncomingRequest[Any]) -> BaseModel:
+        return Text(text="x" * (1024 * 1024 if requested.project == "alpha" else 1))
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
-    service.answer(LiveTasks, answer)
+    service.answer(ListLiveTasks, answer)
     async with service.running():
         for project, expected in (("alpha", "too_large"), ("beta", None)):
             async with herd.bus(Principal.CLIENT, project=project) as bus:
-                reply = await bus.request(request_subject(LiveTasks.type, project), b"{}", timeout=PATIENCE)
+                reply = await bus.request(request_subject(ListLiveTasks.type, project), b"{}", timeout=PATIENCE)
                 assert (json.loads(reply).get("error") or {}).get("code") == expected
 
 
@@ -165,7 +165,7 @@ async def test_nothing_is_read_for_a_request_without_reply_subject(herd: Broker)
     desk = Desk()
     async with service_with(herd, desk, SHARED).running(), herd.bus(Principal.CLIENT, project="alpha") as alpha:
         for _ in range(5):
-            await alpha.client.publish(request_subject(LiveTasks.type, "alpha"), b"{}")
+            await alpha.client.publish(request_subject(ListLiveTasks.type, "alpha"), b"{}")
         desk.let(1)
         assert await ask(alpha, "alpha")
     assert len(desk.begun) == 1
@@ -193,7 +193,7 @@ async def ask_and_leave(bus: Bus, count: int) -> list[bytes]:
     """Requests that say they wait for a moment only. Returns what they are answered, as it arrives.
 
     How long each waits is counted by the service from when it receives it, which on a busy machine is later than when
-    a requester gives up; so whoever comes next may be told to ask again.
+    a requester gives up; so the next requester may be refused as busy.
     """
     answers: list[bytes] = []
 
@@ -202,7 +202,7 @@ async def ask_and_leave(bus: Bus, count: int) -> list[bytes]:
 
     inbox = bus.client.new_inbox()
     await bus.client.subscribe(inbox, cb=receive)
-    subject, payload = request_subject(LiveTasks.type, "alpha"), LiveTasks().model_dump_json().encode()
+    subject, payload = request_subject(ListLiveTasks.type, "alpha"), ListLiveTasks().model_dump_json().encode()
     for _ in range(count):
         await bus.client.publish(subject, payload, reply=inbox, headers={TIMEOUT_HEADER: "0.1"})
     return answers
@@ -237,7 +237,7 @@ async def test_invalid_timeout_header_is_ignored(herd: Broker, header: str) -> N
     desk = Desk()
     async with service_with(herd, desk, SHARED).running(), herd.bus(Principal.CLIENT, project="alpha") as alpha:
         desk.let(1)
-        subject, payload = request_subject(LiveTasks.type, "alpha"), LiveTasks().model_dump_json().encode()
+        subject, payload = request_subject(ListLiveTasks.type, "alpha"), ListLiveTasks().model_dump_json().encode()
         reply = await alpha.request(subject, payload, timeout=PATIENCE, headers={TIMEOUT_HEADER: header})
     assert json.loads(reply) == {"ok": {"tasks": []}}
 

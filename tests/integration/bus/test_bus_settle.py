@@ -33,14 +33,14 @@ async def test_settle_sends_the_ping_after_earlier_messages(herd: Broker, monkey
         monkeypatch.setattr(transport, "writelines", on_writelines)
         await bus.client.subscribe(SUBJECT)
         await bus.flush()
-    said = b"".join(written).decode()
-    assert 0 < said.index(f"SUB {SUBJECT}") < said.rindex("PING")
+    output = b"".join(written).decode()
+    assert 0 < output.index(f"SUB {SUBJECT}") < output.rindex("PING")
 
 
 async def test_settled_subscription_receives_the_next_message(herd: Broker) -> None:
     """After `settle` the next message of another connection is received."""
-    async with herd.bus(Principal.CLIENT) as listener, herd.bus(Principal.SPAWNER) as speaker:
-        heard = await listener.client.subscribe(SUBJECT)
+    async with herd.bus(Principal.CLIENT) as listener, herd.bus(Principal.SPAWNER) as publisher:
+        subscription = await listener.client.subscribe(SUBJECT)
         await listener.flush()
-        await speaker.publish(SUBJECT, b"{}", msg_id="one")
-        assert (await heard.next_msg(timeout=PATIENCE)).data == b"{}"
+        await publisher.publish(SUBJECT, b"{}", msg_id="one")
+        assert (await subscription.next_msg(timeout=PATIENCE)).data == b"{}"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from sandherd.bus.auth.tls import CA, CERT, KEY, TlsFiles
-from sandherd.bus.connection import Bus, BusError, Identity, TlsError
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, TlsError
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import NotReachedError
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from tests.engines.certificates import authority, issue
 from tests.patience import PATIENCE
@@ -48,7 +48,7 @@ class Server:
             )
         )
         command = ChildCommand(arguments=[find_binary(), "-c", str(folder / "tls.conf")], log=folder / "nats.log")
-        self.child = Child(command)
+        self.child = ChildProcess(command)
 
 
 @pytest.fixture
@@ -67,7 +67,9 @@ def given(monkeypatch: pytest.MonkeyPatch, **paths: Path) -> None:
 
 
 def opening(server: Server, patience: float = PATIENCE) -> Any:
-    return Bus.open(server.url, name="one", identity=Identity.anonymous(), inbox="_INBOX_one", patience=patience)
+    return Bus.open(
+        server.url, name="one", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_one", patience=patience
+    )
 
 
 async def test_a_client_with_the_right_files_is_let_in(
@@ -197,9 +199,9 @@ async def plain(files: Path, tmp_path: Path) -> AsyncIterator[Server]:
     await one.child.stop(PATIENCE)
 
 
-@pytest.mark.parametrize("asked_by", ["scheme", "one scheme of two", CA])
-async def test_nothing_is_sent_in_plain_text_where_tls_was_asked_for(
-    plain: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_by: str
+@pytest.mark.parametrize("required_by", ["scheme", "one scheme of two", CA])
+async def test_nothing_is_sent_in_plain_text_where_tls_is_required(
+    plain: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required_by: str
 ) -> None:
     """By the scheme of any URL, or by a file: a server without TLS is refused, with the reason."""
     given(monkeypatch)
@@ -207,15 +209,15 @@ async def test_nothing_is_sent_in_plain_text_where_tls_was_asked_for(
     plain.url = bare
     async with opening(plain):  # once it listens
         pass
-    told = (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
-    given(monkeypatch, **({CA: files / "ca.crt"} if asked_by == CA else {}))
+    connects = (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
+    given(monkeypatch, **({CA: files / "ca.crt"} if required_by == CA else {}))
     urls = {"scheme": bare.replace("nats://", "tls://"), "one scheme of two": f"{bare},tls://127.0.0.1:1", CA: bare}
-    plain.url = urls[asked_by]
+    plain.url = urls[required_by]
     with pytest.raises(BusError) as caught:
         async with opening(plain, patience=0):
             pass
-    assert told == 1 == (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
-    if asked_by != "one scheme of two":  # there the last reason may be that of the other server
+    assert connects == 1 == (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
+    if required_by != "one scheme of two":  # there the last reason may be that of the other server
         assert isinstance(caught.value, TlsError)
         assert "the server offers no TLS" in str(caught.value)
 
@@ -252,7 +254,7 @@ async def test_command_names_the_reason_and_the_files(
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "expected_text"),
     [
         ({CERT: "client.crt"}, "belong together"),
         ({CA: "none.crt"}, "NATS_CA=none.crt: No such file"),
@@ -261,11 +263,11 @@ async def test_command_names_the_reason_and_the_files(
     ],
 )
 def test_files_that_can_not_work_are_named(
-    files: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, str], says: str
+    files: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, str], expected_text: str
 ) -> None:
     """With their variables, before anything is connected."""
     monkeypatch.chdir(files)
-    with pytest.raises(BusError, match=says):
+    with pytest.raises(BusError, match=expected_text):
         TlsFiles.of(values).context()
 
 

@@ -15,12 +15,19 @@ from pydantic import BaseModel
 
 from sandherd.backoff import Backoff
 from sandherd.bus import connection
-from sandherd.bus.connection import Bus, BusError, Identity, PublishFailedError, PublishRefusedError, RefusedError
+from sandherd.bus.connection import (
+    Bus,
+    BusError,
+    ConnectionIdentity,
+    PublishFailedError,
+    PublishRefusedError,
+    RefusedError,
+)
 from sandherd.bus.consumers import pull
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry, consume, consume_batches
 from sandherd.bus.health import Health
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import LiveSandboxes, LiveTasks, TaskList
+from sandherd.contracts.requests import ListLiveSandboxes, ListLiveTasks, TaskList
 from sandherd.contracts.streams import BY_CONSUMER, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import IncomingRequest, Service
@@ -50,7 +57,7 @@ class Collector:
         return [delivery.data.decode() for delivery in self.seen]
 
 
-async def say(herd: Broker, *texts: str) -> None:
+async def publish_texts(herd: Broker, *texts: str) -> None:
     """Put commands into the stream, as a client would."""
     async with herd.bus(Principal.CLIENT, project="p1") as client:
         for text in texts:
@@ -71,7 +78,7 @@ async def test_slow_stream_is_delivered_once(herd: Broker, monkeypatch: pytest.M
     texts = [str(number) for number in range(300)]
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
-        await say(herd, *texts)
+        await publish_texts(herd, *texts)
         await eventually(lambda: len(collector.seen) >= len(texts))
         task.cancel()
     assert collector.texts == texts
@@ -84,7 +91,7 @@ async def test_failing_handler_moves_its_message_to_dead(herd: Broker, monkeypat
     collector = Collector(RuntimeError("out of order"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
-        await say(herd, "a")
+        await publish_texts(herd, "a")
         await eventually(lambda: len(collector.seen) == 5)
         async with asyncio.timeout(PATIENCE):
             while not await dead_letters(herd):
@@ -108,7 +115,7 @@ async def test_consumer_ends_although_a_handler_swallows_the_cancellation(herd: 
 
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, swallow_one, health=Health()))
-        await say(herd, "a")
+        await publish_texts(herd, "a")
         await asyncio.wait_for(handling.wait(), PATIENCE)
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=PATIENCE)
@@ -120,7 +127,7 @@ async def test_broken_contract_goes_to_dead_at_once(herd: Broker) -> None:
     collector = Collector(ContractError(Code.INVALID_FIELD, "text: too short", field="text"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
-        await say(herd, "a", "b")
+        await publish_texts(herd, "a", "b")
         await eventually(lambda: len(collector.seen) == 2)
         async with asyncio.timeout(PATIENCE):
             while await dead_letters(herd) < 2:
@@ -134,7 +141,7 @@ async def test_retry_for_a_dependency_never_ends_in_dead(herd: Broker) -> None:
     collector = Collector(Retry(0.02, "the database is away"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
-        await say(herd, "a")
+        await publish_texts(herd, "a")
         await eventually(lambda: len(collector.seen) >= 12)
         collector.outcome = DONE
         await eventually(lambda: len(collector.seen) >= 13)
@@ -155,7 +162,7 @@ async def test_bad_message_of_a_batch_goes_to_dead_alone(herd: Broker, monkeypat
         return [DONE] * len(texts)
 
     texts = [str(number) for number in range(40)]
-    await say(herd, *texts[:20], "bad", *texts[20:])
+    await publish_texts(herd, *texts[:20], "bad", *texts[20:])
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume_batches(bus, CONSUMER, handle, health=Health(), batch=100))
         async with asyncio.timeout(PATIENCE):
@@ -169,7 +176,7 @@ async def test_messages_are_handled_in_stream_order(herd: Broker) -> None:
     """With a concurrency of one, messages are handled in the order of the stream (FastStream's batches mix them)."""
     collector = Collector()
     texts = [str(number) for number in range(200)]
-    await say(herd, *texts)
+    await publish_texts(herd, *texts)
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
         await eventually(lambda: len(collector.seen) >= 200)
@@ -199,7 +206,7 @@ async def test_deleted_consumer_makes_service_unready_until_recreated(herd: Brok
         await becomes(503)
         await herd.provision()
         await becomes(200)
-        await say(herd, "heard again")
+        await publish_texts(herd, "heard again")
         await eventually(lambda: collector.texts == ["heard again"])
 
 
@@ -225,14 +232,14 @@ async def test_service_changes_no_stream(herd: Broker) -> None:
 async def test_failing_request_handler_gets_an_error_reply(herd: Broker) -> None:
     """The requester gets an error at once, without its cause (FastStream lets it wait)."""
 
-    async def fail(_asked: IncomingRequest[LiveSandboxes]) -> BaseModel:
+    async def fail(_request: IncomingRequest[ListLiveSandboxes]) -> BaseModel:
         raise RuntimeError("password=hunter2")
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
-    service.answer(LiveSandboxes, fail)
+    service.answer(ListLiveSandboxes, fail)
     async with service.running(), herd.bus(Principal.CLIENT, project="p1") as client:
         with pytest.raises(RefusedError) as refused:
-            await client.ask(LiveSandboxes(), "p1")
+            await client.ask(ListLiveSandboxes(), "p1")
     assert refused.value.problem.code is Code.INTERNAL
     assert "hunter2" not in refused.value.problem.message
 
@@ -241,28 +248,28 @@ async def test_failing_request_handler_gets_an_error_reply(herd: Broker) -> None
 async def test_invalid_request_is_refused(herd: Broker, body: bytes) -> None:
     """An invalid request gets a typed error, and the next one is processed."""
 
-    async def answer(_asked: IncomingRequest[LiveTasks]) -> BaseModel:
+    async def answer(_request: IncomingRequest[ListLiveTasks]) -> BaseModel:
         return TaskList(tasks=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
-    service.answer(LiveTasks, answer)
+    service.answer(ListLiveTasks, answer)
     async with service.running(), herd.bus(Principal.CLIENT, project="p1") as client:
         reply = await client.request("sandherd.v1.request.spawner.tasks.p1", body)
         assert b'"error"' in reply
-        assert (await client.ask(LiveTasks(), "p1")).tasks == []
+        assert (await client.ask(ListLiveTasks(), "p1")).tasks == []
 
 
 async def test_ids_are_no_metric_labels(herd: Broker) -> None:
     """Requests about many projects count under one label (FastStream's middleware labels each subject)."""
 
-    async def answer(_asked: IncomingRequest[LiveTasks]) -> BaseModel:
+    async def answer(_request: IncomingRequest[ListLiveTasks]) -> BaseModel:
         return TaskList(tasks=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
-    service.answer(LiveTasks, answer)
+    service.answer(ListLiveTasks, answer)
     async with service.running(), herd.bus(Principal.OPERATOR) as operator:
         for number in range(5):
-            await operator.ask(LiveTasks(), f"project-{number}")
+            await operator.ask(ListLiveTasks(), f"project-{number}")
         async with ClientSession() as web, web.get(f"http://127.0.0.1:{service.http_port}/metrics") as page:
             text = await page.text()
     assert 'sandherd_requests_total{outcome="ok",request="spawner.tasks"} 5.0' in text
@@ -273,9 +280,9 @@ async def test_unreachable_broker_is_an_error_that_names_it(tmp_path: Path) -> N
     """Connecting to nothing ends with an error that names the address (nats-py and FastStream hang silently)."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"nats://127.0.0.1:{free.getsockname()[1]}"  # bound meanwhile, so that nobody else listens there
+        url = f"nats://127.0.0.1:{free.getsockname()[1]}"  # bound meanwhile, so that no other process listens there
         with pytest.raises(BusError, match=url):
-            async with Bus.open(url, name="t", identity=Identity.anonymous(), inbox="_INBOX_t", patience=0.3):
+            async with Bus.open(url, name="t", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_t", patience=0.3):
                 pass
 
 
@@ -298,7 +305,7 @@ async def test_refused_login_while_reconnecting_is_retried(herd: Broker) -> None
     jwt = good.partition("-----BEGIN NATS USER JWT-----")[2].partition("------END")[0].strip()
     seed = good.partition("-----BEGIN USER NKEY SEED-----")[2].partition("------END")[0].strip()
     shown = [jwt]
-    identity = Identity.renewing(lambda: shown[0], seed)
+    identity = ConnectionIdentity.renewing(lambda: shown[0], seed)
     async with Bus.open(herd.url, name="t", identity=identity, inbox="_INBOX_spawner") as bus:
         shown[0] = "e30.e30.e30"
         await herd.kill()
@@ -344,10 +351,10 @@ async def test_messages_published_while_disconnected_are_stored(herd: Broker) ->
     async with herd.bus(Principal.CLIENT, project="p1") as client:
         await herd.kill()
         await eventually(lambda: not client.connected)
-        said = [asyncio.create_task(client.publish_stored(SUBJECT, payload, msg_id=f"m{n}")) for n in range(40)]
+        publishes = [asyncio.create_task(client.publish_stored(SUBJECT, payload, msg_id=f"m{n}")) for n in range(40)]
         await herd.restart()
         async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*said)
+            await asyncio.gather(*publishes)
     async with herd.provisioner() as jetstream:
         assert (await jetstream.stream_info("COMMANDS")).state.messages == 40
 

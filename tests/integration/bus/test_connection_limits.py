@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client
 
 from sandherd.bus.auth.account_names import account_of
-from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, ConnectionIdentity
 from sandherd.bus.identity import bearer
 from sandherd.bus.identity.capacity import SUBSCRIPTIONS, Capacity
 from sandherd.contracts.subjects import Principal
@@ -37,7 +37,7 @@ async def small(own_directory: Path) -> AsyncIterator[Broker]:
 async def flooded(herd: Broker, principal: Principal, most: int, stack: AsyncExitStack) -> int:
     """Connections with one credential, until one is refused. Returns how many there are."""
     path = herd.credentials(principal, project="p1", sandbox="sbx-1")
-    options = Identity.file(path).options()
+    options = ConnectionIdentity.file(path).options()
     for count in range(most):
         client = Client()
 
@@ -92,7 +92,7 @@ async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: P
     who = bearer(path.read_text())
     watch, most = ConnectionCallbacks(), SUBSCRIPTIONS[account_of(principal)]
     async with Bus.open(
-        herd.url, name="many", identity=Identity.file(path), inbox=who.inbox, watch=watch, patience=PATIENCE
+        herd.url, name="many", identity=ConnectionIdentity.file(path), inbox=who.inbox, watch=watch, patience=PATIENCE
     ) as bus:
         for number in range(most + 50):
             await bus.client.subscribe(f"{who.inbox}.{number}")
@@ -101,7 +101,7 @@ async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: P
         assert "subscriptions" in str(bus.client.last_error).lower()
         # The limit is one of each connection: nats-server has none for all of a user or an account.
         async with Bus.open(
-            herd.url, name="more", identity=Identity.file(path), inbox=who.inbox, patience=PATIENCE
+            herd.url, name="more", identity=ConnectionIdentity.file(path), inbox=who.inbox, patience=PATIENCE
         ) as more:
             await more.client.subscribe(f"{who.inbox}.more")
             await more.flush()

@@ -2,7 +2,7 @@
 
 The broker checks neither the reply subject of a message nor the subjects in the body of a request. So every request
 that makes it publish is made here by every principal outside the account of the streams, with every kind of subject as
-the reply; then no stream holds anything new, and no other account has heard anything. The spawner is left out: its
+the reply; then no stream holds anything new, and no other account has received anything. The spawner is left out: its
 credential is in the account of the streams, and is trusted with them (docs/security.md).
 """
 
@@ -17,8 +17,8 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.auth.account_names import Account, account_of
-from sandherd.bus.auth.permissions import Permissions, for_person, for_service, joiner_template, worker_template
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.auth.permissions import Permissions, for_service, for_user, joiner_template, worker_template
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Key, KeyKind, claims, credentials_text, write_secret
 from sandherd.bus.identity.keys import sign_claims
 from sandherd.contracts.streams import BUCKETS, STREAMS
@@ -85,7 +85,7 @@ def permissions_of(principal: Principal) -> Permissions:
         template = worker_template() if principal is P.WORKER else joiner_template()
         filled = [text.replace("{{tag(project)}}", "p1").replace("{{name()}}", "sbx-1") for text in template.publish]
         return Permissions(publish=tuple(filled), subscribe=())
-    return for_person(principal, "p1", "UABC")
+    return for_user(principal, "p1", "UABC")
 
 
 async def seed(herd: Broker) -> None:
@@ -123,27 +123,27 @@ async def contents(herd: Broker) -> dict[str, tuple[int, int]]:
 
 @asynccontextmanager
 async def listening(herd: Broker, attacker: Principal) -> AsyncIterator[list[tuple[str, str]]]:
-    """Somebody in every other account, who subscribes to all that is allowed; gives what nobody here published."""
-    heard: list[tuple[str, str]] = []
+    """A user in every other account, who subscribes to all that is allowed; gives what was not published here."""
+    received: list[tuple[str, str]] = []
 
-    def hears(principal: Principal) -> Callable[[Msg], object]:
-        async def hear(msg: Msg) -> None:
+    def receiver(principal: Principal) -> Callable[[Msg], object]:
+        async def receive(msg: Msg) -> None:
             if TAG not in (msg.headers or {}):
-                heard.append((principal, msg.subject))
+                received.append((principal, msg.subject))
 
-        return hear
+        return receive
 
     async with AsyncExitStack() as stack:
         for principal in (P.SPAWNER, *CONFINED, P.OPERATOR, P.WORKER):
             if account_of(principal) is not account_of(attacker):
                 bus = await stack.enter_async_context(herd.bus(principal, project="p2", sandbox="sbx-2"))
-                for pattern in heard_by(principal):
-                    await bus.client.subscribe(pattern, cb=hears(principal))  # type: ignore[arg-type]  # a coroutine
+                for pattern in received_by(principal):
+                    await bus.client.subscribe(pattern, cb=receiver(principal))  # type: ignore[arg-type]  # a coroutine
                 await bus.flush()
-        yield heard
+        yield received
 
 
-def heard_by(principal: Principal) -> list[str]:
+def received_by(principal: Principal) -> list[str]:
     """The subscriptions of a principal of project p2."""
     if principal is P.WORKER:
         return [*(row.pattern(OTHER) for row in TABLE if P.WORKER in row.consumers), "_INBOX_sbx-2.>"]
@@ -204,7 +204,7 @@ async def test_broker_replies_stay_in_the_account_of_their_principal(herd: Broke
     subjects = [concrete(pattern) for pattern in permissions_of(principal).publish if "$JS.ACK" not in pattern]
     before = await contents(herd)
     async with (
-        listening(herd, principal) as heard,
+        listening(herd, principal) as received,
         herd.bus(principal, project="p1", sandbox="sbx-1") as bus,
     ):
         counts = await publish_all(bus, subjects, replies)
@@ -221,7 +221,7 @@ async def test_broker_replies_stay_in_the_account_of_their_principal(herd: Broke
             assert after[name][0] <= sequence, name
         assert {name: count for name, (_, count) in after.items()} == {name: n for name, (_, n) in before.items()}
         await bus.flush(timeout=PATIENCE)
-        assert heard == []
+        assert received == []
 
 
 def attacks(service: Principal) -> list[tuple[str, str, bytes]]:
@@ -317,12 +317,12 @@ async def test_service_cannot_have_task_records_delivered(herd: Broker, service:
     async with herd.bus(P.SPAWNER) as spawner:  # not beside the one that listens, which would get its reply
         await spawner.publish(record, b"SECRET", msg_id="earlier")
 
-    async def hear(msg: Msg) -> None:
+    async def receive(msg: Msg) -> None:
         if b"SECRET" in msg.data:
             stolen.append(msg.data)
 
-    async with listening(herd, service) as heard, herd.bus(service) as bus, herd.bus(P.SPAWNER) as spawner:
-        await bus.client.subscribe(f"_INBOX_{service}.>", cb=hear)
+    async with listening(herd, service) as received, herd.bus(service) as bus, herd.bus(P.SPAWNER) as spawner:
+        await bus.client.subscribe(f"_INBOX_{service}.>", cb=receive)
         before, count = await contents(herd), 0
         for target in dict.fromkeys((f"_INBOX_{service}.stolen", *targets())):
             count += await steal(bus, service, target)
@@ -335,7 +335,7 @@ async def test_service_cannot_have_task_records_delivered(herd: Broker, service:
         await bus.flush(timeout=PATIENCE)
         after = await contents(herd)
     assert stolen == []
-    assert heard == []
+    assert received == []
     assert after == {name: (sequence, before[name][1]) for name, sequence in expected.items()}
 
 
@@ -344,11 +344,11 @@ async def test_same_theft_succeeds_for_a_service_with_access_to_the_streams(herd
     await seed(herd)
     stolen: asyncio.Queue[bytes] = asyncio.Queue()
 
-    async def hear(msg: Msg) -> None:
+    async def receive(msg: Msg) -> None:
         await stolen.put(msg.data)
 
     async with herd.bus(P.SPAWNER) as bus:
-        await bus.client.subscribe("_INBOX_spawner.stolen", cb=hear)
+        await bus.client.subscribe("_INBOX_spawner.stolen", cb=receive)
         for subject, body in thefts("tasks", "_INBOX_spawner.stolen"):
             await bus.client.publish(subject, json.dumps(body).encode(), reply="_INBOX_spawner.answer")
         async with asyncio.timeout(PATIENCE):
@@ -365,7 +365,7 @@ async def test_same_attack_succeeds_within_the_account_of_the_streams(herd: Brok
     write_secret(path, credentials_text(sign_claims(body, herd.identity.root_key("streams-signing"), 1), key.seed))
     before = (await contents(herd))["COMMANDS"][0]
     async with Bus.open(
-        herd.url, name="x", identity=Identity.file(path), inbox="_INBOX_monitor", patience=PATIENCE
+        herd.url, name="x", identity=ConnectionIdentity.file(path), inbox="_INBOX_monitor", patience=PATIENCE
     ) as bus:
         await bus.client.publish("$KV.monitor.forge", b"{}")
         await bus.client.publish(f"{API}.DIRECT.GET.KV_monitor.$KV.monitor.forge", b"", reply=SUBMIT)
@@ -385,5 +385,7 @@ async def test_credential_from_before_service_accounts_is_refused(herd: Broker) 
     path = herd.home / "creds" / "before.creds"
     write_secret(path, credentials_text(sign_claims(body, herd.identity.root_key("services"), 1), key.seed))
     with pytest.raises(Exception, match="no broker"):
-        async with Bus.open(herd.url, name="x", identity=Identity.file(path), inbox="_INBOX_monitor", patience=0):
+        async with Bus.open(
+            herd.url, name="x", identity=ConnectionIdentity.file(path), inbox="_INBOX_monitor", patience=0
+        ):
             pass

@@ -12,7 +12,14 @@ import pytest
 from nats.aio.msg import Msg
 
 from sandherd.bus.auth.permissions import WORKER_PAYLOAD, Permissions
-from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, Identity, NoResponderError, PublishFailedError
+from sandherd.bus.connection import (
+    Bus,
+    BusError,
+    ConnectionCallbacks,
+    ConnectionIdentity,
+    NoResponderError,
+    PublishFailedError,
+)
 from sandherd.bus.identity import Key, KeyKind, Minter, SpawnerKeys, bearer, claims
 from sandherd.bus.identity.keys import sign_claims
 from sandherd.bus.identity.material import revocations
@@ -36,7 +43,7 @@ def is_back(bus: Bus, times: int) -> bool:
 def worker(
     herd: Broker, token: Callable[[], str], seed: str, patience: float = PATIENCE
 ) -> AbstractAsyncContextManager[Bus]:
-    identity = Identity.renewing(token, seed)
+    identity = ConnectionIdentity.renewing(token, seed)
     return Bus.open(herd.url, name="sbx-1", identity=identity, inbox="_INBOX_sbx-1", patience=patience)
 
 
@@ -67,23 +74,23 @@ async def test_renewal_during_publishing_loses_nothing(herd: Broker) -> None:
     async with herd.bus(P.EVENT_INGEST) as reader, worker(herd, lambda: tokens[-1], key.seed) as bus:
 
         async def talk() -> int:
-            said = 0
-            while bus.reconnects < 4 or said < 200:
+            published = 0
+            while bus.reconnects < 4 or published < 200:
                 try:
-                    await bus.publish(EVENT, b"{}", msg_id=f"m-{said}", timeout=0.3)
+                    await bus.publish(EVENT, b"{}", msg_id=f"m-{published}", timeout=0.3)
                 except PublishFailedError:
                     continue  # its acknowledgement was lost on the way: say it again, under the same id
-                said += 1
-            return said
+                published += 1
+            return published
 
         talking = asyncio.create_task(talk())
         for round_ in range(1, 5):
             tokens.append(minter.mint_worker("p1", "sbx-1", key.public, life=60)[0])
             await bus.client.force_reconnect()
             await eventually(partial(is_back, bus, round_))
-        said = await talking
+        published = await talking
         state = (await reader.js.stream_info("EVENTS")).state
-        assert state.messages == said
+        assert state.messages == published
 
 
 async def test_revoked_worker_is_disconnected_and_neighbour_stays(herd: Broker) -> None:
@@ -292,7 +299,7 @@ async def test_token_for_a_wildcard_name_would_open_every_sandbox(herd: Broker) 
         await bus.client.drain()
         async with asyncio.timeout(PATIENCE):
             while not (state := (await reader.js.stream_info("EVENTS")).state).messages:
-                await asyncio.sleep(0.005)  # nobody is told when a stream has stored what needs no acknowledgement
+                await asyncio.sleep(0.005)  # nothing announces that a stream has stored what needs no acknowledgement
         assert state.messages == 1
     with pytest.raises(UnsafeNameError):
         Minter(keys).mint_worker("p1", "*", key.public, life=60)

@@ -1,6 +1,6 @@
 """Every principal against every subject, on a real broker: no permission is excessive or missing.
 
-What should be allowed is read from the tables here once more, row by row, and not with the code that makes permissions.
+What should be allowed is read from the tables here again, row by row, and not with the code that makes permissions.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from itertools import product
 import pytest
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
+from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionIdentity
 from sandherd.bus.identity.claims import CLAIMS_INBOX
 from sandherd.contracts import streams as rules
 from sandherd.contracts.subjects import TABLE, MessageKind, Principal, Subject
@@ -38,7 +38,7 @@ TOKENS = {
 
 
 @dataclass(frozen=True)
-class Speaker:
+class Publisher:
     """One credential under test; a sandbox's, a client's and a subscriber's are bound to project p1."""
 
     principal: Principal
@@ -58,7 +58,7 @@ class Speaker:
 
 
 @pytest.fixture
-async def speakers(herd: Broker) -> AsyncIterator[list[Speaker]]:
+async def speakers(herd: Broker) -> AsyncIterator[list[Publisher]]:
     async with AsyncExitStack() as stack:
         found = []
         for principal in Principal:
@@ -66,7 +66,7 @@ async def speakers(herd: Broker) -> AsyncIterator[list[Speaker]]:
             violations: list[str] = []
             watch.violated = violations.append
             bus = herd.bus(principal, project=PROJECT, sandbox=SANDBOX, watch=watch)
-            found.append(Speaker(principal, await stack.enter_async_context(bus), violations))
+            found.append(Publisher(principal, await stack.enter_async_context(bus), violations))
         yield found
 
 
@@ -92,11 +92,11 @@ def is_own(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
     return row.kind is not Kind.DEAD or tokens["service"] == principal
 
 
-def may_say(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
+def may_publish(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
     return principal in row.producers and is_own(principal, row, tokens)
 
 
-def may_hear(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
+def may_receive(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
     """Commands, waiting messages, artifacts and dead letters are read from their streams, and never listened to."""
     by_stream = row.kind in {Kind.COMMAND, Kind.INBOX, Kind.ARTIFACT, Kind.DEAD}
     return principal in row.consumers and not by_stream and is_own(principal, row, tokens)
@@ -105,7 +105,7 @@ def may_hear(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool
 # --- what should be allowed: the broker's own subjects -----------------------------------------------------------
 
 Expected = dict[str, frozenset[Principal]]
-NOBODY: frozenset[Principal] = frozenset()
+NO_ONE: frozenset[Principal] = frozenset()
 ALL_STREAMS = (*(stream.name for stream in rules.STREAMS), *(bucket.stream for bucket in rules.BUCKETS))
 OWNERS = {bucket.stream: bucket.owners for bucket in rules.BUCKETS}
 READERS = {bucket.stream: bucket.owners | bucket.readers for bucket in rules.BUCKETS}
@@ -115,8 +115,8 @@ REQUEUERS = frozenset(s for s in SERVICES if any(row.name == f"request.{s}.reque
 def readers(stream: str) -> frozenset[Principal]:
     """The services that read single messages of a stream."""
     found = [s for t in (rules.STREAM_READERS, rules.MESSAGE_READERS) for s, names in t.items() if stream in names]
-    dead = REQUEUERS if stream == "DEAD" else NOBODY
-    return READERS.get(stream, NOBODY) | frozenset(found) | dead | (RELAY if stream == "INBOX" else NOBODY)
+    dead = REQUEUERS if stream == "DEAD" else NO_ONE
+    return READERS.get(stream, NO_ONE) | frozenset(found) | dead | (RELAY if stream == "INBOX" else NO_ONE)
 
 
 def purgers(stream: str) -> frozenset[Principal]:
@@ -134,7 +134,7 @@ def durables(stream: str) -> dict[str, Principal]:
 
 def takers(stream: str) -> frozenset[Principal]:
     """Who deletes single messages: the relay its own; the spawner dead letters, commands with secrets, and keys."""
-    return {"INBOX": RELAY, **dict.fromkeys(("DEAD", "COMMANDS", "KV_secret_keys"), SPAWNER)}.get(stream, NOBODY)
+    return {"INBOX": RELAY, **dict.fromkeys(("DEAD", "COMMANDS", "KV_secret_keys"), SPAWNER)}.get(stream, NO_ONE)
 
 
 def users(stream: str) -> frozenset[Principal]:
@@ -157,11 +157,11 @@ def of_streams() -> Iterator[tuple[str, frozenset[Principal]]]:
         yield from of_api(f"DIRECT.GET.{stream}.some.subject", readers(stream))
         yield from of_api(f"STREAM.MSG.DELETE.{stream}", takers(stream))
         yield from of_api(f"STREAM.PURGE.{stream}", purgers(stream))
-        yield f"$JS.FC.{stream}.name.x", OWNERS.get(stream, NOBODY) & SPAWNER
+        yield f"$JS.FC.{stream}.name.x", OWNERS.get(stream, NO_ONE) & SPAWNER
         for verb in ("CREATE", "UPDATE", "DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE"):
-            yield from of_api(f"STREAM.{verb}.{stream}", NOBODY)
+            yield from of_api(f"STREAM.{verb}.{stream}", NO_ONE)
         for verb in ("NAMES", "LIST"):
-            yield from of_api(f"CONSUMER.{verb}.{stream}", INGEST if (verb, stream) == ("LIST", "EVENTS") else NOBODY)
+            yield from of_api(f"CONSUMER.{verb}.{stream}", INGEST if (verb, stream) == ("LIST", "EVENTS") else NO_ONE)
 
 
 SUBSCRIBED = {"sub-p1-1": True, "sub-p1-16": True, "sub-p1-17": False}  # which a subscriber of p1 may take from
@@ -171,20 +171,20 @@ OTHERS = ("monitor-follow-1", "event-ingest-follow-1", "anything", "sub-p2-1", "
 def of_consumers() -> Iterator[tuple[str, frozenset[Principal]]]:
     for stream in ALL_STREAMS:
         # A consumer without a name is what nats-py's key-value calls make, on buckets alone.
-        watching = OWNERS.get(stream, NOBODY) & SPAWNER
-        making = SPAWNER if stream == "EVENTS" else NOBODY  # for subscribers; it may not take from them itself
+        watching = OWNERS.get(stream, NO_ONE) & SPAWNER
+        making = SPAWNER if stream == "EVENTS" else NO_ONE  # for subscribers; it may not take from them itself
         yield from of_api(f"CONSUMER.CREATE.{stream}", watching)
         for name in (*OTHERS, *SUBSCRIBED) if stream == "EVENTS" else (OTHERS[0], "sub-p1-1"):
-            taking = frozenset({P.SUBSCRIBER}) if stream == "EVENTS" and SUBSCRIBED.get(name) else NOBODY
+            taking = frozenset({P.SUBSCRIBER}) if stream == "EVENTS" and SUBSCRIBED.get(name) else NO_ONE
             looking = {"EVENTS": SPAWNER | INGEST}.get(stream, watching)
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}", making)
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", making)
             yield from _on_consumer(stream, name, taking=taking, info=looking | taking, delete=making | watching)
         for name, service in durables(stream).items():
-            looking = (INGEST if stream == "EVENTS" else NOBODY) | {service} | SPAWNER  # which creates it
+            looking = (INGEST if stream == "EVENTS" else NO_ONE) | {service} | SPAWNER  # which creates it
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}", SPAWNER)
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", SPAWNER)
-            yield from _on_consumer(stream, name, taking=frozenset({service}), info=looking, delete=NOBODY)
+            yield from _on_consumer(stream, name, taking=frozenset({service}), info=looking, delete=NO_ONE)
 
 
 def _on_consumer(
@@ -194,7 +194,7 @@ def _on_consumer(
     yield from of_api(f"CONSUMER.MSG.NEXT.{stream}.{name}", taking)
     yield from of_api(f"CONSUMER.DELETE.{stream}.{name}", delete)
     for verb in ("DURABLE.CREATE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN"):
-        yield from of_api(f"CONSUMER.{verb}.{stream}.{name}", NOBODY)
+        yield from of_api(f"CONSUMER.{verb}.{stream}.{name}", NO_ONE)
     yield f"$JS.ACK.{stream}.{name}.1.1.1.1.0", taking
     yield f"$JS.ACK._.hash.{stream}.{name}.1.1.1.1.0.x", taking
 
@@ -202,23 +202,23 @@ def _on_consumer(
 def of_buckets() -> Iterator[tuple[str, frozenset[Principal]]]:
     for bucket in rules.BUCKETS:
         shared = len(bucket.owners) > 1
-        yield f"$KV.{bucket.name}.p1.task-1", NOBODY if shared else bucket.owners
+        yield f"$KV.{bucket.name}.p1.task-1", NO_ONE if shared else bucket.owners
         for service in SERVICES:
             own = frozenset({service}) & bucket.owners if shared else bucket.owners
             yield f"$KV.{bucket.name}.{service}.tick", own
 
 
-def of_nobody() -> Iterator[tuple[str, frozenset[Principal]]]:
+def without_principal() -> Iterator[tuple[str, frozenset[Principal]]]:
     """Subjects that no principal of the table may publish to."""
     names = [*SERVICES, "sbx-1", "sbx-2", "sbx-1-join", "provisioner", "spawner-claims", "UABC"]
-    yield from ((f"_INBOX_{name}.abc.1", NOBODY) for name in names)
-    yield from ((subject, NOBODY) for subject in ("_INBOX.abc", "$JS.API.INFO", "$JS.API.STREAM.NAMES"))
-    yield from ((f"$JS.API.{rest}", NOBODY) for rest in ("STREAM.LIST", "META.LEADER.STEPDOWN", "ACCOUNT.PURGE.x"))
-    yield from ((f"$SYS.REQ.{rest}", NOBODY) for rest in ("CLAIMS.UPDATE", "SERVER.PING", "ACCOUNT.PING.CONNZ"))
-    yield from ((f"sandherd.v2.event.{PROJECT}.{SANDBOX}.agent.started", NOBODY), ("anything.else", NOBODY))
+    yield from ((f"_INBOX_{name}.abc.1", NO_ONE) for name in names)
+    yield from ((subject, NO_ONE) for subject in ("_INBOX.abc", "$JS.API.INFO", "$JS.API.STREAM.NAMES"))
+    yield from ((f"$JS.API.{rest}", NO_ONE) for rest in ("STREAM.LIST", "META.LEADER.STEPDOWN", "ACCOUNT.PURGE.x"))
+    yield from ((f"$SYS.REQ.{rest}", NO_ONE) for rest in ("CLAIMS.UPDATE", "SERVER.PING", "ACCOUNT.PING.CONNZ"))
+    yield from ((f"sandherd.v2.event.{PROJECT}.{SANDBOX}.agent.started", NO_ONE), ("anything.else", NO_ONE))
 
 
-BROKERS_OWN: Expected = dict([*of_streams(), *of_consumers(), *of_buckets(), *of_nobody()])
+BROKERS_OWN: Expected = dict([*of_streams(), *of_consumers(), *of_buckets(), *without_principal()])
 
 MALFORMED = (
     "sandherd.v1.x.y",
@@ -299,9 +299,9 @@ def covers(pattern: str, subject: str) -> bool:
     return len(want) == len(have) and all(w in {"*", h} for w, h in zip(want, have, strict=True))
 
 
-def heard_by(principal: Principal) -> dict[str, bool]:
+def received_by(principal: Principal) -> dict[str, bool]:
     """Each single subject there is, and whether this principal may listen to it."""
-    table = {subject: may_hear(principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)}
+    table = {subject: may_receive(principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)}
     live = dict.fromkeys((f"sandherd.live.{subject}" for subject in table), False)
     for row in TABLE:
         for subject, _ in subjects(row):
@@ -312,39 +312,39 @@ def heard_by(principal: Principal) -> dict[str, bool]:
 # --- the tests ---------------------------------------------------------------------------------------------------
 
 
-async def test_each_principal_publishes_what_the_table_permits(speakers: list[Speaker]) -> None:
+async def test_each_principal_publishes_what_the_table_permits(speakers: list[Publisher]) -> None:
     """No subject of the table or the broker is publishable beyond the tables, and none of theirs is missing."""
-    for speaker in speakers:
+    for publisher in speakers:
         expected = {
-            subject: may_say(speaker.principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)
-        } | {subject: speaker.principal in allowed for subject, allowed in BROKERS_OWN.items()}
+            subject: may_publish(publisher.principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)
+        } | {subject: publisher.principal in allowed for subject, allowed in BROKERS_OWN.items()}
         expected |= dict.fromkeys(MALFORMED, False)
         for subject in expected:
-            await speaker.bus.client.publish(subject, b"")
-        refused = await speaker.refused("publish")
-        assert_same(speaker, expected, {subject: subject.lower() not in refused for subject in expected})
+            await publisher.bus.client.publish(subject, b"")
+        refused = await publisher.refused("publish")
+        assert_same(publisher, expected, {subject: subject.lower() not in refused for subject in expected})
 
 
-async def test_each_principal_subscribes_to_what_the_table_permits(speakers: list[Speaker]) -> None:
+async def test_each_principal_subscribes_to_what_the_table_permits(speakers: list[Publisher]) -> None:
     """No single subject can be subscribed to beyond the table: no other inbox, reply, delivery or output."""
-    for speaker in speakers:
-        inbox = f"{speaker.bus.client._inbox_prefix.decode()}.abc.1"
-        expected = heard_by(speaker.principal) | {inbox: True}
-        await listen_to(speaker, expected)
-        refused = await speaker.refused("subscription")
-        assert_same(speaker, expected, {subject: subject.lower() not in refused for subject in expected})
+    for publisher in speakers:
+        inbox = f"{publisher.bus.client._inbox_prefix.decode()}.abc.1"
+        expected = received_by(publisher.principal) | {inbox: True}
+        await listen_to(publisher, expected)
+        refused = await publisher.refused("subscription")
+        assert_same(publisher, expected, {subject: subject.lower() not in refused for subject in expected})
 
 
-async def test_wildcard_permits_no_more_than_its_subjects(speakers: list[Speaker]) -> None:
+async def test_wildcard_permits_no_more_than_its_subjects(speakers: list[Publisher]) -> None:
     """A wildcard subscription is accepted only from a principal permitted to subscribe to all of its subjects."""
-    for speaker in speakers:
-        heard = heard_by(speaker.principal)
-        await listen_to(speaker, WILDCARDS)
-        refused = await speaker.refused("subscription")
+    for publisher in speakers:
+        received = received_by(publisher.principal)
+        await listen_to(publisher, WILDCARDS)
+        refused = await publisher.refused("subscription")
         for pattern in WILDCARDS:
-            covered = [subject for subject in heard if covers(pattern, subject)]
-            all_own = bool(covered) and all(heard[subject] for subject in covered)
-            assert pattern.lower() in refused or all_own, f"{speaker.principal} may listen to {pattern}"
+            covered = [subject for subject in received if covers(pattern, subject)]
+            all_own = bool(covered) and all(received[subject] for subject in covered)
+            assert pattern.lower() in refused or all_own, f"{publisher.principal} may listen to {pattern}"
 
 
 IN_ONE_GO = (
@@ -359,33 +359,33 @@ IN_ONE_GO = (
 )
 
 
-async def test_wildcards_of_services_are_permitted(speakers: list[Speaker]) -> None:
+async def test_wildcards_of_services_are_permitted(speakers: list[Publisher]) -> None:
     """The wildcard subscriptions of live tails and services are accepted."""
-    for speaker in speakers:
-        await listen_to(speaker, [pattern for principal, pattern in IN_ONE_GO if principal is speaker.principal])
-        assert await speaker.refused("subscription") == set()
+    for publisher in speakers:
+        await listen_to(publisher, [pattern for principal, pattern in IN_ONE_GO if principal is publisher.principal])
+        assert await publisher.refused("subscription") == set()
 
 
 async def test_system_credential_of_the_spawner_only_pushes_account_tokens(herd: Broker) -> None:
     """The credential may neither watch nor disconnect servers, and sees nothing of the herd's account."""
-    said = ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.SERVER.PING"]
+    claims = ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.SERVER.PING"]
     watch = ConnectionCallbacks()
     violations: list[str] = []
     watch.violated = violations.append
-    identity = Identity.file(herd.spawner_identity / "claims.creds")
+    identity = ConnectionIdentity.file(herd.spawner_identity / "claims.creds")
     async with Bus.open(herd.url, name="claims", identity=identity, inbox=CLAIMS_INBOX, watch=watch) as bus:
-        speaker = Speaker(P.SPAWNER, bus, violations)
-        for subject in said:
+        publisher = Publisher(P.SPAWNER, bus, violations)
+        for subject in claims:
             await bus.client.publish(subject, b"")
-        assert await speaker.refused("publish") == {subject.lower() for subject in said[1:]}
-        await listen_to(speaker, ["$SYS.>", "$SYS.ACCOUNT.>", "sandherd.>", "_INBOX.>", f"{CLAIMS_INBOX}.x"])
-        assert len(await speaker.refused("subscription")) == 4
+        assert await publisher.refused("publish") == {subject.lower() for subject in claims[1:]}
+        await listen_to(publisher, ["$SYS.>", "$SYS.ACCOUNT.>", "sandherd.>", "_INBOX.>", f"{CLAIMS_INBOX}.x"])
+        assert len(await publisher.refused("subscription")) == 4
 
 
-async def listen_to(speaker: Speaker, patterns: Iterable[str]) -> None:
+async def listen_to(publisher: Publisher, patterns: Iterable[str]) -> None:
     """Listen and stop at once: a worker may hold only a few subscriptions."""
     for pattern in patterns:
-        subscription = await speaker.bus.client.subscribe(pattern, cb=nothing)
+        subscription = await publisher.bus.client.subscribe(pattern, cb=nothing)
         await subscription.unsubscribe()
 
 
@@ -393,8 +393,8 @@ async def nothing(_message: Msg) -> None:
     await asyncio.sleep(0)
 
 
-def assert_same(speaker: Speaker, expected: dict[str, bool], found: dict[str, bool]) -> None:
+def assert_same(publisher: Publisher, expected: dict[str, bool], found: dict[str, bool]) -> None:
     """Named in full, because one unexpected allow is what all of this is about."""
     too_much = [subject for subject, allowed in found.items() if allowed and not expected[subject]]
     missing = [subject for subject, allowed in found.items() if not allowed and expected[subject]]
-    assert (too_much, missing) == ([], []), f"{speaker.principal}: unexpected {too_much}, missing {missing}"
+    assert (too_much, missing) == ([], []), f"{publisher.principal}: unexpected {too_much}, missing {missing}"

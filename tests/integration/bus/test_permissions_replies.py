@@ -1,7 +1,7 @@
 """A reply reaches the requester only, for any reply subject of a message.
 
 The broker does not check reply subjects: JetStream's acknowledgement, or a service's answer, would be written to any of
-them with the rights of whoever answers. That is why sandboxes and people have accounts of their own.
+them with the permissions of the replying service. That is why sandboxes and users have accounts of their own.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 from sandherd.bus.auth.accounts import Account, account_of
 from sandherd.bus.connection import Bus
 from sandherd.bus.republished import is_republished
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.headers import SEQUENCE_HEADER
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.requests import REQUESTS, TaskList
 from sandherd.contracts.streams import BUCKETS, STREAMS
 from sandherd.contracts.subjects import BY_NAME, DELIVER, Principal
@@ -50,7 +50,7 @@ OTHERS = (
 )
 FOLLOWED = ("sandherd.v1.event.other.>", "sandherd.v1.output.other.*")
 NAMES = {"project": "p1", "sandbox": "sbx-1", "action": "message", "artifact": "art-1"}
-ASKED_OF_WORKERS = [row for row in BY_NAME.values() if row.name.startswith("request.worker.")]
+WORKER_REQUESTS = [row for row in BY_NAME.values() if row.name.startswith("request.worker.")]
 
 
 async def counts(herd: Broker) -> dict[str, int]:
@@ -66,14 +66,14 @@ async def settled(bus: Bus) -> None:
     await bus.client.flush()
 
 
-def said_by(principal: Principal) -> list[str]:
+def published_by(principal: Principal) -> list[str]:
     """Each subject that a principal may say, with its own names."""
     return [row.pattern(NAMES) for row in BY_NAME.values() if principal in row.producers]
 
 
-async def say_everything(bus: Bus, principal: Principal) -> None:
+async def publish_everything(bus: Bus, principal: Principal) -> None:
     """Say each subject with each reply subject."""
-    for number, subject in enumerate(said_by(principal)):
+    for number, subject in enumerate(published_by(principal)):
         for reply in OTHERS:
             headers = {"Nats-Msg-Id": f"{number}-{reply}", SEQUENCE_HEADER: "1"}
             await bus.client.publish(subject, b"{}", reply=reply, headers=headers)
@@ -123,7 +123,7 @@ class Others:
         assert not [msg for msg in self.worker if msg.reply]
         assert not [msg for msg in self.client for pattern in FOLLOWED if is_republished(msg, pattern)]
         models: list[type[BaseModel]] = [InboxMessage]
-        models += (REQUESTS[row.name.removeprefix("request.")] for row in ASKED_OF_WORKERS)
+        models += (REQUESTS[row.name.removeprefix("request.")] for row in WORKER_REQUESTS)
         for msg, model in itertools.product(self.worker, models):
             with pytest.raises(ValidationError):
                 model.model_validate_json(msg.data)
@@ -137,7 +137,7 @@ async def others(herd: Broker) -> AsyncIterator[Others]:
         herd.bus(Principal.WORKER, project="other", sandbox="sbx-2") as worker,
         herd.bus(Principal.CLIENT, project="other") as client,
     ):
-        for subject in (row.fill(project="other", sandbox="sbx-2") for row in (DELIVER, *ASKED_OF_WORKERS)):
+        for subject in (row.fill(project="other", sandbox="sbx-2") for row in (DELIVER, *WORKER_REQUESTS)):
             await worker.client.subscribe(subject, cb=found.on_request)
         await worker.client.subscribe("_INBOX_sbx-2.>", cb=found.on_request)
         for pattern in FOLLOWED:
@@ -174,7 +174,7 @@ async def test_reply_subject_reaches_no_other_stream(herd: Broker, principal: Pr
         others(herd) as neighbours,
     ):
         before = await counts(herd)
-        await say_everything(bus, principal)
+        await publish_everything(bus, principal)
         expected = expected_after(before, principal)
         await reaches(herd, expected)
         await settled(bus)  # an acknowledgement that went astray would be stored by now
@@ -185,10 +185,10 @@ async def test_reply_subject_reaches_no_other_stream(herd: Broker, principal: Pr
 
 async def test_client_receives_stored_events_once(herd: Broker) -> None:
     """A sandbox's event reaches a client of its project under its subject, once however often it is published."""
-    heard: list[str] = []
+    received: list[str] = []
 
     async def on_message(msg: Msg) -> None:
-        heard.append(msg.data.decode())
+        received.append(msg.data.decode())
 
     async with (
         herd.bus(Principal.CLIENT, project="p1") as client,
@@ -201,15 +201,15 @@ async def test_client_receives_stored_events_once(herd: Broker) -> None:
         for number in (1, 1, 2, 2, 3):
             await worker.publish("sandherd.v1.event.p1.sbx-1.agent.message", b"%d" % number, msg_id=str(number))
         async with asyncio.timeout(PATIENCE):
-            while "3" not in heard:
+            while "3" not in received:
                 await asyncio.sleep(0.01)
-    assert heard == ["1", "2", "3"]
+    assert received == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("principal", [Principal.WORKER, Principal.JOINER, Principal.CLIENT, Principal.SUBSCRIBER])
 async def test_message_trace_reaches_no_other_project(herd: Broker, principal: Principal) -> None:
     """The broker traces a message to a subject that its header names, if its publisher may publish there."""
-    (subject, *_) = said_by(principal)
+    (subject, *_) = published_by(principal)
     refused = [f"sandherd.v1.{name}.other.sbx-2" for name in ("deliver", "output", "request.worker.exec")]
     refused.append("sandherd.v1.event.other.sbx-2.agent.completed")
     async with herd.bus(principal, project="p1", sandbox="sbx-1") as bus:

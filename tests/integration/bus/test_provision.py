@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sandherd.bus.auth.permissions import SERVICES
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.provision import ProvisionError, check, provision
 from sandherd.bus.stream_configs import bucket_config, consumer_config, stream_config
@@ -23,7 +23,9 @@ async def admin(herd: Broker) -> AsyncIterator[Bus]:
     path = herd.home / "creds" / "admin.creds"
     write_secret(path, Registrar(herd.identity).mint_stream_admin())
     inbox = "_INBOX_provisioner"
-    async with Bus.open(herd.url, name="admin", identity=Identity.file(path), inbox=inbox, patience=PATIENCE) as bus:
+    async with Bus.open(
+        herd.url, name="admin", identity=ConnectionIdentity.file(path), inbox=inbox, patience=PATIENCE
+    ) as bus:
         yield bus
 
 
@@ -95,8 +97,8 @@ async def test_stream_of_the_version_before_gets_message_ttls(admin: Bus, herd: 
         assert await check(bus.js, P.SPAWNER) == []
         subject = "sandherd.v1.artifact.p1.sbx-1.upl-1"
         await bus.publish(subject, b"an hour", msg_id="upl-1-0", headers={"Nats-TTL": "3600s"})
-        kept = [(await bus.js.get_msg("ARTIFACTS", seq=seq, direct=True)).data for seq in (1, 2)]
-        assert kept == [b"kept", b"an hour"]
+        stored = [(await bus.js.get_msg("ARTIFACTS", seq=seq, direct=True)).data for seq in (1, 2)]
+        assert stored == [b"kept", b"an hour"]
 
 
 async def test_unchangeable_stream_is_an_error(admin: Bus) -> None:

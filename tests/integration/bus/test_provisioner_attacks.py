@@ -75,7 +75,7 @@ def other_configurations() -> Iterator[tuple[str, dict[str, Any]]]:
             {"subject_transform": {"src": ">", "dest": "sandherd.live.>"}},
             {"sealed": True},
         ):
-            # Small, because the server checks first whether it has the room.
+            # Small, because the server checks first whether it has the space.
             yield name, configured(name, **changed, max_bytes=4096)
             yield name, configured(name, **changed)
 
@@ -92,19 +92,19 @@ async def test_provisioner_credential_reads_changes_and_purges_nothing(herd: Bro
     before, held = await configurations(herd), await contents(herd)
     stolen: list[str] = []
 
-    async def hear(message: Msg) -> None:
+    async def receive(message: Msg) -> None:
         if message.subject.startswith(STOLEN):
             stolen.append(message.subject)
 
-    async with attacker(herd) as speaker, herd.bus(P.SPAWNER) as spawner:
-        await speaker.bus.client.subscribe(f"{INBOX}.>", cb=hear)
+    async with attacker(herd) as publisher, herd.bus(P.SPAWNER) as spawner:
+        await publisher.bus.client.subscribe(f"{INBOX}.>", cb=receive)
         attacks = [(f"{prefix}.{rest}", body) for prefix in (API, API_FROM_OUTSIDE) for rest, body in forbidden()]
         for subject, body in attacks:
             payload = b"" if body is None else json.dumps(body).encode()
-            await speaker.bus.client.publish(subject, payload, reply=f"{INBOX}.answer")
-        assert await speaker.refused("publish") == {subject.lower() for subject, _ in attacks}
+            await publisher.bus.client.publish(subject, payload, reply=f"{INBOX}.answer")
+        assert await publisher.refused("publish") == {subject.lower() for subject, _ in attacks}
         await spawner.publish("$KV.tasks.p1.task-1", b"SECRET", msg_id="later")
-        await speaker.bus.flush()
+        await publisher.bus.flush()
     assert stolen == []
     assert await configurations(herd) == before
     after = await contents(herd)
@@ -115,13 +115,13 @@ async def test_existing_stream_is_not_recreated_with_another_configuration(herd:
     """The server refuses the permitted request, whatever it would add, and the configuration stays."""
     await seed(herd)
     before, held = await configurations(herd), await contents(herd)
-    async with attacker(herd) as speaker:
+    async with attacker(herd) as publisher:
         for name, config in other_configurations():
             subject = f"{API_FROM_OUTSIDE}.STREAM.CREATE.{name}"
-            answer = json.loads(await speaker.bus.request(subject, json.dumps(config).encode()))
+            answer = json.loads(await publisher.bus.request(subject, json.dumps(config).encode()))
             assert "error" in answer, config
         other = {"name": "OTHER", "subjects": ["other"]}
-        renamed = await speaker.bus.request(f"{API_FROM_OUTSIDE}.STREAM.CREATE.EVENTS", json.dumps(other).encode())
+        renamed = await publisher.bus.request(f"{API_FROM_OUTSIDE}.STREAM.CREATE.EVENTS", json.dumps(other).encode())
         assert "error" in json.loads(renamed)
     assert (await configurations(herd), await contents(herd)) == (before, held)
 
@@ -134,16 +134,16 @@ async def test_reply_to_the_provisioner_is_neither_stored_nor_executed(herd: Bro
     await seed(herd)
     held = await contents(herd)
     replies = [*dict.fromkeys(targets()), f"{API}.STREAM.PURGE.KV_tasks", "$KV.tasks.p1.task-1"]
-    async with attacker(herd) as speaker:
+    async with attacker(herd) as publisher:
         for subject in (f"STREAM.INFO.{name}" for name in ("EVENTS", "KV_tasks")):
             for reply in replies:
-                await speaker.bus.client.publish(f"{API_FROM_OUTSIDE}.{subject}", b"", reply=reply)
+                await publisher.bus.client.publish(f"{API_FROM_OUTSIDE}.{subject}", b"", reply=reply)
         for reply in replies:
             create = json.dumps(configured("EVENTS", description="forged")).encode()
-            await speaker.bus.client.publish(f"{API_FROM_OUTSIDE}.STREAM.CREATE.EVENTS", create, reply=reply)
+            await publisher.bus.client.publish(f"{API_FROM_OUTSIDE}.STREAM.CREATE.EVENTS", create, reply=reply)
             info = f"{API_FROM_OUTSIDE}.CONSUMER.INFO.EVENTS.event-ingest"
-            await speaker.bus.client.publish(info, b"", reply=reply)
-        assert await speaker.refused("publish") == set()
+            await publisher.bus.client.publish(info, b"", reply=reply)
+        assert await publisher.refused("publish") == set()
     assert await contents(herd) == held
 
 
@@ -154,9 +154,9 @@ async def test_provisioner_publishes_and_subscribes_to_its_requests_only(herd: B
     everything = {subject for row in TABLE for subject, _ in subjects(row)} | {*BROKERS_OWN, *MALFORMED}
     assert allowed <= everything
     others = ["_INBOX_backup.x", "_INBOX_spawner.x", "_INBOX.x", "$KV.>", "$JS.>", "sandherd.>", ">"]
-    async with attacker(herd) as speaker:
+    async with attacker(herd) as publisher:
         for subject in everything:
-            await speaker.bus.client.publish(subject, b"")
-        assert await speaker.refused("publish") == {subject.lower() for subject in everything - allowed}
-        await listen_to(speaker, [*others, f"{INBOX}.x"])
-        assert await speaker.refused("subscription") == {subject.lower() for subject in others}
+            await publisher.bus.client.publish(subject, b"")
+        assert await publisher.refused("publish") == {subject.lower() for subject in everything - allowed}
+        await listen_to(publisher, [*others, f"{INBOX}.x"])
+        assert await publisher.refused("subscription") == {subject.lower() for subject in others}

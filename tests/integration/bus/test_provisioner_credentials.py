@@ -28,24 +28,24 @@ P = Principal
 
 async def test_missing_streams_are_created_and_existing_ones_unchanged(herd: Broker) -> None:
     """A missing stream is created; a different one is named with the remedy, and stays as it is."""
-    async with herd.provisioner() as js, attacker(herd) as speaker:
+    async with herd.provisioner() as js, attacker(herd) as publisher:
         for name in NAMES:
             await js.delete_stream(name)
-        states = {done.thing: str(done.did) for done in await create_missing(speaker.bus.js)}
+        states = {done.thing: str(done.did) for done in await create_missing(publisher.bus.js)}
         assert {states[f"stream {name}"] for name in NAMES} == {"made"}
         assert {states[f"consumer {row.name} on {row.stream}"] for row in CONSUMERS} == {"pending"}
         async with herd.bus(P.SPAWNER) as spawner:
             await create_consumers(spawner)
             await create_consumers(spawner)
             assert spawner.violations == 0
-        assert {str(done.did) for done in await create_missing(speaker.bus.js)} == {"kept"}
+        assert {str(done.did) for done in await create_missing(publisher.bus.js)} == {"kept"}
         await js.update_stream(stream_config(BY_STREAM["DEAD"]).evolve(max_bytes=4096))
         await js.delete_stream("PROBE")
         with pytest.raises(ProvisionError, match=r"stream DEAD \(max_bytes\): .* `sandherd provision --identity DIR`"):
-            await create_missing(speaker.bus.js)
+            await create_missing(publisher.bus.js)
         assert (await js.stream_info("PROBE")).config.name == "PROBE"
         assert (await js.stream_info("DEAD")).config.max_bytes == 4096
-        assert speaker.violations == []
+        assert publisher.violations == []
     for service in (P.EVENT_INGEST, P.MESSAGE_RELAY):
         async with herd.bus(service) as bus:
             assert [fault.thing for fault in await check(bus.js, service)] == ["stream DEAD"]
@@ -63,13 +63,13 @@ async def test_existing_consumer_is_not_changed_by_a_spawner(herd: Broker) -> No
 async def test_stream_created_with_other_content_is_detected(herd: Broker) -> None:
     """An attacker that creates a missing stream, as a mirror or with a republish, receives nothing and is detected."""
     await seed(herd)
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
-    async def hear(message: Msg) -> None:
-        heard.append(message.data)
+    async def receive(message: Msg) -> None:
+        received.append(message.data)
 
-    async with herd.provisioner() as js, attacker(herd) as speaker:
-        await speaker.bus.client.subscribe(f"{STOLEN}.>", cb=hear)
+    async with herd.provisioner() as js, attacker(herd) as publisher:
+        await publisher.bus.client.subscribe(f"{STOLEN}.>", cb=receive)
         forged: dict[str, dict[str, Any]] = {
             "DEAD": {"republish": {"src": ">", "dest": f"{STOLEN}.>"}},
             "PROBE": {"mirror": {"name": "KV_tasks"}, "subjects": None},
@@ -78,16 +78,16 @@ async def test_stream_created_with_other_content_is_detected(herd: Broker) -> No
         for name, changed in forged.items():
             await js.delete_stream(name)
             request = json.dumps(configured(name, **changed)).encode()
-            created = json.loads(await speaker.bus.request(f"{API_FROM_OUTSIDE}.STREAM.CREATE.{name}", request))
+            created = json.loads(await publisher.bus.request(f"{API_FROM_OUTSIDE}.STREAM.CREATE.{name}", request))
             assert "error" not in created, created
         async with herd.bus(P.MESSAGE_RELAY) as relay:
             await relay.publish("sandherd.v1.dead.message-relay.internal", b"SEEDED", msg_id="after")
-        await speaker.bus.flush()
+        await publisher.bus.flush()
         with pytest.raises(ProvisionError) as caught:
-            await create_missing(speaker.bus.js)
+            await create_missing(publisher.bus.js)
         for part in ("stream DEAD (republish)", "stream PROBE (", "mirror", "stream INBOX (", "sources"):
             assert part in str(caught.value)
-    assert heard == []
+    assert received == []
 
 
 async def test_stream_changing_credential_expires_within_an_hour(herd: Broker) -> None:

@@ -18,7 +18,7 @@ from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.auth.health_subjects import HEALTH, WATCHER, WATCHER_INBOX
 from sandherd.bus.auth.permissions import Permissions, probe_subject
 from sandherd.bus.auth.setup_permissions import PROBE, PROBE_INBOX, PROBING, WATCHING
-from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
+from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionIdentity
 from sandherd.bus.identity import Key, KeyKind, Registrar, claims, credentials_text
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.keys import sign_claims
@@ -26,7 +26,7 @@ from sandherd.contracts.subjects import TABLE, Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.store_probe import StoreProbe
 from tests.integration.bus.test_permissions_forwarding import ALL_STREAMS, TAG, contents, listening, seed, targets
-from tests.integration.bus.test_permissions_matrix import BROKERS_OWN, MALFORMED, Speaker, listen_to, subjects
+from tests.integration.bus.test_permissions_matrix import BROKERS_OWN, MALFORMED, Publisher, listen_to, subjects
 from tests.patience import PATIENCE
 
 P = Principal
@@ -41,16 +41,16 @@ def minted(herd: Broker, name: str) -> str:
 
 
 @asynccontextmanager
-async def attacker(herd: Broker, name: str, credentials: str) -> AsyncIterator[Speaker]:
+async def attacker(herd: Broker, name: str, credentials: str) -> AsyncIterator[Publisher]:
     """A connection with one of these credentials, and what the broker refused it."""
     watch, violations = ConnectionCallbacks(), list[str]()
     watch.violated = violations.append
     token, key = parts_of(credentials)
-    identity = Identity.renewing(lambda: token, key)
+    identity = ConnectionIdentity.renewing(lambda: token, key)
     async with Bus.open(
         herd.url, name=name, identity=identity, inbox=REQUESTS[name][1], patience=PATIENCE, watch=watch
     ) as bus:
-        yield Speaker(P.OPERATOR, bus, violations)
+        yield Publisher(P.OPERATOR, bus, violations)
 
 
 def system_targets(herd: Broker) -> Iterator[str]:
@@ -74,24 +74,24 @@ def replies(herd: Broker) -> list[str]:
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_no_reply_to_a_store_guard_is_stored_or_executed(herd: Broker, name: str) -> None:
-    """Each request with each reply subject: a probe is stored per probe, and nothing else; nobody else hears anything.
+    """Each request with each reply subject: a probe is stored per probe, and nothing else; no one else gets anything.
 
     In the account of the streams, a probe with the reply subject `$KV.tasks.p1.task-1` replaced the record.
     """
     await seed(herd)
     held, subject = await contents(herd), REQUESTS[name][0]
-    async with listening(herd, P.WORKER) as heard, attacker(herd, name, minted(herd, name)) as speaker:
+    async with listening(herd, P.WORKER) as received, attacker(herd, name, minted(herd, name)) as publisher:
         sent = replies(herd)
         for reply in sent:
-            await speaker.bus.client.publish(subject, b"{}", reply=reply, headers={TAG: "1"})
-        await speaker.bus.flush(timeout=PATIENCE)
-        assert await speaker.refused("publish") == set()
+            await publisher.bus.client.publish(subject, b"{}", reply=reply, headers={TAG: "1"})
+        await publisher.bus.flush(timeout=PATIENCE)
+        assert await publisher.refused("publish") == set()
         # A reply of the system account passes on through the import of the probe, where it is one probe more.
         probes = len(sent) if name == PROBE else sent.count(WROTE)
         after = await contents(herd)
         assert after["PROBE"][0] - held["PROBE"][0] <= probes
         assert after == held | {"PROBE": after["PROBE"]}
-        assert heard == []
+        assert received == []
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -100,19 +100,19 @@ async def test_store_guard_receives_only_the_reply_to_its_request(herd: Broker, 
     other = next(one for one in REQUESTS if one != name)
     stolen: list[str] = []
 
-    async def hear(message: Msg) -> None:
+    async def receive(message: Msg) -> None:
         stolen.append(message.subject)
 
     subject, inbox = REQUESTS[name]
     async with (
         attacker(herd, other, minted(herd, other)) as victim,
-        attacker(herd, name, minted(herd, name)) as speaker,
+        attacker(herd, name, minted(herd, name)) as publisher,
     ):
-        await victim.bus.client.subscribe(f"{REQUESTS[other][1]}.>", cb=hear)
+        await victim.bus.client.subscribe(f"{REQUESTS[other][1]}.>", cb=receive)
         await victim.bus.flush()
-        await speaker.bus.client.publish(subject, b"{}", reply=f"{inbox}.none")
-        assert (await speaker.bus.client.request(subject, b"{}", timeout=PATIENCE)).data.startswith(b"{")
-        await speaker.bus.flush()
+        await publisher.bus.client.publish(subject, b"{}", reply=f"{inbox}.none")
+        assert (await publisher.bus.client.request(subject, b"{}", timeout=PATIENCE)).data.startswith(b"{")
+        await publisher.bus.flush()
         await victim.bus.flush()
     assert stolen == []
 
@@ -124,12 +124,12 @@ async def test_store_guard_publishes_and_subscribes_to_its_requests_only(herd: B
     everything = {one for row in TABLE for one, _ in subjects(row)} | {*BROKERS_OWN, *MALFORMED, WROTE, HEALTH}
     everything |= {*system_targets(herd), "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.VARZ", "sandherd.probe.monitor"}
     others = ["_INBOX.x", "_INBOX_spawner.x", "$KV.>", "$JS.>", "$SYS.>", "sandherd.>", ">"]
-    async with attacker(herd, name, minted(herd, name)) as speaker:
+    async with attacker(herd, name, minted(herd, name)) as publisher:
         for one in everything:
-            await speaker.bus.client.publish(one, b"")
-        assert await speaker.refused("publish") == {one.lower() for one in everything - {subject}}
-        await listen_to(speaker, [*others, f"{inbox}.x"])
-        assert await speaker.refused("subscription") == {one.lower() for one in others}
+            await publisher.bus.client.publish(one, b"")
+        assert await publisher.refused("publish") == {one.lower() for one in everything - {subject}}
+        await listen_to(publisher, [*others, f"{inbox}.x"])
+        assert await publisher.refused("subscription") == {one.lower() for one in others}
 
 
 def placed_in(herd: Broker, account: str, signing: str, name: str, allowed: Permissions) -> str:
@@ -145,8 +145,8 @@ async def test_same_probe_overwrites_a_record_within_the_account_of_the_streams(
     await seed(herd)
     before = (await contents(herd))["KV_tasks"][0]
     credentials = placed_in(herd, "herd", "streams-signing", PROBE, PROBING)
-    async with attacker(herd, PROBE, credentials) as speaker:
-        await speaker.bus.client.publish(WROTE, b"{}", reply="$KV.tasks.p1.task-1")
+    async with attacker(herd, PROBE, credentials) as publisher:
+        await publisher.bus.client.publish(WROTE, b"{}", reply="$KV.tasks.p1.task-1")
         async with asyncio.timeout(PATIENCE):
             while (await contents(herd))["KV_tasks"][0] == before:
                 await asyncio.sleep(0.01)
@@ -161,16 +161,16 @@ async def test_in_a_cluster_no_reply_to_a_health_request_deletes_streams() -> No
         await cluster.start()
         purge = f"{API}.ACCOUNT.PURGE.{cluster.identity.root_key('herd').public}"
         async with cluster.provisioner() as js:
-            async with attacker(cluster, WATCHER, minted(cluster, WATCHER)) as speaker:
+            async with attacker(cluster, WATCHER, minted(cluster, WATCHER)) as publisher:
                 for reply in replies(cluster):
-                    await speaker.bus.client.publish(HEALTH, b"", reply=reply)
+                    await publisher.bus.client.publish(HEALTH, b"", reply=reply)
                 async with StoreProbe.open(*cluster.probed) as probe:
                     assert len(await probe.read_health({server.server_name for server in cluster.servers})) == 3
-                await speaker.bus.flush(timeout=PATIENCE)
+                await publisher.bus.flush(timeout=PATIENCE)
             assert len(await js.streams_info()) == len(ALL_STREAMS)
             credentials = placed_in(cluster, "system", "system-signing", WATCHER, WATCHING)
-            async with attacker(cluster, WATCHER, credentials) as speaker, asyncio.timeout(PATIENCE):
-                await speaker.bus.client.publish(HEALTH, b"", reply=purge)
+            async with attacker(cluster, WATCHER, credentials) as publisher, asyncio.timeout(PATIENCE):
+                await publisher.bus.client.publish(HEALTH, b"", reply=purge)
                 while await js.streams_info():
                     await asyncio.sleep(0.1)
     finally:

@@ -46,8 +46,14 @@ async def refusal(asker: Bus, request: Any, project: str = "fleet") -> Code:
 
 
 def creation(**changed: Any) -> CreateConsumer:
-    told: dict[str, Any] = {"place": 1, "name": "alerts", "types": [], "ack_wait_seconds": 30.0, "idle_seconds": 3600.0}
-    return CreateConsumer(**(told | changed))
+    options: dict[str, Any] = {
+        "place": 1,
+        "name": "alerts",
+        "types": [],
+        "ack_wait_seconds": 30.0,
+        "idle_seconds": 3600.0,
+    }
+    return CreateConsumer(**(options | changed))
 
 
 async def test_unacknowledged_events_are_not_purged(herd: Broker, asker: Bus) -> None:

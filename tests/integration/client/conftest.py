@@ -1,6 +1,6 @@
 """Neighbours for the client's tests: small responders, written with the contracts' models, on a real nats-server.
 
-What is said with `heard=False` is stored and never published: a core message that was lost on its way.
+What is published with `heard=False` is stored and never received: a core message that was lost on its way.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.events.sandbox import SandboxRequested, SandboxTerminated
 from sandherd.contracts.events.task import TaskAssigned, TaskCompleted, TaskRunning, TaskSubmitted
 from sandherd.contracts.requests import (
-    AskEvents,
     EventList,
-    LiveSandboxes,
-    LiveTasks,
-    PastSandboxes,
-    PastTasks,
+    ListEvents,
+    ListLiveSandboxes,
+    ListLiveTasks,
+    ListPastSandboxes,
+    ListPastTasks,
     Reply,
     Request,
     SandboxList,
@@ -71,7 +71,7 @@ class Neighbours:
         self.task = TASK
         self.now = NOW
         """The time of the next events."""
-        self.asked: list[Request[Any]] = []
+        self.requested: list[Request[Any]] = []
         self._numbers: dict[str, int] = {}
         self._subscriptions: dict[str, Any] = {}
 
@@ -79,9 +79,9 @@ class Neighbours:
         """Answer a request of every project, replacing what was answered before."""
 
         async def on_message(message: Msg) -> None:
-            asked = request.model_validate_json(message.data)
-            self.asked.append(asked)
-            found = give(asked)
+            requested = request.model_validate_json(message.data)
+            self.requested.append(requested)
+            found = give(requested)
             reply = Reply[Any](error=found) if isinstance(found, Problem) else Reply[Any](ok=found)
             # As a service: without the request's headers, which `respond` repeats.
             await replace(message, headers=None).respond(reply.model_dump_json(exclude_none=True).encode())
@@ -101,29 +101,31 @@ class Neighbours:
     async def answer_all(self) -> None:
         """Be the spawner and event-ingest."""
         spawner, ingest = Principal.SPAWNER, Principal.EVENT_INGEST
-        await self.answer(spawner, LiveTasks, lambda asked: TaskList(tasks=_chosen(self.tasks, asked.task)))
+        await self.answer(spawner, ListLiveTasks, lambda requested: TaskList(tasks=_chosen(self.tasks, requested.task)))
         await self.answer(
-            spawner, LiveSandboxes, lambda asked: SandboxList(sandboxes=_chosen(self.sandboxes, asked.sandbox))
+            spawner,
+            ListLiveSandboxes,
+            lambda requested: SandboxList(sandboxes=_chosen(self.sandboxes, requested.sandbox)),
         )
-        await self.answer(ingest, PastTasks, lambda _asked: TaskList(tasks=[]))
-        await self.answer(ingest, PastSandboxes, lambda _asked: SandboxList(sandboxes=[]))
-        await self.answer(ingest, AskEvents, self.events)
+        await self.answer(ingest, ListPastTasks, lambda _request: TaskList(tasks=[]))
+        await self.answer(ingest, ListPastSandboxes, lambda _request: SandboxList(sandboxes=[]))
+        await self.answer(ingest, ListEvents, self.events)
 
-    def events(self, asked: AskEvents) -> EventList | Problem:
+    def events(self, requested: ListEvents) -> EventList | Problem:
         """What event-ingest answers, from memory."""
         if not self.history_up:
             return Problem(code=Code.UNAVAILABLE, message="Postgres is away")
-        start = int(asked.cursor or 0)
-        numbered = [(n, e) for n, e in enumerate(self.stored, 1) if n > start and _is_asked_for(e, asked)]
-        page = numbered[: asked.limit]
+        start = int(requested.cursor or 0)
+        numbered = [(n, e) for n, e in enumerate(self.stored, 1) if n > start and _is_requested(e, requested)]
+        page = numbered[: requested.limit]
         cursor = str(page[-1][0]) if len(numbered) > len(page) else None
         events = [
             StoredEvent(stream_sequence=n, envelope=e.model_dump(mode="json", exclude_none=True)) for n, e in page
         ]
         return EventList(events=events, next_cursor=cursor)
 
-    async def say(
-        self, source: str, data: EventData, *, heard: bool = True, stored: bool = True, entity: str | None = None
+    async def publish_event(
+        self, source: str, data: EventData, *, received: bool = True, stored: bool = True, entity: str | None = None
     ) -> Envelope[Any]:
         """Say the next event of a source: `sandbox/…`, `spawner/…` or `message-relay/…`."""
         service, _, about = source.partition("/")
@@ -131,7 +133,7 @@ class Neighbours:
         event = self.envelope(f"/sandherd/{source}", number, data, entity or about.partition("/")[0])
         if stored:
             self.stored.append(event)
-        if heard:
+        if received:
             principal = Principal.WORKER if service == "sandbox" else Principal(service)
             await self.publish(principal, event)
         return event
@@ -152,13 +154,13 @@ class Neighbours:
         )
 
     async def publish(self, principal: Principal, event: Envelope[Any]) -> None:
-        """Put an event on its subject, so that every listener was told when this returns."""
+        """Put an event on its subject, so that every subscriber has received it when this returns."""
         bus = self.buses[principal]
         await bus.client.publish(event_subject(event.project, event.subject, event.type), event.to_json())
         await bus.flush()
 
     @property
-    def teller(self) -> str:
+    def task_source(self) -> str:
         """Who says what becomes of the task: the spawner's record of this life of it."""
         return f"spawner/{self.task}/{LIFE}"
 
@@ -171,56 +173,62 @@ class Neighbours:
         return read_command(message.subject, message.data)
 
     async def begin(self, before_start: Callable[[], Awaitable[None]] | None = None, **lost: bool) -> None:
-        """A task is submitted and its agent starts. `lost` names what is not heard."""
-        spawner = self.teller
+        """A task is submitted and its agent starts. `heard` names what is not received."""
+        spawner = self.task_source
         self.tasks[self.task] = a_task(self.task, TaskState.RUNNING)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
-        heard = {name: False for name, value in lost.items() if value}
-        await self.say(
+        received = {name: False for name, value in lost.items() if value}
+        await self.publish_event(
             spawner,
             TaskSubmitted(task="do it", harness="command", runtime="process"),
-            heard=heard.get("submitted", True),
+            received=received.get("submitted", True),
         )
-        await self.say(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"), heard=heard.get("requested", True))
-        await self.say(spawner, TaskAssigned(sandbox=SANDBOX), heard=heard.get("assigned", True))
+        await self.publish_event(
+            f"spawner/{SANDBOX}", SandboxRequested(runtime="process"), received=received.get("requested", True)
+        )
+        await self.publish_event(spawner, TaskAssigned(sandbox=SANDBOX), received=received.get("assigned", True))
         if before_start is not None:
             await before_start()
-        await self.say(
+        await self.publish_event(
             f"sandbox/{SANDBOX}",
             AgentStarted(timestamp=NOW, sdk="command", task="do it", task_description_length=5),
-            heard=heard.get("started", True),
+            received=received.get("started", True),
         )
-        await self.say(spawner, TaskRunning(sandbox=SANDBOX), heard=heard.get("running", True))
+        await self.publish_event(spawner, TaskRunning(sandbox=SANDBOX), received=received.get("running", True))
 
-    async def attempt(self, sandbox: str, *, heard: bool = True) -> None:
+    async def attempt(self, sandbox: str, *, received: bool = True) -> None:
         """One more attempt, in another sandbox, and the end of the task with it."""
         self.sandboxes[sandbox] = a_sandbox(SandboxState.RUNNING)
-        await self.say(f"spawner/{sandbox}", SandboxRequested(runtime="process"), heard=heard)
-        await self.say(self.teller, TaskAssigned(sandbox=sandbox, attempt=2), heard=heard)
+        await self.publish_event(f"spawner/{sandbox}", SandboxRequested(runtime="process"), received=received)
+        await self.publish_event(self.task_source, TaskAssigned(sandbox=sandbox, attempt=2), received=received)
         started = AgentStarted(timestamp=NOW, sdk="command", task="do it", task_description_length=5)
-        await self.say(f"sandbox/{sandbox}", started, heard=heard)
-        await self.say(self.teller, TaskRunning(sandbox=sandbox, attempt=2), heard=heard)
-        await self.say(f"sandbox/{sandbox}", AgentCompleted(exit_code=0), heard=heard)
+        await self.publish_event(f"sandbox/{sandbox}", started, received=received)
+        await self.publish_event(self.task_source, TaskRunning(sandbox=sandbox, attempt=2), received=received)
+        await self.publish_event(f"sandbox/{sandbox}", AgentCompleted(exit_code=0), received=received)
         self.tasks[self.task] = a_task(self.task, TaskState.COMPLETED).model_copy(update={"sandbox": sandbox})
-        await self.say(self.teller, TaskCompleted(sandbox=sandbox, attempt=2), heard=heard)
+        await self.publish_event(self.task_source, TaskCompleted(sandbox=sandbox, attempt=2), received=received)
 
-    async def chat(self, text: str, *, heard: bool = True, stored: bool = True) -> Envelope[Any]:
+    async def chat(self, text: str, *, received: bool = True, stored: bool = True) -> Envelope[Any]:
         """The agent says something."""
-        said = AgentMessage(content=text, content_length=len(text))
-        return await self.say(f"sandbox/{SANDBOX}", said, heard=heard, stored=stored)
+        chat_message = AgentMessage(content=text, content_length=len(text))
+        return await self.publish_event(f"sandbox/{SANDBOX}", chat_message, received=received, stored=stored)
 
-    async def complete(self, *, agent_heard: bool = True, task_heard: bool = True, stored: bool = True) -> None:
+    async def complete(self, *, agent_received: bool = True, task_received: bool = True, stored: bool = True) -> None:
         """The agent ends, and the task with it."""
-        await self.say(f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), heard=agent_heard, stored=stored)
+        await self.publish_event(
+            f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), received=agent_received, stored=stored
+        )
         self.tasks[self.task] = a_task(self.task, TaskState.COMPLETED)
-        await self.say(self.teller, TaskCompleted(sandbox=SANDBOX), heard=task_heard, stored=stored)
+        await self.publish_event(
+            self.task_source, TaskCompleted(sandbox=SANDBOX), received=task_received, stored=stored
+        )
 
-    async def go(self, *, shutdown_heard: bool = True) -> None:
+    async def go(self, *, shutdown_received: bool = True) -> None:
         """The sandbox ends."""
         last = AgentShutdown(reason="done", timestamp=NOW)
-        await self.say(f"sandbox/{SANDBOX}", last, heard=shutdown_heard)
+        await self.publish_event(f"sandbox/{SANDBOX}", last, received=shutdown_received)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.TERMINATED)
-        await self.say(f"spawner/{SANDBOX}", SandboxTerminated(runtime="process", reason="done"))
+        await self.publish_event(f"spawner/{SANDBOX}", SandboxTerminated(runtime="process", reason="done"))
 
 
 def a_task(name: str, state: TaskState) -> TaskView:
@@ -239,15 +247,15 @@ def _stored(number: int, event: Envelope[Any]) -> StoredEvent:
     return StoredEvent(stream_sequence=number, envelope=event.model_dump(mode="json", exclude_none=True))
 
 
-def _is_asked_for(event: Envelope[Any], asked: AskEvents) -> bool:
+def _is_requested(event: Envelope[Any], requested: ListEvents) -> bool:
     return all(
         (
-            asked.task in {None, event.taskid},
-            asked.entity in {None, event.subject},
-            asked.sandbox in {None, event.sandboxid},
-            asked.source in {None, event.source},
-            not asked.types or event.type in asked.types,
-            asked.after_sequence is None or event.sequence > asked.after_sequence,
+            requested.task in {None, event.taskid},
+            requested.entity in {None, event.subject},
+            requested.sandbox in {None, event.sandboxid},
+            requested.source in {None, event.source},
+            not requested.types or event.type in requested.types,
+            requested.after_sequence is None or event.sequence > requested.after_sequence,
         )
     )
 
@@ -267,7 +275,7 @@ async def neighbours(herd: Broker) -> AsyncIterator[Neighbours]:
 
 @pytest.fixture
 def context(herd: Broker) -> Context:
-    """A person in the default project."""
+    """A user in the default project."""
     return Context(nats_url=herd.url, credentials=herd.credentials(Principal.CLIENT), project="default", home=herd.home)
 
 
@@ -282,7 +290,7 @@ async def client(context: Context) -> AsyncIterator[Herd]:
 def sandherd(
     context: Context, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Any]:
-    """Run the command as a person would; gives its status, output and errors."""
+    """Run the command as a user would; gives its status, output and errors."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     monkeypatch.delenv("NATS_URL", raising=False)
 

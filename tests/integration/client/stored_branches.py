@@ -53,27 +53,27 @@ class StoredBranches:
         for request, give in answers.items():
             await neighbours.answer(Principal.SPAWNER, request, give)
 
-    def found(self, asked: ListBranches) -> BranchList:
+    def found(self, requested: ListBranches) -> BranchList:
         """As the spawner chooses them."""
-        named = [view for view in self.views if asked.branch in {None, view.branch, view.id}]
-        chosen = [view for view in named if asked.task is None or asked.task in view.tasks]
-        return BranchList(branches=[view for view in chosen if not asked.state or view.state in asked.state])
+        named = [view for view in self.views if requested.branch in {None, view.branch, view.id}]
+        chosen = [view for view in named if requested.task is None or requested.task in view.tasks]
+        return BranchList(branches=[view for view in chosen if not requested.state or view.state in requested.state])
 
-    def push(self, asked: PushBranch) -> BranchView:
-        self.pushes.append(asked)
-        return self.change(asked.branch, self.on_push)
+    def push(self, requested: PushBranch) -> BranchView:
+        self.pushes.append(requested)
+        return self.change(requested.branch, self.on_push)
 
-    def open_pull_request(self, asked: OpenPullRequest) -> BranchView:
-        self.pull_requests.append(asked)
-        return self.change(asked.branch, self.on_pull_request)
+    def open_pull_request(self, requested: OpenPullRequest) -> BranchView:
+        self.pull_requests.append(requested)
+        return self.change(requested.branch, self.on_pull_request)
 
-    def merge(self, asked: MergeBranch) -> BranchView:
-        self.merges.append(asked)
-        return self.change(asked.branch, self.on_merge)
+    def merge(self, requested: MergeBranch) -> BranchView:
+        self.merges.append(requested)
+        return self.change(requested.branch, self.on_merge)
 
-    def delete(self, asked: DeleteBranch) -> BranchView:
-        self.deletions.append(asked)
-        return self.change(asked.branch, self.on_delete)
+    def delete(self, requested: DeleteBranch) -> BranchView:
+        self.deletions.append(requested)
+        return self.change(requested.branch, self.on_delete)
 
     def change(self, branch: str, by: Callable[[BranchView], BranchView]) -> BranchView:
         """Replace a view."""
@@ -93,12 +93,12 @@ class StoredBranches:
             media_type="application/octet-stream",
         )
 
-    def piece(self, asked: DownloadChunk) -> ArtifactPiece:
-        return ArtifactPiece(index=0, data=self.artifacts[asked.artifact], after=1)
+    def piece(self, requested: DownloadChunk) -> ArtifactPiece:
+        return ArtifactPiece(index=0, data=self.artifacts[requested.artifact], after=1)
 
-    def store(self, asked: UploadChunk) -> ChunkStored:
-        self.uploaded.setdefault((asked.sandbox, asked.artifact), {})[asked.index] = asked.data
-        return ChunkStored(index=asked.index)
+    def store(self, requested: UploadChunk) -> ChunkStored:
+        self.uploaded.setdefault((requested.sandbox, requested.artifact), {})[requested.index] = requested.data
+        return ChunkStored(index=requested.index)
 
     def content(self, reference: ArtifactRef) -> bytes:
         """What was uploaded as this artifact."""

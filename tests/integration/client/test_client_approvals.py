@@ -13,11 +13,11 @@ from nats.aio.msg import Msg
 from event_ingest.main import compose as compose_ingest
 from message_relay.main import compose as compose_relay
 from sandherd.client import Herd, HerdError
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage, Receipt
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.tools import AgentApprovalRequested
-from sandherd.contracts.requests import AskApprovals
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage, Receipt
+from sandherd.contracts.requests import ListApprovals
 from sandherd.contracts.states import ApprovalState
 from sandherd.contracts.subjects import DELIVER, Principal
 from sandherd.stack.broker import Broker
@@ -33,7 +33,7 @@ class Agent:
     def __init__(self, herd: Broker, stack: AsyncExitStack) -> None:
         self._herd = herd
         self._stack = stack
-        self.told: list[ApprovalAnswer] = []
+        self.answers: list[ApprovalAnswer] = []
         self.refuses: str | None = None
 
     async def open(self) -> "Agent":
@@ -60,13 +60,13 @@ class Agent:
             await msg.respond(b"")
             return
         message = InboxMessage.model_validate_json(msg.data)
-        self.told.append(ApprovalAnswer.model_validate_json(message.content))
+        self.answers.append(ApprovalAnswer.model_validate_json(message.content))
         outcome = {"outcome": "rejected", "reason": self.refuses} if self.refuses else {"outcome": "acknowledged"}
         receipt = Receipt.model_validate({"message": message.message} | outcome)
         await msg.respond(receipt.model_dump_json(exclude_none=True).encode())
 
-    async def ask(self, approval: str, **asked: Any) -> None:
-        data = AgentApprovalRequested(approval_id=approval, tool="Bash", input={"command": "rm -r *"}, **asked)
+    async def ask(self, approval: str, **requested: Any) -> None:
+        data = AgentApprovalRequested(approval_id=approval, tool="Bash", input={"command": "rm -r *"}, **requested)
         event = wrap(
             data,
             data.type,
@@ -110,7 +110,7 @@ def command(started: Callable[..., Any]) -> Command:
 async def shown(client: Herd, count: int, state: ApprovalState | None = ApprovalState.PENDING) -> None:
     """Wait until the history has this number of approvals."""
     async with asyncio.timeout(PATIENCE):
-        while len((await client.connection.request(AskApprovals(state=state))).approvals) != count:
+        while len((await client.connection.request(ListApprovals(state=state))).approvals) != count:
             await asyncio.sleep(0.02)
 
 
@@ -131,7 +131,7 @@ async def test_waiting_approval_is_listed_and_granted(agent: Agent, client: Herd
     status, out, err = await command("approvals", "grant", SANDBOX, "toolu_1", "--by", "ada", "-o", "json")
     assert (status, err) == (0, "")
     assert json.loads(out) | {"granted": True, "state": "acknowledged", "approval_id": "toolu_1"} == json.loads(out)
-    assert [(answer.approval_id, answer.granted) for answer in agent.told] == [("toolu_1", True)]
+    assert [(answer.approval_id, answer.granted) for answer in agent.answers] == [("toolu_1", True)]
     await shown(client, 0)
     assert (await command("approvals", "list"))[1] == "none\n"
     await shown(client, 1, ApprovalState.GRANTED)
@@ -144,7 +144,7 @@ async def test_denial_reaches_the_agent_without_the_history(agent: Agent, comman
     await agent.ask("a1")
     status, out, err = await command("approvals", "deny", SANDBOX, "a1", "--reason", "not there", "--by", "ada")
     assert (status, out, err) == (0, f"a1 of {SANDBOX} is denied, delivered to the agent\n", "")
-    assert [(answer.granted, answer.reason) for answer in agent.told] == [(False, "not there")]
+    assert [(answer.granted, answer.reason) for answer in agent.answers] == [(False, "not there")]
 
 
 async def test_second_decision_is_refused_with_the_first(agent: Agent, command: Command) -> None:
@@ -155,7 +155,7 @@ async def test_second_decision_is_refused_with_the_first(agent: Agent, command: 
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert f"approval a1 of {SANDBOX} was granted by ada at " in err
     assert f"see `sandherd approvals list --all --sandbox {SANDBOX}`" in err
-    assert len(agent.told) == 1
+    assert len(agent.answers) == 1
 
 
 async def test_refused_decision_has_an_exit_code_by_kind(agent: Agent, client: Herd, monkeypatch: Any) -> None:
@@ -172,7 +172,7 @@ async def test_refused_decision_has_an_exit_code_by_kind(agent: Agent, client: H
     monkeypatch.setattr("message_relay.approval_handler.PATIENCE", timedelta(seconds=0.2))
     assert await code_of(SANDBOX, "a2") is Code.NOT_FOUND
     assert await code_of("sbx-none", "a2") is Code.REFUSED
-    assert agent.told == []
+    assert agent.answers == []
 
 
 async def test_decision_refused_by_the_worker_fails(agent: Agent, command: Command) -> None:
@@ -197,6 +197,6 @@ async def test_decision_for_a_disconnected_worker_stands(agent: Agent, client: H
     assert "was granted" in str(caught.value)
     await agent.ask("a2")
     async with asyncio.timeout(PATIENCE):
-        while not agent.told:
+        while not agent.answers:
             await asyncio.sleep(0.02)
-    assert [answer.granted for answer in agent.told] == [True]
+    assert [answer.granted for answer in agent.answers] == [True]

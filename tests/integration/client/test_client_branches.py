@@ -155,11 +155,11 @@ async def test_run_ends_with_the_branch(
     await neighbours.begin()
     await neighbours.complete()
     if saving:
-        await eventually(lambda: any(isinstance(one, ListBranches) for one in neighbours.asked))
+        await eventually(lambda: any(isinstance(one, ListBranches) for one in neighbours.requested))
         branches.views = [view]
         size: dict[str, Any] = {"commits": 1, "files_changed": 1, "additions": 1, "deletions": 1}
         event = BranchSaved(repository="web", branch=BRANCH, commit=view.commit, **size)
-        await neighbours.say(neighbours.teller, event)
+        await neighbours.publish_event(neighbours.task_source, event)
     status, out, _ = await running
     assert status == 0
     assert out.splitlines()[-2:] == [
@@ -241,7 +241,7 @@ PROGRESS: Final[tuple[tuple[dict[str, Any], str], ...]] = (
 """What differs of a branch, and what is shown."""
 
 
-async def test_show_tells_what_prevents_progress(branches: StoredBranches, sandherd: Sandherd) -> None:
+async def test_show_states_what_prevents_progress(branches: StoredBranches, sandherd: Sandherd) -> None:
     """And the command that continues."""
     for fields, expected in PROGRESS:
         branches.views = [a_branch(**fields)]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.requests import (
-    AskSubscriptions,
     BudgetLine,
     BudgetList,
     GrantBudget,
@@ -15,6 +14,7 @@ from sandherd.contracts.requests import (
     ListProjects,
     ListSchedules,
     ListSecrets,
+    ListSubscriptions,
     ProjectList,
     ScheduleList,
     SecretList,
@@ -55,7 +55,7 @@ async def test_budget_of_an_unknown_task_is_an_error(neighbours: Neighbours, san
         assert "there is no task nope" in err
     neighbours.tasks[TASK] = view(TaskState.PENDING)
     assert (await sandherd("budgets", "show", TASK))[0] == 0
-    assert [type(one) for one in neighbours.asked if isinstance(one, GrantBudget)] == []
+    assert [type(one) for one in neighbours.requested if isinstance(one, GrantBudget)] == []
 
 
 @pytest.mark.usefixtures("monitor")
@@ -82,7 +82,7 @@ async def test_budget_of_an_unknown_project_is_set_only_with_create(
     await neighbours.answer(SPAWNER, ListSecrets, lambda _: SecretList(secrets=[]))
     await neighbours.answer(SPAWNER, ListProjects, lambda _: ProjectList(projects=[]))
     await neighbours.answer(SPAWNER, ListSchedules, lambda _: ScheduleList(schedules=[]))
-    await neighbours.answer(INGEST, AskSubscriptions, lambda _: SubscriptionList(subscriptions=[], most=10))
+    await neighbours.answer(INGEST, ListSubscriptions, lambda _: SubscriptionList(subscriptions=[], most=10))
     operator, day = ["--credentials", str(herd.credentials(Principal.OPERATOR))], ["--day", "cost=5usd"]
     status, out, err = await sandherd(*operator, "budgets", "set", "nope", *day)
     assert (status, out) == (1, "")

@@ -12,17 +12,17 @@ from sandherd.client import Context
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted, AgentToolUse
 from sandherd.contracts.requests import (
-    AskAudit,
-    AskDead,
-    AskEvents,
-    AskOutput,
-    AskTrajectory,
     Audit,
     DeadLetter,
     DeadLetters,
     Gap,
+    GetAudit,
+    GetOutput,
+    GetTrajectory,
     HeartbeatSummary,
-    LiveTasks,
+    ListDeadLetters,
+    ListEvents,
+    ListLiveTasks,
     Output,
     OutputChunk,
     RequeueEventIngest,
@@ -42,27 +42,29 @@ Sandherd = Callable[..., Any]
 
 
 @pytest.fixture
-async def told(neighbours: Neighbours) -> Neighbours:
+async def filled(neighbours: Neighbours) -> Neighbours:
     """A task that has run, with a tool call, an edit and an answer to every question."""
     worker = f"sandbox/{SANDBOX}"
     await neighbours.begin()
-    await neighbours.say(worker, AgentToolUse(tool="bash", tool_use_id="t1", input={"command": "ls \x1b]52;c;x\x07"}))
-    await neighbours.say(worker, AgentToolCompleted(tool="bash", tool_use_id="t1", duration_ms=420))
-    await neighbours.say(
+    await neighbours.publish_event(
+        worker, AgentToolUse(tool="bash", tool_use_id="t1", input={"command": "ls \x1b]52;c;x\x07"})
+    )
+    await neighbours.publish_event(worker, AgentToolCompleted(tool="bash", tool_use_id="t1", duration_ms=420))
+    await neighbours.publish_event(
         worker, AgentFileEdited(file_path="x.py", change_type="created", lines_added=1, full_diff=DIFF)
     )
     await neighbours.chat("it is 126410606437752")
     await neighbours.complete()
     await neighbours.go()
-    await neighbours.answer(INGEST, AskTrajectory, lambda _: trajectory_of(neighbours))
-    await neighbours.answer(INGEST, AskAudit, lambda _: an_audit(0))
+    await neighbours.answer(INGEST, GetTrajectory, lambda _: trajectory_of(neighbours))
+    await neighbours.answer(INGEST, GetAudit, lambda _: an_audit(0))
     chunk = OutputChunk(stream_sequence=1, time=NOON, text="hello\x1b]0;title\x07 \x1b[32mgreen\x1b[0m\n")
-    await neighbours.answer(INGEST, AskOutput, lambda _: Output(chunks=[chunk]))
+    await neighbours.answer(INGEST, GetOutput, lambda _: Output(chunks=[chunk]))
     return neighbours
 
 
 def trajectory_of(neighbours: Neighbours) -> Trajectory:
-    found = neighbours.events(AskEvents(entity=SANDBOX, limit=1000)).events
+    found = neighbours.events(ListEvents(entity=SANDBOX, limit=1000)).events
     return Trajectory(
         sandbox_id=SANDBOX,
         events=found,
@@ -114,7 +116,7 @@ REPLIES: Final[tuple[tuple[list[str], str], ...]] = (
 """A command, and a field of its document."""
 
 
-async def test_reply_is_one_json_document(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_reply_is_one_json_document(filled: Neighbours, sandherd: Sandherd) -> None:
     """`-o json` prints one document with the requested data; without it the output is text."""
     for words, field in REPLIES:
         at = words.index("--") if "--" in words else len(words)
@@ -142,7 +144,7 @@ async def test_command_is_one_json_document(neighbours: Neighbours, sandherd: Sa
     [["events", SANDBOX], ["events", TASK], ["events", SANDBOX, "--follow"], ["events", TASK, "--follow"]],
     ids=" ".join,
 )
-async def test_events_are_json_lines(told: Neighbours, sandherd: Sandherd, words: Sequence[str]) -> None:
+async def test_events_are_json_lines(filled: Neighbours, sandherd: Sandherd, words: Sequence[str]) -> None:
     """As JSON, events are one CloudEvents document in each line, stored or followed, each source in order."""
     status, out, err = await sandherd(*words, "-o", "json")
     assert (status, err) == (0, "")
@@ -153,7 +155,7 @@ async def test_events_are_json_lines(told: Neighbours, sandherd: Sandherd, words
     assert len(numbers) >= 6
 
 
-async def test_events_are_selected_by_type_and_time(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_events_are_selected_by_type_and_time(filled: Neighbours, sandherd: Sandherd) -> None:
     """A type, or a whole domain, can be selected, live and from the history."""
     for more in ([], ["--follow"]):
         _, out, _ = await sandherd("events", SANDBOX, "--type", "agent.tool_use", "-o", "json", *more)
@@ -162,7 +164,7 @@ async def test_events_are_selected_by_type_and_time(told: Neighbours, sandherd: 
         assert [event["type"] for event in lines_of(out)] == ["sandbox.requested", "sandbox.terminated"]
 
 
-async def test_text_of_an_agent_does_not_move_the_cursor(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_text_of_an_agent_does_not_move_the_cursor(filled: Neighbours, sandherd: Sandherd) -> None:
     """Control characters in events and output are shown, never obeyed: a sandbox is not trusted with a terminal."""
     for words in (["events", SANDBOX], ["trajectory", SANDBOX], ["logs", SANDBOX], ["tasks", "list"]):
         _, out, _ = await sandherd(*words)
@@ -172,7 +174,7 @@ async def test_text_of_an_agent_does_not_move_the_cursor(told: Neighbours, sandh
     assert "\x1b]0;title\x07" in out
 
 
-async def test_trajectory_is_shown_as_a_timeline(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_trajectory_is_shown_as_a_timeline(filled: Neighbours, sandherd: Sandherd) -> None:
     """Calls are joined with their ends and show their duration; edits show their diff."""
     status, out, _ = await sandherd("trajectory", SANDBOX)
     assert status == 0
@@ -184,9 +186,9 @@ async def test_trajectory_is_shown_as_a_timeline(told: Neighbours, sandherd: San
     assert "no heartbeats" in out
 
 
-async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_audit_with_gaps_exits_with_1(filled: Neighbours, sandherd: Sandherd) -> None:
     """The table names the gaps."""
-    await told.answer(INGEST, AskAudit, lambda _: an_audit(2))
+    await filled.answer(INGEST, GetAudit, lambda _: an_audit(2))
     status, out, err = await sandherd("audit")
     assert status == 1
     assert "3–4" in out
@@ -195,7 +197,7 @@ async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "finding"),
     [
         ({"unsaid": 1, "unsaid_sandboxes": [SANDBOX]}, f"ended without a last event of the agent ({SANDBOX})"),
         ({"conflicts": 2}, "2 events have the sequence of another"),
@@ -203,27 +205,27 @@ async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd
     ],
 )
 async def test_audit_exits_with_1_for_other_faults(
-    told: Neighbours, sandherd: Sandherd, found: dict[str, Any], said: str
+    filled: Neighbours, sandherd: Sandherd, found: dict[str, Any], finding: str
 ) -> None:
     """An ended sandbox with unpublished events, and numbers that can't be a source's own, are faults too."""
-    await told.answer(INGEST, AskAudit, lambda _: an_audit(0).model_copy(update=found))
+    await filled.answer(INGEST, GetAudit, lambda _: an_audit(0).model_copy(update=found))
     status, _, err = await sandherd("audit")
     assert status == 1
-    assert said in err
+    assert finding in err
 
 
 async def test_unavailable_service_is_named(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """The error names the service, and the command that shows what runs."""
-    await neighbours.silence(AskEvents)
+    await neighbours.silence(ListEvents)
     status, _, err = await sandherd("events", SANDBOX)
     assert status == 1
     assert "event-ingest is unavailable" in err
     assert "sandherd status" in err
 
 
-async def test_without_the_spawner_lists_come_from_the_history(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_without_the_spawner_lists_come_from_the_history(filled: Neighbours, sandherd: Sandherd) -> None:
     """The output states it."""
-    await told.silence(LiveTasks)
+    await filled.silence(ListLiveTasks)
     status, out, _ = await sandherd("tasks", "list", "-o", "json")
     assert status == 0
     assert json.loads(out)["from"] == "history"
@@ -232,7 +234,7 @@ async def test_without_the_spawner_lists_come_from_the_history(told: Neighbours,
 async def test_refusal_of_a_service_is_shown_with_its_remedy(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """A service's own refusal comes through with its remedy."""
     refusal = Problem(code=Code.REFUSED, message="not today", remedy="come back tomorrow")
-    await neighbours.answer(INGEST, AskAudit, lambda _: refusal)
+    await neighbours.answer(INGEST, GetAudit, lambda _: refusal)
     status, _, err = await sandherd("audit")
     assert (status, err) == (1, "sandherd: not today; come back tomorrow\n")
 
@@ -260,9 +262,11 @@ async def test_dead_letters_are_requeued_by_operators(
         payload="{}",
     )
     letters = {None: [letter], 7: [letter]}
-    await neighbours.answer(INGEST, AskDead, lambda asked: DeadLetters(letters=letters.get(asked.number, [])))
     await neighbours.answer(
-        INGEST, RequeueEventIngest, lambda asked: RequeueResult(number=asked.number, outcome="done")
+        INGEST, ListDeadLetters, lambda requested: DeadLetters(letters=letters.get(requested.number, []))
+    )
+    await neighbours.answer(
+        INGEST, RequeueEventIngest, lambda requested: RequeueResult(number=requested.number, outcome="done")
     )
     assert [(await sandherd("dead", *words))[0] for words in (["list"], ["show", "7"])] == [0, 0]
     status, _, err = await sandherd("dead", "requeue", "7")
@@ -277,15 +281,15 @@ async def test_dead_letters_are_requeued_by_operators(
     assert (await sandherd(*operator, "dead", "show", "8"))[0] == 1
 
 
-async def test_doctor_reports_unavailable_services(told: Neighbours, sandherd: Sandherd) -> None:
-    """The status is 1, and each unavailable service has a remedy; others are right all the same."""
+async def test_doctor_reports_unavailable_services(filled: Neighbours, sandherd: Sandherd) -> None:
+    """The status is 1, and each unavailable service has a remedy; others are right nevertheless."""
     status, out, _ = await sandherd("doctor", "-o", "json")
     checks = {check["check"]: check for check in json.loads(out)}
     assert status == 1
     assert [checks[name]["state"] for name in ("broker", "live state", "history")] == ["ok"] * 3
     assert "client of default" in checks["credential"]["found"]
     assert {name for name, check in checks.items() if check["state"] == "wrong"} == {*SERVICES}
-    await told.silence(AskAudit)
+    await filled.silence(GetAudit)
     status, out, _ = await sandherd("doctor", "-o", "json")
     wrong = [check for check in json.loads(out) if check["state"] == "wrong"]
     assert status == 1
@@ -305,7 +309,7 @@ async def test_settings_are_shown_with_their_sources(sandherd: Sandherd, monkeyp
     assert "hush" not in out
 
 
-async def test_closed_pipe_is_no_traceback(told: Neighbours, started: Callable[..., Any]) -> None:
+async def test_closed_pipe_is_no_traceback(filled: Neighbours, started: Callable[..., Any]) -> None:
     """Output into a closed pipe, as `head` leaves it, ends quietly."""
     process = await started("events", SANDBOX, "--follow", "-o", "json")
     process.stdout._transport.close()

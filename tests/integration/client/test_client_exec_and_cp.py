@@ -212,14 +212,14 @@ async def check_available_options_are_listed(sandherd: Sandherd) -> None:
     assert found["harnesses"] == ["command", "claude", "openhands", "acp"]
     names = [one["runtime"] for one in found["runtimes"]]
     assert await sandherd("runtimes", "-o", "name") == (0, "".join(f"{name}\n" for name in names), "")
-    for words, said in (
+    for words, error in (
         (["run", "x", "--runtime", "moon", "--", "true"], "there is: process"),
         (["run", "x", "--profile", "large", "--", "true"], "omit --profile"),
         (["sandboxes", "create", "--ttl", "20d"], "at most 7d"),
     ):
         status, _, err = await sandherd(*words)
         assert status == 2
-        assert said in err
+        assert error in err
 
 
 async def check_batch_is_submitted_in_dependency_order(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ async def test_refusals_and_lists_are_clear(sandherd: Sandherd, operator: list[s
         await check_unknown_dependency_is_refused_before_submission(sandherd, follow)
     await check_known_dependency_is_accepted(sandherd)
     await check_project_that_exists_is_not_reported_as_created(sandherd, operator)
-    await check_project_without_room_states_that_none_may_start(sandherd, operator)
+    await check_project_without_capacity_states_that_none_may_start(sandherd, operator)
     await check_subscription_that_was_never_read_has_no_time_of_reading(sandherd)
     await check_ended_task_shows_the_attempts_that_it_took(sandherd)
     await check_rejected_task_is_not_only_unknown(sandherd, real)
@@ -88,7 +88,7 @@ async def check_project_that_exists_is_not_reported_as_created(sandherd: Sandher
     assert "change project web (`sandherd projects set web`)" in err
 
 
-async def check_project_without_room_states_that_none_may_start(sandherd: Sandherd, operator: list[str]) -> None:
+async def check_project_without_capacity_states_that_none_may_start(sandherd: Sandherd, operator: list[str]) -> None:
     """Its limit of zero is written in words, not as `0 of 0`."""
     await sandherd(*operator, "projects", "create", "closed", "--tasks", "0")
     _, out, _ = await sandherd(*operator, "projects", "list")
@@ -130,13 +130,13 @@ async def check_rejected_task_is_not_only_unknown(sandherd: Sandherd, real: Herd
 async def check_hold_is_of_what_exists(sandherd: Sandherd, operator: list[str], line: Context) -> None:
     """A hold of an unknown project or task is refused; one that there is can be released, whatever it is of."""
     reason = ("--reason", "case 7")
-    for words, says in (
+    for words, expected_text in (
         (["nope"], "there is no project nope"),
         (["default", "--task", "task-nope"], "there is no task task-nope"),
     ):
         status, _, err = await sandherd(*operator, "history", "hold", *words, *reason)
         assert status == 1
-        assert says in err
+        assert expected_text in err
     status, _, err = await sandherd(*operator, "history", "release", "nope")
     assert status == 1
     assert "there is no hold of project nope" in err

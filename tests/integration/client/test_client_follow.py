@@ -14,18 +14,18 @@ from sandherd.client.events.sequencer import MissingRange
 from sandherd.contracts.events.agent import AgentFailed
 from sandherd.contracts.events.sandbox import SandboxRefused
 from sandherd.contracts.events.task import TaskCancelled, TaskRejected, TaskRetryScheduled, TaskSubmitted
-from sandherd.contracts.requests import AskEvents, LiveTasks, PastTasks
+from sandherd.contracts.requests import ListEvents, ListLiveTasks, ListPastTasks
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-TASK, SANDBOX, TELLER = "task-one", "sbx-one", "spawner/task-one/0"
+TASK, SANDBOX, TASK_SOURCE = "task-one", "sbx-one", "spawner/task-one/0"
 QUICK = Patience(gap=20, silence=0.3, beginning=0.1, check=0.1, retry=0.02)
 Neighbours = Any
 
 
-async def told(following: EventFollower) -> list[str]:
+async def received(following: EventFollower) -> list[str]:
     """Everything, to the end, as `<source's last part>#<sequence>`."""
     return [f"{event.source.removeprefix('/sandherd/')}#{event.sequence}" async for event in following]
 
@@ -46,12 +46,12 @@ async def test_fresh_task_is_followed_live(client: Herd, neighbours: Neighbours)
         for n in range(50):
             await neighbours.chat(f"line {n}")
         await neighbours.complete()
-        lines = await told(following)
+        lines = await received(following)
     assert in_order(lines)
     assert len(lines) == 5 + 50 + 2
-    assert lines[-1] == f"{TELLER}#4"
+    assert lines[-1] == f"{TASK_SOURCE}#4"
     assert following.is_complete
-    assert not [asked for asked in neighbours.asked if isinstance(asked, AskEvents) and asked.task]
+    assert not [requested for requested in neighbours.requested if isinstance(requested, ListEvents) and requested.task]
 
 
 @pytest.mark.parametrize("lost", ["submitted", "requested", "assigned", "started", "running"])
@@ -61,7 +61,7 @@ async def test_lost_beginning_is_filled_in(client: Herd, neighbours: Neighbours,
         await neighbours.begin(**{lost: True})
         await neighbours.chat("hello")
         await neighbours.complete()
-        lines = await told(following)
+        lines = await received(following)
     assert in_order(lines)
     assert len(lines) == 8
     assert following.is_complete
@@ -72,9 +72,9 @@ async def test_lost_events_are_shown_in_their_place(client: Herd, neighbours: Ne
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
         for n in range(60):
-            await neighbours.chat(f"line {n}", heard=n % 3 != 1)
+            await neighbours.chat(f"line {n}", received=n % 3 != 1)
         await neighbours.complete()
-        lines = await told(following)
+        lines = await received(following)
     assert in_order(lines)
     assert lines.count(f"sandbox/{SANDBOX}#30") == 1
     assert len(lines) == 5 + 60 + 2
@@ -86,11 +86,11 @@ async def test_lost_end_is_found(client: Herd, neighbours: Neighbours, agent: bo
     """A lost end, the agent's or the task's, is found without another event."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
-        await neighbours.complete(agent_heard=agent, task_heard=task)
-        lines = await told(following)
+        await neighbours.complete(agent_received=agent, task_received=task)
+        lines = await received(following)
     assert in_order(lines)
     assert len(lines) == 7
-    assert lines[-1] == f"{TELLER}#4"
+    assert lines[-1] == f"{TASK_SOURCE}#4"
     assert following.is_complete
 
 
@@ -98,10 +98,10 @@ async def test_late_event_is_requested_again(client: Herd, neighbours: Neighbour
     """The history may store an event after its reply: the gap is requested again."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
-        late = await neighbours.chat("late", heard=False, stored=False)
+        late = await neighbours.chat("late", received=False, stored=False)
         await neighbours.complete()
-        shown = asyncio.ensure_future(told(following))
-        await until(lambda: any(getattr(asked, "after_sequence", None) == 1 for asked in neighbours.asked))
+        shown = asyncio.ensure_future(received(following))
+        await until(lambda: any(getattr(requested, "after_sequence", None) == 1 for requested in neighbours.requested))
         neighbours.stored.append(late)
         lines = await shown
     assert in_order(lines)
@@ -118,7 +118,7 @@ async def test_ended_task_is_shown_from_the_history(client: Herd, neighbours: Ne
     neighbours._numbers[f"sandbox/{SANDBOX}"] = 1201
     await neighbours.complete()
     following = client.follow(task=TASK, patience=QUICK)
-    lines = await told(following)
+    lines = await received(following)
     assert in_order(lines)
     assert len(lines) == 5 + 1200 + 2
     assert following.is_complete
@@ -127,13 +127,13 @@ async def test_ended_task_is_shown_from_the_history(client: Herd, neighbours: Ne
 async def test_following_continues_after_a_reconnect(client: Herd, neighbours: Neighbours) -> None:
     """Events published while disconnected are shown afterwards, in order and once."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
-        shown = asyncio.ensure_future(told(following))
+        shown = asyncio.ensure_future(received(following))
         await neighbours.begin()
         for n in range(6):
             before = client.connection.bus.reconnects
             await neighbours.chat(f"before {n}")
             await client.connection.bus.client.force_reconnect()
-            await neighbours.chat(f"during {n}", heard=n % 2 == 0)
+            await neighbours.chat(f"during {n}", received=n % 2 == 0)
             await until(lambda before=before: client.connection.bus.reconnects > before)  # type: ignore[misc]  # mypy infers no default of a lambda
         await neighbours.complete()
         lines = await shown
@@ -146,11 +146,11 @@ async def test_following_continues_after_a_reconnect(client: Herd, neighbours: N
 async def test_following_survives_the_broker(client: Herd, neighbours: Neighbours, herd: Broker) -> None:
     """A killed and restarted broker loses a follower nothing."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
-        shown = asyncio.ensure_future(told(following))
+        shown = asyncio.ensure_future(received(following))
         await neighbours.begin()
         await neighbours.chat("before")
         await herd.kill()
-        await neighbours.chat("during", heard=False)
+        await neighbours.chat("during", received=False)
         await herd.restart()
         buses = [client.connection.bus, *neighbours.buses.values()]
         await until(lambda: all(bus.connected for bus in buses))
@@ -168,11 +168,11 @@ async def test_following_without_the_history_shows_live_events(client: Herd, nei
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin(lambda: joined(following))
         await neighbours.chat("heard")
-        await neighbours.chat("lost", heard=False)
+        await neighbours.chat("lost", received=False)
         await neighbours.chat("heard again")
         await neighbours.complete()
-        lines = await told(following)
-    assert lines[-1] == f"{TELLER}#4"
+        lines = await received(following)
+    assert lines[-1] == f"{TASK_SOURCE}#4"
     assert f"sandbox/{SANDBOX}#4" in lines
     assert following.missing == [MissingRange(f"/sandherd/sandbox/{SANDBOX}", 3, 3)]
 
@@ -180,14 +180,14 @@ async def test_following_without_the_history_shows_live_events(client: Herd, nei
 async def test_late_follower_without_the_history_names_the_gap(client: Herd, neighbours: Neighbours) -> None:
     """With event-ingest down, live events are shown and the beginning is named as missing."""
     await neighbours.begin()
-    await neighbours.silence(AskEvents)
+    await neighbours.silence(ListEvents)
     async with client.follow(task=TASK, patience=QUICK) as following:
-        shown = asyncio.ensure_future(told(following))
+        shown = asyncio.ensure_future(received(following))
         await joined(following)
         await neighbours.chat("heard")
         await neighbours.complete()
         lines = await shown
-    assert lines[-1] == f"{TELLER}#4"
+    assert lines[-1] == f"{TASK_SOURCE}#4"
     assert f"sandbox/{SANDBOX}#2" in lines
     assert MissingRange(f"/sandherd/sandbox/{SANDBOX}", 1, 1) in following.missing
 
@@ -197,10 +197,10 @@ async def test_lost_end_without_the_history_is_read_from_live_state(client: Herd
     neighbours.history_up = False
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin(lambda: joined(following))
-        await neighbours.complete(task_heard=False)
-        lines = await told(following)
+        await neighbours.complete(task_received=False)
+        lines = await received(following)
     assert in_order(lines)
-    assert following.missing == [MissingRange(f"/sandherd/{TELLER}", 4, None)]
+    assert following.missing == [MissingRange(f"/sandherd/{TASK_SOURCE}", 4, None)]
 
 
 async def test_sandbox_is_followed_to_its_last_event(client: Herd, neighbours: Neighbours) -> None:
@@ -208,8 +208,8 @@ async def test_sandbox_is_followed_to_its_last_event(client: Herd, neighbours: N
     async with client.follow(sandbox=SANDBOX, patience=QUICK) as following:
         await neighbours.begin()
         await neighbours.complete()
-        await neighbours.go(shutdown_heard=False)
-        lines = await told(following)
+        await neighbours.go(shutdown_received=False)
+        lines = await received(following)
     assert in_order(lines)
     assert f"sandbox/{SANDBOX}#3" in lines
     assert lines[-1] == f"spawner/{SANDBOX}#2"
@@ -220,17 +220,19 @@ async def test_refused_duplicate_does_not_end_the_following(client: Herd, neighb
     """A second task under the same name that is refused does not end the first."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
-        await neighbours.say(f"spawner/{TASK}/1", TaskRejected(reason="no such runtime"))
+        await neighbours.publish_event(f"spawner/{TASK}/1", TaskRejected(reason="no such runtime"))
         await neighbours.chat("still here")
         await neighbours.complete()
-        lines = await told(following)
+        lines = await received(following)
     assert in_order(lines)
-    assert lines[-1] == f"{TELLER}#4"
+    assert lines[-1] == f"{TASK_SOURCE}#4"
     assert f"spawner/{TASK}/1#1" in lines
 
 
-@pytest.mark.parametrize("heard", [True, False])
-async def test_own_refusal_ends_the_following_of_a_used_name(client: Herd, neighbours: Neighbours, heard: bool) -> None:
+@pytest.mark.parametrize("is_received", [True, False])
+async def test_own_refusal_ends_the_following_of_a_used_name(
+    client: Herd, neighbours: Neighbours, is_received: bool
+) -> None:
     """A submission under a used name gets the reason and not the other task's end, live or not."""
     await neighbours.begin()
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
@@ -238,7 +240,7 @@ async def test_own_refusal_ends_the_following_of_a_used_name(client: Herd, neigh
         command = await neighbours.take(Principal.SPAWNER)
         await neighbours.chat("of the other one")
         rejected = TaskRejected(reason="there is another task", field="task")
-        await neighbours.say(f"spawner/{TASK}/{command.id.hex}", rejected, heard=heard)
+        await neighbours.publish_event(f"spawner/{TASK}/{command.id.hex}", rejected, received=is_received)
         events = [event async for event in following]
     assert events[-1].type == "task.rejected"
     assert events[-1].data == rejected
@@ -246,7 +248,9 @@ async def test_own_refusal_ends_the_following_of_a_used_name(client: Herd, neigh
 
 async def test_wait_for_a_refused_task_raises(client: Herd, neighbours: Neighbours) -> None:
     """The error has the reason and the remedy, instead of an unknown task."""
-    await neighbours.say(f"spawner/{TASK}/1", TaskRejected(reason="there is no runtime 'x' here", field="spec.runtime"))
+    await neighbours.publish_event(
+        f"spawner/{TASK}/1", TaskRejected(reason="there is no runtime 'x' here", field="spec.runtime")
+    )
     with pytest.raises(HerdError, match="was rejected: there is no runtime 'x' here") as raised:
         await client.wait(TASK)
     assert "--runtime" in raised.value.line
@@ -257,27 +261,27 @@ async def test_reused_name_is_followed_to_its_latest_end(client: Herd, neighbour
     await neighbours.begin()
     await neighbours.complete()
     for data in (TaskSubmitted(task="again", harness="command", runtime="process"), TaskCancelled()):
-        await neighbours.say(f"spawner/{TASK}/1", data)
-    lines = await told(client.follow(task=TASK, patience=QUICK))
+        await neighbours.publish_event(f"spawner/{TASK}/1", data)
+    lines = await received(client.follow(task=TASK, patience=QUICK))
     assert in_order(lines)
     assert lines[-1] == f"spawner/{TASK}/1#2"
 
 
-@pytest.mark.parametrize("heard", [True, False])
-async def test_task_is_followed_over_its_attempts(client: Herd, neighbours: Neighbours, heard: bool) -> None:
+@pytest.mark.parametrize("is_received", [True, False])
+async def test_task_is_followed_over_its_attempts(client: Herd, neighbours: Neighbours, is_received: bool) -> None:
     """A failed attempt is no end: the next one's sandbox is joined, up to the last end."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
         failed = AgentFailed(error="boom", error_type="exit_status", exit_code=1)
-        await neighbours.say(f"sandbox/{SANDBOX}", failed)
+        await neighbours.publish_event(f"sandbox/{SANDBOX}", failed)
         scheduled = TaskRetryScheduled(not_before=NOW, error="boom", error_type="exit_status", sandbox=SANDBOX)
-        await neighbours.say(TELLER, scheduled, heard=heard)
-        await neighbours.attempt("sbx-two", heard=heard)
-        lines = await told(following)
+        await neighbours.publish_event(TASK_SOURCE, scheduled, received=is_received)
+        await neighbours.attempt("sbx-two", received=is_received)
+        lines = await received(following)
     assert in_order(lines)
     assert following.sandboxes == {SANDBOX, "sbx-two"}
     assert {"sandbox/sbx-two#1", "sandbox/sbx-two#2"} <= set(lines)
-    assert lines[-1] == f"{TELLER}#7"
+    assert lines[-1] == f"{TASK_SOURCE}#7"
     assert following.is_complete
 
 
@@ -285,24 +289,26 @@ async def test_revoked_end_is_shown_in_its_place(client: Herd, neighbours: Neigh
     """A task retried by hand is followed to its last end, with its first end at its place."""
     await neighbours.begin()
     await neighbours.complete()
-    await neighbours.say(TELLER, TaskRetryScheduled(not_before=NOW, error="asked for", requested_by="somebody"))
+    await neighbours.publish_event(
+        TASK_SOURCE, TaskRetryScheduled(not_before=NOW, error="asked for", requested_by="somebody")
+    )
     await neighbours.attempt("sbx-two")
-    lines = await told(client.follow(task=TASK, patience=QUICK))
+    lines = await received(client.follow(task=TASK, patience=QUICK))
     assert in_order(lines)
-    assert lines.index(f"{TELLER}#4") < lines.index(f"{TELLER}#5") < lines.index("sandbox/sbx-two#1")
-    assert lines[-1] == f"{TELLER}#8"
+    assert lines.index(f"{TASK_SOURCE}#4") < lines.index(f"{TASK_SOURCE}#5") < lines.index("sandbox/sbx-two#1")
+    assert lines[-1] == f"{TASK_SOURCE}#8"
 
 
-@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("is_received", [True, False])
 async def test_refused_sandbox_ends_its_following(
-    client: Herd, neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch, heard: bool
+    client: Herd, neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch, is_received: bool
 ) -> None:
     """The request for an impossible sandbox raises the reason, live or not, with the remedy."""
     monkeypatch.setattr("sandherd.client.events.follower.Patience", lambda: QUICK)
     creating = asyncio.ensure_future(client.create(sandbox="sbx-new"))
     command = await neighbours.take(Principal.SPAWNER)
     refused = SandboxRefused(command=command.type, reason="8 of 8 sandboxes live", field="sandbox")
-    await neighbours.say(f"spawner/sbx-new/{command.id.hex}", refused, heard=heard)
+    await neighbours.publish_event(f"spawner/sbx-new/{command.id.hex}", refused, received=is_received)
     with pytest.raises(HerdError, match="create sbx-new was refused: 8 of 8 sandboxes live"):
         await creating
 
@@ -312,10 +318,10 @@ async def test_refusal_of_another_command_does_not_end_the_following(client: Her
     async with client.follow(sandbox=SANDBOX, patience=QUICK) as following:
         await neighbours.begin()
         refused = SandboxRefused(command="spawner.create_sandbox", reason="there is one", field="sandbox")
-        await neighbours.say(f"spawner/{SANDBOX}/1", refused)
+        await neighbours.publish_event(f"spawner/{SANDBOX}/1", refused)
         await neighbours.complete()
         await neighbours.go()
-        lines = await told(following)
+        lines = await received(following)
     assert f"spawner/{SANDBOX}/1#1" in lines
     assert lines[-1] == f"spawner/{SANDBOX}#2"
 
@@ -323,14 +329,14 @@ async def test_refusal_of_another_command_does_not_end_the_following(client: Her
 async def test_unknown_task_is_an_error(client: Herd, neighbours: Neighbours) -> None:
     """Following an unknown task raises an error with a remedy, instead of waiting for ever."""
     with pytest.raises(HerdError) as raised:
-        await told(client.follow(task="task-unknown", patience=QUICK))
+        await received(client.follow(task="task-unknown", patience=QUICK))
     assert "sandherd tasks list" in raised.value.line
 
 
 async def test_submitted_task_not_yet_known_is_waited_for(client: Herd, neighbours: Neighbours) -> None:
     """A task that the spawner has not recorded yet is no error."""
-    shown = asyncio.ensure_future(told(client.follow(task=TASK, patience=replace(QUICK, beginning=20))))
-    await until(lambda: any(isinstance(asked, PastTasks) for asked in neighbours.asked))
+    shown = asyncio.ensure_future(received(client.follow(task=TASK, patience=replace(QUICK, beginning=20))))
+    await until(lambda: any(isinstance(requested, ListPastTasks) for requested in neighbours.requested))
     await neighbours.begin()
     await neighbours.complete()
     assert in_order(await shown)
@@ -338,20 +344,20 @@ async def test_submitted_task_not_yet_known_is_waited_for(client: Herd, neighbou
 
 async def test_unavailable_services_are_an_error(client: Herd, neighbours: Neighbours) -> None:
     """With spawner and history down, following an unknown name raises an error that names the service."""
-    await neighbours.silence(LiveTasks)
+    await neighbours.silence(ListLiveTasks)
     neighbours.history_up = False
     with pytest.raises(ServiceUnavailableError, match="spawner"):
-        await told(client.follow(task=TASK, patience=QUICK))
+        await received(client.follow(task=TASK, patience=QUICK))
 
 
 async def test_event_on_a_foreign_subject_is_not_shown(client: Herd, neighbours: Neighbours) -> None:
     """An event that a worker publishes with another's source is ignored."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
-        forged = neighbours.envelope(f"/sandherd/{TELLER}", 4, neighbours.stored[3].data, SANDBOX)
+        forged = neighbours.envelope(f"/sandherd/{TASK_SOURCE}", 4, neighbours.stored[3].data, SANDBOX)
         await neighbours.publish(Principal.WORKER, forged)
         await neighbours.complete()
-        lines = await told(following)
+        lines = await received(following)
     assert in_order(lines)
     assert len(lines) == 7
 
@@ -360,7 +366,7 @@ async def test_wait_returns_the_ended_task(client: Herd, neighbours: Neighbours)
     """`wait` returns when the task has ended, with its last state."""
     await neighbours.begin()
     waiting = asyncio.ensure_future(client.wait(TASK))
-    await until(lambda: any(isinstance(asked, LiveTasks) for asked in neighbours.asked))
+    await until(lambda: any(isinstance(requested, ListLiveTasks) for requested in neighbours.requested))
     await neighbours.complete()
     assert (await waiting).state is TaskState.COMPLETED
 

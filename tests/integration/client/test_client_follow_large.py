@@ -9,7 +9,7 @@ from sandherd.client import EventFollower, Herd
 from sandherd.client.events.gap_filler import Patience
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.conversation import AgentMessage
-from sandherd.contracts.requests import AskEvents, LiveTasks
+from sandherd.contracts.requests import ListEvents, ListLiveTasks
 from sandherd.contracts.subjects import Principal
 from tests.patience import PATIENCE
 
@@ -21,12 +21,12 @@ Neighbours = Any
 def remember(neighbours: Neighbours, count: int) -> None:
     """Store a number of the agent's messages in the history, without publishing them."""
     for n in range(count):
-        said = AgentMessage(content=f"line {n}", content_length=6)
-        neighbours.stored.append(neighbours.envelope(f"/sandherd/sandbox/{SANDBOX}", n + 2, said, SANDBOX))
+        agent_message = AgentMessage(content=f"line {n}", content_length=6)
+        neighbours.stored.append(neighbours.envelope(f"/sandherd/sandbox/{SANDBOX}", n + 2, agent_message, SANDBOX))
     neighbours._numbers[f"sandbox/{SANDBOX}"] = count + 1
 
 
-async def told(following: EventFollower) -> list[int]:
+async def received(following: EventFollower) -> list[int]:
     """The numbers of the agent's events, to the end."""
     return [event.sequence async for event in following if event.source.endswith(f"/sandbox/{SANDBOX}")]
 
@@ -42,20 +42,20 @@ async def test_interrupted_history_is_not_read_from_the_beginning(client: Herd, 
     await neighbours.begin()
     remember(neighbours, 5000)
     await neighbours.complete()
-    asked: list[tuple[str | None, str | None]] = []
+    requested: list[tuple[str | None, str | None]] = []
 
-    def answer(request: AskEvents) -> Any:
+    def answer(request: ListEvents) -> Any:
         if request.task is None:
             return neighbours.events(request)
-        asked.append((request.task, request.cursor))
-        failing = len(asked) % 2 == 0
+        requested.append((request.task, request.cursor))
+        failing = len(requested) % 2 == 0
         return Problem(code=Code.UNAVAILABLE, message="too slow") if failing else neighbours.events(request)
 
-    await neighbours.answer(Principal.EVENT_INGEST, AskEvents, answer)
+    await neighbours.answer(Principal.EVENT_INGEST, ListEvents, answer)
     patience = Patience(gap=20, silence=20, beginning=20, check=0.1, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
-        assert await told(following) == list(range(1, 5003))
-    assert max(asked.count(page) for page in asked) <= 2
+        assert await received(following) == list(range(1, 5003))
+    assert max(requested.count(page) for page in requested) <= 2
     assert following.is_complete
 
 
@@ -69,8 +69,8 @@ async def test_many_gaps_are_given_up_together(client: Herd, neighbours: Neighbo
     await neighbours.complete()
     patience = Patience(gap=1, silence=1, beginning=1, check=0.2, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
-        numbers = await told(following)
-    gaps = [request for request in neighbours.asked if isinstance(request, AskEvents) and request.limit == 1]
+        numbers = await received(following)
+    gaps = [request for request in neighbours.requested if isinstance(request, ListEvents) and request.limit == 1]
     assert numbers == [number for number in range(1, 303) if number % 3 != 0 or number > 301]
     assert len(following.missing) == 100
     assert len(gaps) <= 100 + 40
@@ -81,7 +81,7 @@ async def test_history_of_a_quiet_sandbox_is_read_at_growing_intervals(client: H
     await neighbours.begin()
     patience = Patience(gap=20, silence=20, beginning=20, check=0.1, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
-        reading = asyncio.create_task(told(following))
+        reading = asyncio.create_task(received(following))
         await until(lambda: len(looks(neighbours)) >= 3)
         before = len(looks(neighbours)), len(rereads(neighbours))
         await until(lambda: len(looks(neighbours)) >= before[0] + 30)
@@ -95,9 +95,9 @@ async def test_event_lost_in_silence_is_recovered(client: Herd, neighbours: Neig
     await neighbours.begin()
     patience = Patience(gap=20, silence=20, beginning=20, check=0.05, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
-        reading = asyncio.create_task(told(following))
+        reading = asyncio.create_task(received(following))
         await until(lambda: len(looks(neighbours)) >= 20)
-        await neighbours.chat("lost", heard=False)
+        await neighbours.chat("lost", received=False)
         count = len(rereads(neighbours))
         await until(lambda: len(rereads(neighbours)) > count)
         await neighbours.complete()
@@ -106,9 +106,9 @@ async def test_event_lost_in_silence_is_recovered(client: Herd, neighbours: Neig
 
 
 def looks(neighbours: Neighbours) -> list[Any]:
-    return [request for request in neighbours.asked if isinstance(request, LiveTasks)]
+    return [request for request in neighbours.requested if isinstance(request, ListLiveTasks)]
 
 
 def rereads(neighbours: Neighbours) -> list[Any]:
-    """Whole readings of what may have been said unheard: each asks for what services have said."""
-    return [request for request in neighbours.asked if isinstance(request, AskEvents) and request.entity == TASK]
+    """Complete reads of what may have been published and not received: each requests what services have published."""
+    return [request for request in neighbours.requested if isinstance(request, ListEvents) and request.entity == TASK]

@@ -62,7 +62,7 @@ def test_every_command_is_in_a_table() -> None:
 
 @pytest.fixture
 async def answering(herd: Broker) -> AsyncIterator[Callable[..., Awaitable[None]]]:
-    """Answers every request of people with the bytes that are made of it, by the real credentials of the services."""
+    """Answers every request of users with the bytes that are made of it, by the real credentials of the services."""
     async with AsyncExitStack() as stack:
         services = {Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY}
         buses = {str(one): await stack.enter_async_context(herd.bus(one)) for one in services}

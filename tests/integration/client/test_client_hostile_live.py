@@ -14,7 +14,7 @@ from sandherd.contracts.commands import Command
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.base import types_with_state
-from sandherd.contracts.requests import AskEvents, AskOutput, Output, OutputChunk
+from sandherd.contracts.requests import GetOutput, ListEvents, Output, OutputChunk
 from sandherd.contracts.states import TASK_ENDED, SandboxState, TaskState
 from sandherd.contracts.subjects import OUTPUT, Principal, event_subject
 from sandherd.stack.broker import Broker
@@ -70,7 +70,7 @@ async def hostile(neighbours: Neighbours, herd: Broker) -> AsyncIterator[Neighbo
     async with AsyncExitStack() as stack:
         neighbours.buses[Principal.MONITOR] = await stack.enter_async_context(herd.bus(Principal.MONITOR))
         chunk = OutputChunk(stream_sequence=1, time=datetime.now(UTC), text=f"{HOSTILE}\nworking\n")
-        await neighbours.answer(Principal.EVENT_INGEST, AskOutput, lambda _asked: Output(chunks=[chunk]))
+        await neighbours.answer(Principal.EVENT_INGEST, GetOutput, lambda _request: Output(chunks=[chunk]))
         neighbours.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
         yield neighbours
 
@@ -114,10 +114,10 @@ async def _run(hostile: Neighbours, sandherd: Run, form: str) -> None:
 
 
 async def _follow_events(hostile: Neighbours, sandherd: Run, form: str) -> None:
-    hostile.asked.clear()
+    hostile.requested.clear()
     hostile.stored.clear()
     following = asyncio.ensure_future(sandherd("events", SANDBOX, "--follow", "-o", form))
-    await eventually(lambda: any(isinstance(one, AskEvents) for one in hostile.asked))  # it has subscribed
+    await eventually(lambda: any(isinstance(one, ListEvents) for one in hostile.requested))  # it has subscribed
     feed = Feed(hostile, TASK)
     await feed.publish_all(*_FIRST, *_BETWEEN, *_LAST)
     status, out, err = await following
@@ -127,7 +127,7 @@ async def _follow_events(hostile: Neighbours, sandherd: Run, form: str) -> None:
 
 
 async def _follow_output(hostile: Neighbours, sandherd: Run, form: str) -> None:
-    hostile.asked.clear()
+    hostile.requested.clear()
     hostile.stored.clear()
     following = asyncio.ensure_future(sandherd("logs", SANDBOX, "--follow", "-o", form))
     await _read_output(hostile)
@@ -141,13 +141,13 @@ async def _follow_output(hostile: Neighbours, sandherd: Run, form: str) -> None:
 async def _read_output(hostile: Neighbours) -> None:
     """Publish more output, and wait until the command asks for it: then what it had before is printed."""
 
-    def asked() -> int:
-        return sum(isinstance(one, AskOutput) for one in hostile.asked)
+    def requested() -> int:
+        return sum(isinstance(one, GetOutput) for one in hostile.requested)
 
-    await eventually(asked)
-    before, subject = asked(), OUTPUT.fill(project="default", sandbox=SANDBOX)
+    await eventually(requested)
+    before, subject = requested(), OUTPUT.fill(project="default", sandbox=SANDBOX)
     await hostile.buses[Principal.WORKER].client.publish(subject, HOSTILE.encode())
-    await eventually(lambda: asked() > before)
+    await eventually(lambda: requested() > before)
 
 
 async def test_hostile_refusals_of_commands_are_neutralised(hostile: Neighbours, sandherd: Run) -> None:

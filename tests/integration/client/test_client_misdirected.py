@@ -10,10 +10,10 @@ from nats.aio.msg import Msg
 from sandherd.bus.connection import Bus
 from sandherd.client import Herd
 from sandherd.contracts.events.conversation import AgentMessage
-from sandherd.contracts.requests import AskEvents, LiveTasks
+from sandherd.contracts.requests import ListEvents, ListLiveTasks
 from sandherd.contracts.subjects import OUTPUT, Principal, command_subject, event_subject, request_subject
 from sandherd.stack.broker import Broker
-from tests.integration.client.test_client_follow import QUICK, in_order, told
+from tests.integration.client.test_client_follow import QUICK, in_order, received
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -23,8 +23,8 @@ EVENT: Final = event_subject("default", SANDBOX, AgentMessage.type)
 TERMINAL: Final = OUTPUT.fill(project="default", sandbox=SANDBOX)
 PUBLISHED: Final = (
     (command_subject("spawner.submit_task", OTHER), b"{}"),
-    (request_subject(LiveTasks.type, OTHER), b"{}"),
-    (request_subject(AskEvents.type, OTHER), b'{"limit": 500}'),
+    (request_subject(ListLiveTasks.type, OTHER), b"{}"),
+    (request_subject(ListEvents.type, OTHER), b'{"limit": 500}'),
 )
 """An acknowledgement of the broker, and replies of two services."""
 HEADERS: Final = {"Nats-Sequence": "1", "Nats-Stream": "EVENTS", "Status": "404"}
@@ -96,8 +96,8 @@ async def test_misdirected_events_are_neither_shown_nor_counted(
             await neighbours.chat(f"line {number}")
         await flood
         await neighbours.complete()
-        lines = await told(following)
+        lines = await received(following)
     assert in_order(lines)
     assert len(lines) == 5 + 50 + 2
     assert following.is_complete
-    assert not [request for request in neighbours.asked if isinstance(request, AskEvents) and request.task]
+    assert not [request for request in neighbours.requested if isinstance(request, ListEvents) and request.task]

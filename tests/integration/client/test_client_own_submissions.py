@@ -11,12 +11,12 @@ import pytest
 from sandherd.client import EventFollower, Herd, HerdError
 from sandherd.client.events.gap_filler import Patience
 from sandherd.client.herd import new_sandbox, task_spec
-from sandherd.client.own_creations import COMMAND_AGE
+from sandherd.client.pending_creations import COMMAND_AGE
 from sandherd.client.tasks.progress import TaskProgress
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.message import MessageRejected
 from sandherd.contracts.events.task import TaskCompleted, TaskRefused, TaskSubmitted
-from sandherd.contracts.requests import LiveTasks, PastSandboxes, PastTasks, TaskList, TaskView
+from sandherd.contracts.requests import ListLiveTasks, ListPastSandboxes, ListPastTasks, TaskList, TaskView
 from sandherd.contracts.requests.diagnostics import ConsumerBacklog, Examination, ExamineSpawner
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.streams import STREAMS
@@ -35,9 +35,9 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandherd.client.events.follower.Patience", lambda: IMPATIENT)
 
 
-def asked_twice(neighbours: Neighbours, request: type[Any], waiting: asyncio.Future[Any]) -> Callable[[], bool]:
+def requested_twice(neighbours: Neighbours, request: type[Any], waiting: asyncio.Future[Any]) -> Callable[[], bool]:
     """Whether services were asked for an unknown name again, or the waiting has ended."""
-    return lambda: sum(isinstance(asked, request) for asked in neighbours.asked) > 1 or waiting.done()
+    return lambda: sum(isinstance(requested, request) for requested in neighbours.requested) > 1 or waiting.done()
 
 
 async def of_sandbox(following: EventFollower) -> list[str]:
@@ -48,7 +48,7 @@ async def test_submitted_task_that_is_not_read_yet_is_waited_for(client: Herd, n
     """`wait` does not raise `not_found` however long the spawner takes to read the command."""
     await client.submit("work", ["true"], task=TASK)
     waiting = asyncio.ensure_future(client.wait(TASK))
-    await eventually(asked_twice(neighbours, PastTasks, waiting))
+    await eventually(requested_twice(neighbours, ListPastTasks, waiting))
     await neighbours.begin()
     await neighbours.complete()
     assert (await waiting).state is TaskState.COMPLETED
@@ -68,9 +68,9 @@ async def test_refusal_that_names_an_unknown_task_does_not_make_it_known(
 ) -> None:
     """An answer to an approval of no sandbox, or a cancellation of no task: there is still nothing to wait for."""
     rejected = MessageRejected(message_id="msg-1", message_type="approval", reason="there is no sandbox task-two")
-    await neighbours.say("message-relay/msg-1", rejected, entity="task-two")
+    await neighbours.publish_event("message-relay/msg-1", rejected, entity="task-two")
     refused = TaskRefused(command="spawner.cancel_task", reason="there is no task task-two", code=Code.NOT_FOUND)
-    await neighbours.say("spawner/task-two/1", refused, entity="task-two")
+    await neighbours.publish_event("spawner/task-two/1", refused, entity="task-two")
     # Long enough that its events are read from the history before it is not known.
     monkeypatch.setattr("sandherd.client.events.follower.Patience", lambda: replace(IMPATIENT, beginning=1))
     with pytest.raises(HerdError) as raised:
@@ -86,7 +86,7 @@ async def test_refusal_before_the_waiting_is_its_end(client: Herd, neighbours: N
     refused = TaskRefused(
         command=sent.type, command_id=str(sent.id), reason="there is another task", code=Code.CONFLICT, field="task"
     )
-    await neighbours.say(f"spawner/{TASK}/{sent.id.hex}", refused)
+    await neighbours.publish_event(f"spawner/{TASK}/{sent.id.hex}", refused)
     with pytest.raises(HerdError, match="there is another task"):
         await client.wait(TASK)
 
@@ -96,7 +96,7 @@ async def test_created_sandbox_that_is_not_read_yet_is_followed(client: Herd, ne
     name = new_sandbox()
     await client.create(sandbox=name, wait=False)
     following = asyncio.ensure_future(of_sandbox(client.follow(sandbox=name)))
-    await eventually(asked_twice(neighbours, PastSandboxes, following))
+    await eventually(requested_twice(neighbours, ListPastSandboxes, following))
     assert not following.done()
     following.cancel()
 
@@ -110,7 +110,9 @@ async def test_submitted_tasks_that_are_not_read_yet_are_waited_for(
     known = TaskView(project="default", task="task-old", state=TaskState.COMPLETED, submitted_at=datetime.now(UTC))
     old = known.model_copy(update={"labels": labels})
     await neighbours.answer(
-        Principal.SPAWNER, LiveTasks, lambda asked: TaskList(tasks=[old] * (asked.task in {None, "task-old"}))
+        Principal.SPAWNER,
+        ListLiveTasks,
+        lambda requested: TaskList(tasks=[old] * (requested.task in {None, "task-old"})),
     )
     await client.submit(task_spec("work", ["true"], labels=labels), task=TASK)
     seen: list[list[str]] = []
@@ -123,8 +125,10 @@ async def test_submitted_tasks_that_are_not_read_yet_are_waited_for(
     waiting = asyncio.ensure_future(client.wait_all(*names, **chosen, on_progress=on_progress))
     await eventually(lambda: bool(seen) or waiting.done())
     assert seen[:1] == [["completed", "submitted"]]
-    await neighbours.say(neighbours.teller, TaskSubmitted(task="work", harness="command", runtime="process"))
-    await neighbours.say(neighbours.teller, TaskCompleted(sandbox="sbx-one"))
+    await neighbours.publish_event(
+        neighbours.task_source, TaskSubmitted(task="work", harness="command", runtime="process")
+    )
+    await neighbours.publish_event(neighbours.task_source, TaskCompleted(sandbox="sbx-one"))
     assert [outcome.state for outcome in await waiting] == ["completed", "completed"]
 
 
@@ -135,7 +139,7 @@ async def test_submission_of_another_client_is_waited_for_while_commands_are_unr
     unread = [1]
     examined: list[int] = []
 
-    def examine(_asked: ExamineSpawner) -> Examination:
+    def examine(_request: ExamineSpawner) -> Examination:
         examined.append(unread[0])
         backlog = ConsumerBacklog(consumer="spawner-commands", pending=unread[0], unacknowledged=0, still_seconds=0)
         return Examination(service="spawner", version="1", instance="i", now=NOON, parts=[], waiting=[backlog])

@@ -7,7 +7,7 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from sandherd.contracts.errors import Code, Problem
-from sandherd.contracts.requests import AskAudit, AskDead, Audit, DeadLetter, DeadLetters, Reply
+from sandherd.contracts.requests import Audit, DeadLetter, DeadLetters, GetAudit, ListDeadLetters, Reply
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.stack.broker import Broker
 
@@ -29,7 +29,7 @@ async def test_operator_sees_the_dead_letters_of_all_projects(
         await message.respond(Reply[Any](ok=DeadLetters(letters=letters)).model_dump_json(exclude_none=True).encode())
 
     bus = neighbours.buses[INGEST]
-    await bus.client.subscribe(request_subject(AskDead.type, "x").removesuffix("x") + "*", cb=on_message)
+    await bus.client.subscribe(request_subject(ListDeadLetters.type, "x").removesuffix("x") + "*", cb=on_message)
     await bus.flush()
     operator = ["--credentials", str(herd.credentials(Principal.OPERATOR))]
     status, out, _ = await sandherd(*operator, "dead", "list")
@@ -55,7 +55,7 @@ def _letter(number: int, subject: str) -> DeadLetter:
 async def test_audit_of_an_unknown_sandbox_is_not_found(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """An unknown sandbox has not "nothing missing": the status is 1."""
     nothing = Audit(sources=[], source_count=0, event_count=0, missing=0, duplicates_refused=0, unstored=0, dead=0)
-    await neighbours.answer(INGEST, AskAudit, lambda _: nothing)
+    await neighbours.answer(INGEST, GetAudit, lambda _: nothing)
     for form in ("table", "json"):
         status, out, err = await sandherd("audit", "sbx-never", "-o", form)
         assert (status, out) == (1, "")

@@ -8,7 +8,7 @@ import pytest
 
 from sandherd.client import Herd
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
-from sandherd.contracts.requests import BranchView, LiveTasks, TaskList
+from sandherd.contracts.requests import BranchView, ListLiveTasks, TaskList
 from sandherd.contracts.states import BranchState, TaskState
 from sandherd.contracts.subjects import Principal
 from tests.integration.client.conftest import Neighbours, a_task
@@ -92,7 +92,7 @@ async def test_task_shows_the_pull_request_of_its_branch(neighbours: Neighbours,
     """With its checks, and what prevents the merge."""
     await neighbours.answer(
         Principal.SPAWNER,
-        LiveTasks,
+        ListLiveTasks,
         lambda _: TaskList(tasks=[a_task(TASK, TaskState.COMPLETED).model_copy(update={"pull_request": PULL})]),
     )
     status, out, _ = await sandherd("tasks", "get", TASK)

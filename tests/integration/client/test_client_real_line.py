@@ -37,11 +37,11 @@ def lossy(monkeypatch: pytest.MonkeyPatch) -> random.Random:
     listen = Connection.listen
 
     async def losing(self: Connection, subject: str, handle: Callable[[str, bytes], Awaitable[None]]) -> Any:
-        async def heard(subject: str, document: bytes) -> None:
+        async def on_event(subject: str, document: bytes) -> None:
             if chance.random() < 0.5:
                 await handle(subject, document)
 
-        return await listen(self, subject, heard)
+        return await listen(self, subject, on_event)
 
     monkeypatch.setattr(Connection, "listen", losing)
     return chance
@@ -58,13 +58,13 @@ async def test_unreliable_connection_loses_no_shown_event(real: Herd, lossy: ran
             if len(shown) % 60 == 0:
                 await real.connection.bus.client.force_reconnect()
     sandbox = next(iter(following.sandboxes))
-    kept = [stored async for stored in real.events(task="task-talk", source=f"/sandherd/sandbox/{sandbox}")]
+    retained = [stored async for stored in real.events(task="task-talk", source=f"/sandherd/sandbox/{sandbox}")]
     numbers = [event.sequence for event in shown if event.source == f"/sandherd/sandbox/{sandbox}"]
     assert following.is_complete
     assert numbers == list(range(1, len(numbers) + 1))
     assert {"line 0", "line 199"} <= {getattr(event.data, "content", None) for event in shown}
-    said = [stored.envelope for stored in kept if stored.envelope["sequence"] <= len(numbers)]
-    assert {envelope["id"] for envelope in said} <= {str(event.id) for event in shown}
+    earlier = [stored.envelope for stored in retained if stored.envelope["sequence"] <= len(numbers)]
+    assert {envelope["id"] for envelope in earlier} <= {str(event.id) for event in shown}
     assert shown[-1].type == "task.completed"
 
 
@@ -75,8 +75,8 @@ async def test_finished_task_is_complete_in_every_view(real: Herd) -> None:
     assert ended.state is TaskState.COMPLETED
     assert ended.sandbox is not None
     following = real.follow(sandbox=ended.sandbox, patience=QUICK)
-    told = [event async for event in following]
-    assert told[-1].type == "sandbox.terminated"
+    received = [event async for event in following]
+    assert received[-1].type == "sandbox.terminated"
     assert following.is_complete
     assert (await real.sandbox(ended.sandbox)).state is SandboxState.TERMINATED
     await all_stored(real)

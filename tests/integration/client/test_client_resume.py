@@ -17,7 +17,7 @@ from sandherd.contracts.subjects import ARTIFACT, Principal
 from sandherd.stack.broker import Broker
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.models.anthropic import AnthropicModel, anthropic_model
-from tests.models.anthropic_answers import calls, says
+from tests.models.anthropic_answers import calls, writes
 from tests.stored_history import all_stored
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]
@@ -73,7 +73,7 @@ def sandherd(started: Callable[..., Any]) -> Run:
 
 @pytest.fixture
 def claude(sandherd: Run, model: AnthropicModel) -> Callable[..., Awaitable[str]]:
-    """Has Claude do a task to its end, as a person would; gives the task's name."""
+    """Has Claude do a task to its end, as a user would; gives the task's name."""
 
     async def run(text: str, *options: str) -> str:
         env = ("--env", f"ANTHROPIC_BASE_URL={model.url}", "--secret-env", f"ANTHROPIC_API_KEY={KEY}")
@@ -107,23 +107,25 @@ async def forget(broker: Broker) -> None:
     """Have the spawner delete the records of all tasks and sandboxes, as it does a day after their end."""
     async with broker.bus(Principal.SPAWNER) as bus:
         for bucket in ("tasks", "sandboxes"):
-            kept = await bus.js.key_value(bucket)
-            for key in await kept.keys():
-                await kept.purge(key)
+            retained = await bus.js.key_value(bucket)
+            for key in await retained.keys():
+                await retained.purge(key)
 
 
 async def test_conversation_is_resumed_in_another_task(
     real: Herd, claude: Callable[..., Awaitable[str]], model: AnthropicModel
 ) -> None:
     """The model gets the first task's messages; a fork has a session of its own, unknown to the first."""
-    model.script(*(says(word) for word in ("one", "two", "three", "four")))
+    model.script(*(writes(word) for word in ("one", "two", "three", "four")))
     first = await claude("remember the pelican")
     second = await claude("and the heron", "--resume", first)
     assert await session(real, second) == await session(real, first)
     fork = await claude("now the stork", "--resume", second, "--fork")
     assert await session(real, fork) != await session(real, first)
     await claude("which birds?", "--resume", first)
-    known = [{bird for bird in ("pelican", "heron", "stork") if bird in asked.words} for asked in model.requests]
+    known = [
+        {bird for bird in ("pelican", "heron", "stork") if bird in requested.words} for requested in model.requests
+    ]
     assert known == [{"pelican"}, {"pelican", "heron"}, {"pelican", "heron", "stork"}, {"pelican"}]
     await all_stored(real)
     submitted = [stored.envelope["data"] async for stored in real.events(task=fork, types=["task.submitted"])]
@@ -151,7 +153,7 @@ async def test_cleared_failed_task_is_resumed_with_its_work(
     assert found.work is not None
     assert KEY not in found.model_dump_json()
     await forget(herd)
-    model.script(calls("Bash", command="cat work.txt >seen.txt; cp work.txt $(cat work.txt).txt"), says("done"))
+    model.script(calls("Bash", command="cat work.txt >seen.txt; cp work.txt $(cat work.txt).txt"), writes("done"))
     second = await claude("go on", "--resume", first)
     assert "pelican" in model.requests[-1].words
     assert KEY not in model.requests[-1].words
@@ -160,16 +162,18 @@ async def test_cleared_failed_task_is_resumed_with_its_work(
 
 async def test_session_of_self_storing_agent_is_loaded_by_id(real: Herd) -> None:
     """`session/load` or a fork is used if the agent supports it and finds the session; else it is refused."""
-    kept: dict[str, Any] = {"keep_work": True, "env": {"SCRIPTED_SESSIONS": "."}}
-    first = await real.submit(acp("tool t1 execute {}\nsh t1 echo pelican >made.txt", **kept))
+    retained: dict[str, Any] = {"keep_work": True, "env": {"SCRIPTED_SESSIONS": "."}}
+    first = await real.submit(acp("tool t1 execute {}\nsh t1 echo pelican >made.txt", **retained))
     assert (await real.wait(first)).state is TaskState.COMPLETED
     resume = await real.session_of(first)
     assert (resume.session_id, resume.transcript) == ("sess-1", None)
-    second = await real.submit(acp("tool t1 execute {}\nsh t1 cp made.txt again.txt\nprompts", resume=resume, **kept))
+    second = await real.submit(
+        acp("tool t1 execute {}\nsh t1 cp made.txt again.txt\nprompts", resume=resume, **retained)
+    )
     assert (await real.wait(second)).result["session_id"] == "sess-1"
     assert "echo pelican" in (await real.task(second)).result["final_output"]
     assert await edited(real, second) == {"again.txt", "sess-1.json"}
-    bare = await real.submit(acp("say again", resume=await real.session_of(first, work=False), **kept))
+    bare = await real.submit(acp("say again", resume=await real.session_of(first, work=False), **retained))
     view = await real.wait(bare)
     assert (view.state, view.error_type, "start again" in str(view.error)) == (TaskState.FAILED, "start", True)
     forked = await real.submit(acp("say other", "forks", resume=await real.session_of(first, fork=True)))
@@ -224,11 +228,11 @@ async def test_running_session_is_forked_and_not_resumed(real: Herd) -> None:
                 break
     sandbox = str((await real.task(lingers)).sandbox)
     resume = await real.session_of(lingers)
-    for said in (
+    for stdout_text in (
         resume,
         resume.model_copy(update={"sandbox": "sbx-other", "fork": True, "work": _of_another(sandbox)}),
     ):
-        refused = await real.submit(acp("say again", resume=said))
+        refused = await real.submit(acp("say again", resume=stdout_text))
         with pytest.raises(HerdError) as caught:
             await real.wait(refused)
         assert caught.value.problem.field == "spec.resume"

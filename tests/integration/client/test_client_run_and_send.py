@@ -21,14 +21,14 @@ from sandherd.contracts.events.message import (
 from sandherd.contracts.events.sandbox import SandboxRunning
 from sandherd.contracts.events.task import TaskRefused, TaskRejected
 from sandherd.contracts.requests import (
-    AskEvents,
-    AskOutput,
-    LiveSandboxes,
-    LiveTasks,
+    GetOutput,
+    ListEvents,
+    ListLiveSandboxes,
+    ListLiveTasks,
+    ListPastSandboxes,
+    ListPastTasks,
     Output,
     OutputChunk,
-    PastSandboxes,
-    PastTasks,
     TaskList,
     TaskView,
 )
@@ -52,7 +52,7 @@ def lines_of(text: str) -> list[Any]:
 async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """`run` shows events from the first on, with the agent's output between, and ends with the task."""
     chunk = OutputChunk(stream_sequence=1, time=NOON, text="working…\n")
-    await neighbours.answer(INGEST, AskOutput, lambda _: Output(chunks=[chunk]))
+    await neighbours.answer(INGEST, GetOutput, lambda _: Output(chunks=[chunk]))
     running = asyncio.ensure_future(sandherd("run", "compute it", "--", "python3", "agent.py"))
     command = await neighbours.take(Principal.SPAWNER)
     neighbours.task = command.subject
@@ -70,7 +70,7 @@ async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sand
 async def test_name_of_a_followed_task_is_all_that_run_prints(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """With `-o name`; the exit status is that of the task."""
     chunk = OutputChunk(stream_sequence=1, time=NOON, text="working…\n")
-    await neighbours.answer(INGEST, AskOutput, lambda _: Output(chunks=[chunk]))
+    await neighbours.answer(INGEST, GetOutput, lambda _: Output(chunks=[chunk]))
     running = asyncio.ensure_future(sandherd("run", "compute it", "-o", "name", "--", "true"))
     neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
     await neighbours.begin()
@@ -88,14 +88,16 @@ async def test_live_output_waits_for_missing_events(
     await neighbours.begin()
     seconds = timedelta(seconds=1)
     neighbours.now += seconds
-    late = await neighbours.chat("first", heard=False, stored=False)
+    late = await neighbours.chat("first", received=False, stored=False)
     neighbours.now += seconds
     await neighbours.chat("second")
     neighbours.now += seconds
-    await neighbours.say(f"spawner/{SANDBOX}", SandboxRunning(runtime="process"))
+    await neighbours.publish_event(f"spawner/{SANDBOX}", SandboxRunning(runtime="process"))
 
     def requests() -> int:
-        return sum(isinstance(asked, AskEvents) and asked.source == late.source for asked in neighbours.asked)
+        return sum(
+            isinstance(requested, ListEvents) and requested.source == late.source for requested in neighbours.requested
+        )
 
     wanted = requests() + 4  # which takes longer than the shortest hold
     await eventually(lambda: requests() >= wanted)
@@ -111,7 +113,7 @@ async def test_live_output_waits_for_missing_events(
 def examining(unread: list[int]) -> Callable[[ExamineSpawner], Examination]:
     """The spawner's reply: the number of commands that it has not read."""
 
-    def examine(_asked: ExamineSpawner) -> Examination:
+    def examine(_request: ExamineSpawner) -> Examination:
         backlog = ConsumerBacklog(consumer="spawner-commands", pending=unread[0], unacknowledged=0, still_seconds=0)
         return Examination(service="spawner", version="1", instance="i", now=NOON, parts=[], waiting=[backlog])
 
@@ -121,21 +123,23 @@ def examining(unread: list[int]) -> Callable[[ExamineSpawner], Examination]:
 EARLIER = TaskView(project="default", task=TASK, state=TaskState.COMPLETED, submitted_at=NOON, text="an earlier one")
 
 
-@pytest.mark.parametrize("heard", [True, False], ids=["live", "history"])
+@pytest.mark.parametrize("received", [True, False], ids=["live", "history"])
 @pytest.mark.parametrize("follow", ["--follow", "--no-follow"])
 async def test_run_refuses_the_name_of_another_task(
-    neighbours: Neighbours, sandherd: Sandherd, follow: str, heard: bool
+    neighbours: Neighbours, sandherd: Sandherd, follow: str, received: bool
 ) -> None:
     """The spawner decides; no event of the earlier task is shown as if it were its own."""
     unread = [1]
     await neighbours.answer(Principal.SPAWNER, ExamineSpawner, examining(unread))
-    await neighbours.answer(INGEST, PastTasks, lambda asked: TaskList(tasks=[EARLIER] * (asked.task == TASK)))
+    await neighbours.answer(
+        INGEST, ListPastTasks, lambda requested: TaskList(tasks=[EARLIER] * (requested.task == TASK))
+    )
     await neighbours.begin()
     running = asyncio.ensure_future(sandherd("run", "compute it", "--name", TASK, follow, "--", "true"))
     command = await neighbours.take(Principal.SPAWNER)
     taken: dict[str, Any] = {"reason": f"another task {TASK} already exists", "field": "task", "code": "conflict"}
     refusal = TaskRefused(command=command.type, command_id=str(command.id), **taken)
-    await neighbours.say(f"spawner/{TASK}/{command.id.hex}", refusal, heard=heard)
+    await neighbours.publish_event(f"spawner/{TASK}/{command.id.hex}", refusal, received=received)
     unread[0] = 0
     status, out, err = await running
     assert (status, out) == (1, "")
@@ -154,8 +158,8 @@ async def test_run_shows_the_same_task_that_was_submitted_before(
     running = asyncio.ensure_future(sandherd("run", "do it", "--name", TASK, follow, "--", "true"))
     command = await neighbours.take(Principal.SPAWNER)
     other = TaskRefused(command=command.type, command_id=str(uuid4()), reason="no", code="conflict")
-    await neighbours.say(f"spawner/{TASK}/{'c' * 32}", other)
-    await eventually(lambda: sum(isinstance(asked, ExamineSpawner) for asked in neighbours.asked) > 1)
+    await neighbours.publish_event(f"spawner/{TASK}/{'c' * 32}", other)
+    await eventually(lambda: sum(isinstance(requested, ExamineSpawner) for requested in neighbours.requested) > 1)
     assert not running.done()
     unread[0] = 0
     status, out, err = await running
@@ -181,7 +185,7 @@ async def test_refused_task_is_a_usage_error(neighbours: Neighbours, sandherd: S
     neighbours.task = command.subject
     reason = f"there is no runtime {command.data.spec.runtime!r} here; there is: process"
     rejected = TaskRejected(reason=reason, field="spec.runtime")
-    await neighbours.say(f"spawner/{command.subject}/{command.id.hex}", rejected)
+    await neighbours.publish_event(f"spawner/{command.subject}/{command.id.hex}", rejected)
     status, out, err = await running
     assert status == 2
     assert ("there is no runtime" in out) == (output == "json")
@@ -197,12 +201,12 @@ async def test_send_waits_for_the_receipt(neighbours: Neighbours, sandherd: Sand
     command = await neighbours.take(Principal.MESSAGE_RELAY)
     name = command.data.message
     source = f"message-relay/{name}"
-    await neighbours.say(source, MessageQueued(message_id=name, content_length=5), entity=SANDBOX)
+    await neighbours.publish_event(source, MessageQueued(message_id=name, content_length=5), entity=SANDBOX)
     if rejected:
-        await neighbours.say(source, MessageRejected(message_id=name, reason="it has ended"), entity=SANDBOX)
+        await neighbours.publish_event(source, MessageRejected(message_id=name, reason="it has ended"), entity=SANDBOX)
     else:
-        await neighbours.say(source, MessageDelivered(message_id=name, delivery_ms=1.5), entity=SANDBOX)
-        await neighbours.say(source, MessageAcknowledged(message_id=name), entity=SANDBOX)
+        await neighbours.publish_event(source, MessageDelivered(message_id=name, delivery_ms=1.5), entity=SANDBOX)
+        await neighbours.publish_event(source, MessageAcknowledged(message_id=name), entity=SANDBOX)
     status, out, err = await sending
     found = json.loads(out)
     assert status == int(rejected)
@@ -228,7 +232,7 @@ async def test_message_has_its_sender_type(
     sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello", *options))
     command = await neighbours.take(Principal.MESSAGE_RELAY)
     name = command.data.message
-    await neighbours.say(f"message-relay/{name}", MessageAcknowledged(message_id=name), entity=SANDBOX)
+    await neighbours.publish_event(f"message-relay/{name}", MessageAcknowledged(message_id=name), entity=SANDBOX)
     assert (await sending)[0] == 0
     assert command.data.message_type == kind
 
@@ -238,28 +242,30 @@ async def test_lost_receipt_is_found_in_the_history(neighbours: Neighbours, sand
     sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello"))
     name = (await neighbours.take(Principal.MESSAGE_RELAY)).data.message
     source = f"message-relay/{name}"
-    await neighbours.say(source, MessageQueued(message_id=name, content_length=5), heard=False, entity=SANDBOX)
-    await neighbours.say(source, MessageAcknowledged(message_id=name), heard=False, entity=SANDBOX)
+    await neighbours.publish_event(
+        source, MessageQueued(message_id=name, content_length=5), received=False, entity=SANDBOX
+    )
+    await neighbours.publish_event(source, MessageAcknowledged(message_id=name), received=False, entity=SANDBOX)
     assert (await sending)[0] == 0
 
 
-@pytest.mark.parametrize("heard", [True, False], ids=["live", "history"])
+@pytest.mark.parametrize("received", [True, False], ids=["live", "history"])
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "rejected"])
 async def test_send_shows_that_its_command_was_not_executed(
-    neighbours: Neighbours, sandherd: Sandherd, refused: bool, heard: bool
+    neighbours: Neighbours, sandherd: Sandherd, refused: bool, received: bool
 ) -> None:
     """Refused with its id, or rejected, by an event with a source of its own: status 1 at once, with the reason."""
     sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello", "-o", "json"))
     command = await neighbours.take(Principal.MESSAGE_RELAY)
     name, kind = command.data.message, command.type
     other = MessageRefused(command=kind, reason="of another command", code="conflict", command_id=str(uuid4()))
-    await neighbours.say(f"message-relay/{SANDBOX}/{'a' * 32}", other, heard=heard)
+    await neighbours.publish_event(f"message-relay/{SANDBOX}/{'a' * 32}", other, received=received)
     data = (
         MessageRefused(command=kind, reason="the name is taken", code="conflict", command_id=str(command.id))
         if refused
         else MessageRejected(message_id=name, reason="the name is taken", code="conflict")
     )
-    await neighbours.say(f"message-relay/{SANDBOX}/{'b' * 32}", data, heard=heard)
+    await neighbours.publish_event(f"message-relay/{SANDBOX}/{'b' * 32}", data, received=received)
     status, out, err = await sending
     found = json.loads(out)
     assert (status, found["state"], found["code"]) == (1, "rejected", "conflict")
@@ -271,7 +277,7 @@ async def test_command_is_stored_while_its_service_is_down(
     neighbours: Neighbours, sandherd: Sandherd, words: list[str]
 ) -> None:
     """The client cannot show a state, but the command is published: the broker stores it."""
-    for request in (LiveTasks, LiveSandboxes, PastTasks, PastSandboxes):
+    for request in (ListLiveTasks, ListLiveSandboxes, ListPastTasks, ListPastSandboxes):
         await neighbours.silence(request)
     status, out, _ = await sandherd(*words)
     assert status == 0

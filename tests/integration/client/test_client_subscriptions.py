@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 
 from event_ingest.main import compose
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
-from sandherd.bus.auth.permissions import for_person
+from sandherd.bus.auth.permissions import for_user
 from sandherd.bus.identity import Key, KeyKind, Registrar, bearer, credentials_text
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.client import Context, Herd, HerdError
@@ -32,7 +32,7 @@ Sandherd = Callable[..., Any]
 NOW, SANDBOX = datetime(2026, 11, 20, 12, tzinfo=UTC), "sbx-one"
 
 
-def said(number: int, *, project: str = "default", sandbox: str = SANDBOX) -> Envelope[Any]:
+def event_of(number: int, *, project: str = "default", sandbox: str = SANDBOX) -> Envelope[Any]:
     data = AgentMessage(content=f"word {number}", content_length=6)
     source = f"/sandherd/sandbox/{sandbox}"
     return wrap(
@@ -67,7 +67,7 @@ def document(out: str) -> Any:
 async def take(events: AsyncIterator[ReceivedEvent], count: int, seconds: float = 20) -> list[ReceivedEvent]:
     """This number of events, each acknowledged."""
     found: list[ReceivedEvent] = []
-    async with asyncio.timeout(seconds):  # by itself less than what is not acknowledged needs to come again
+    async with asyncio.timeout(seconds):  # by itself less than what is not acknowledged needs to be redelivered
         while len(found) < count:
             found.append(await anext(events))
             await found[-1].ack()
@@ -80,13 +80,13 @@ async def test_subscription_is_followed_over_a_broker_kill(ingest: Broker, subsc
     await subscriber.subscribe("copy")
     async with ingest.bus(Principal.WORKER, sandbox=SANDBOX) as worker, subscriber.receive("copy") as events:
         for number in (1, 2, 3):
-            await worker.publish_event(said(number))
+            await worker.publish_event(event_of(number))
         first = await take(events, 3)
         for _ in range(2):
             await ingest.kill()
             await ingest.restart()
         for number in (4, 5, 6):
-            await worker.publish_event(said(number))
+            await worker.publish_event(event_of(number))
         # An acknowledgement that died with the broker brings its event again, and that is all that it does.
         rest: list[ReceivedEvent] = []
         while len(later := [one.event.sequence for one in rest if one.event.sequence > 3]) < 3:
@@ -102,13 +102,13 @@ async def test_reader_resumes_at_its_position(ingest: Broker, subscriber: Herd) 
     await subscriber.subscribe("copy")
     async with ingest.bus(Principal.WORKER, sandbox=SANDBOX) as worker:
         for number in (1, 2):
-            await worker.publish_event(said(number))
+            await worker.publish_event(event_of(number))
         async with subscriber.receive("copy") as events:
             await take(events, 1)
             taken = await anext(events)
         assert (taken.event.sequence, taken.deliveries) == (2, 1)
         async with Herd.connect(as_subscriber(ingest)) as next_one, next_one.receive("copy") as events:
-            await worker.publish_event(said(3))
+            await worker.publish_event(event_of(3))
             assert [one.event.sequence for one in await take(events, 1)] == [3]
             async with asyncio.timeout(PATIENCE):  # the broker notes an acknowledgement a moment after it came
                 while (await next_one.subscriptions()).subscriptions[0].unacknowledged != 1:
@@ -120,7 +120,7 @@ async def test_closing_reader_returns_unread_events(ingest: Broker, subscriber: 
     await subscriber.subscribe("copy")
     async with ingest.bus(Principal.WORKER, sandbox=SANDBOX) as worker:
         for number in range(1, 9):
-            await worker.publish_event(said(number))
+            await worker.publish_event(event_of(number))
     async with subscriber.receive("copy") as events:
         await take(events, 2)
     async with subscriber.receive("copy") as events:
@@ -148,7 +148,7 @@ async def test_reader_with_an_expired_credential_raises(ingest: Broker, subscrib
     path = tmp_path / "short.creds"
     context = Context(nats_url=ingest.url, credentials=path, project="default", home=ingest.home)
     begun = asyncio.Event()
-    for life in (3, 15, 60):  # how long a reader needs to begin, nobody knows on a busy machine
+    for life in (3, 15, 60):  # how long a reader needs to begin, is unknown on a busy machine
         path.write_text(
             Registrar(ingest.identity).mint_person(Principal.SUBSCRIBER, "short", project="default", life=life)
         )
@@ -182,10 +182,10 @@ async def test_misdirected_event_is_ignored(ingest: Broker) -> None:
 
     Nor is the broker's status of a pull request, or an event that has the headers of a republished one.
     """
-    heard: list[str] = []
+    received: list[str] = []
 
     async def on_event(subject: str, _document: bytes) -> None:
-        heard.append(subject)
+        received.append(subject)
 
     raw: list[str] = []
 
@@ -210,11 +210,11 @@ async def test_misdirected_event_is_ignored(ingest: Broker) -> None:
         await thief.connection.bus.client.publish(subject, b'{"batch": 1}', reply)
         await thief.connection.bus.flush()
         own = f"sandherd.v1.event.p2.{SANDBOX}.agent.message"
-        await worker.publish(own, said(1, project="p2").to_json(), msg_id="1", headers={"Nats-Sequence": "1"})
+        await worker.publish(own, event_of(1, project="p2").to_json(), msg_id="1", headers={"Nats-Sequence": "1"})
         await eventually(lambda: len(raw) >= 2, "a status and an event")
         await listener.connection.flush()
     assert raw == [reply, own]
-    assert heard == []
+    assert received == []
 
 
 async def test_subscription_commands_create_list_and_delete(ingest: Broker, sandherd: Sandherd) -> None:
@@ -243,8 +243,8 @@ async def test_credential_is_created_with_the_rights_of_its_role(
     path = tmp_path / "reader.creds"
     words = ["credentials", "create", "--role", "subscriber", "--project", "p7", "--file", str(path), "--life", "2h"]
     status, out, _ = await sandherd(*words, "-o", "json")
-    told = json.loads(out)
-    assert (status, told["role"], told["project"], told["file"]) == (0, "subscriber", "p7", str(path))
+    printed = json.loads(out)
+    assert (status, printed["role"], printed["project"], printed["file"]) == (0, "subscriber", "p7", str(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     text = path.read_text()
     who = bearer(text)
@@ -252,17 +252,17 @@ async def test_credential_is_created_with_the_rights_of_its_role(
     assert who.expires_at is not None
     async with herd.bus(Principal.WORKER, project="p7", sandbox=SANDBOX) as worker:
         context = Context(nats_url=herd.url, credentials=path, project="p7", home=herd.home)
-        heard = asyncio.Event()
+        received = asyncio.Event()
 
         async def on_event(_subject: str, _document: bytes) -> None:
-            heard.set()
+            received.set()
 
         async with Herd.connect(context) as reader:
             await reader.connection.listen("sandherd.v1.event.p7.>", on_event)
             await reader.connection.flush()
-            await worker.publish_event(said(1, project="p7"))
+            await worker.publish_event(event_of(1, project="p7"))
             async with asyncio.timeout(PATIENCE):
-                await heard.wait()
+                await received.wait()
     status, _, err = await sandherd(*words)
     assert (status, path.read_text()) == (1, text)
     assert "--file" in err
@@ -280,8 +280,8 @@ async def test_credential_is_revoked_and_replaced(herd: Broker, sandherd: Sandhe
     context = Context(nats_url=herd.url, credentials=path, project="p7", home=herd.home)
     async with Herd.connect(other) as neighbour, Herd.connect(context) as client:
         status, out, _ = await sandherd("credentials", "revoke", str(copy), "-o", "json")
-        told = json.loads(out)
-        assert (status, told["role"], told["project"]) == (0, "client", "p7")
+        printed = json.loads(out)
+        assert (status, printed["role"], printed["project"]) == (0, "client", "p7")
         await eventually(lambda: not client.connection.connected)
         assert neighbour.connection.connected
     with pytest.raises(HerdError) as refused:
@@ -323,6 +323,6 @@ async def test_failed_credential_creation_is_reported(herd: Broker, sandherd: Sa
 
 def test_subscriber_rights_have_no_wildcard_of_consumers() -> None:
     """Every permitted consumer is named in full: no pattern of the broker matches a part of a name."""
-    found = [pattern for pattern in for_person(Principal.SUBSCRIBER, "p1", "U").publish if "EVENTS." in pattern]
+    found = [pattern for pattern in for_user(Principal.SUBSCRIBER, "p1", "U").publish if "EVENTS." in pattern]
     assert found
     assert all(".EVENTS.sub-p1-" in pattern for pattern in found)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.requests import ApprovalList, AskApprovals
+from sandherd.contracts.requests import ApprovalList, ListApprovals
 from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.contracts.subjects import Principal
 from tests.integration.client.conftest import SANDBOX, TASK, a_sandbox, a_task
@@ -45,10 +45,12 @@ async def test_answer_to_an_approval_takes_the_task(neighbours: Neighbours, sand
 async def test_list_of_approvals_takes_the_task(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """Also of one whose sandbox has ended."""
     neighbours.tasks[TASK] = a_task(TASK, TaskState.COMPLETED)
-    await neighbours.answer(Principal.EVENT_INGEST, AskApprovals, lambda _: ApprovalList(approvals=[]))
+    await neighbours.answer(Principal.EVENT_INGEST, ListApprovals, lambda _: ApprovalList(approvals=[]))
     status, _, err = await sandherd("approvals", "list", "--sandbox", TASK, "--all")
     assert (status, err) == (0, "")
-    assert [asked.sandbox for asked in neighbours.asked if isinstance(asked, AskApprovals)] == [SANDBOX]
+    assert [requested.sandbox for requested in neighbours.requested if isinstance(requested, ListApprovals)] == [
+        SANDBOX
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sandherd.client import Herd
 from sandherd.client.herd import task_spec
 from sandherd.client.tasks.progress import TaskProgress
 from sandherd.contracts.events.task import TaskRejected
-from sandherd.contracts.requests import LiveTasks, TaskList
+from sandherd.contracts.requests import ListLiveTasks, TaskList
 from sandherd.contracts.subjects import Principal
 from tests.polling import eventually
 
@@ -121,11 +121,11 @@ async def test_live_tasks_of_a_label_are_shown_and_cancelled(real: Herd, sandher
 
 async def test_rejected_task_of_a_batch_fails_the_command(neighbours: Any, sandherd: Sandherd, tmp_path: Path) -> None:
     """The reason of a rejection is shown by `submit`, although the broker had stored the command."""
-    await neighbours.answer(Principal.SPAWNER, LiveTasks, lambda _: TaskList(tasks=[]))
+    await neighbours.answer(Principal.SPAWNER, ListLiveTasks, lambda _: TaskList(tasks=[]))
     entry = {"name": "one", "text": "x", "argv": ["true"]}
     submitting = asyncio.ensure_future(sandherd("tasks", "submit", batch_file(tmp_path, entry)))
     sent = await neighbours.take(Principal.SPAWNER)
     rejected = TaskRejected(reason="the herd has no such runtime", command_id=str(sent.id))
-    await neighbours.say(f"spawner/{sent.subject}/{sent.id.hex}", rejected)
+    await neighbours.publish_event(f"spawner/{sent.subject}/{sent.id.hex}", rejected)
     status, _, err = await submitting
     assert (status, err) == (1, f"sandherd: {sent.subject} was rejected: the herd has no such runtime\n")

@@ -19,16 +19,16 @@ from sandherd.contracts.events.task import TaskAssigned, TaskCancelled, TaskSubm
 from sandherd.contracts.requests import (
     ApprovalList,
     ApprovalView,
-    AskApprovals,
-    AskSubscriptions,
     LimitView,
+    ListApprovals,
+    ListLiveSandboxes,
+    ListLiveTasks,
+    ListPastSandboxes,
+    ListPastTasks,
     ListProjects,
     ListSchedules,
     ListSecrets,
-    LiveSandboxes,
-    LiveTasks,
-    PastSandboxes,
-    PastTasks,
+    ListSubscriptions,
     ProjectList,
     ProjectView,
     SandboxList,
@@ -43,7 +43,7 @@ from sandherd.contracts.states import ApprovalState, SandboxState, TaskState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack import StackStatus
 from sandherd.stack.broker import Broker
-from sandherd.stack.home import Phase
+from sandherd.stack.home import StackPhase
 from tests.patience import PATIENCE
 
 TASK, SANDBOX = "task-one", "sbx-one"
@@ -71,7 +71,7 @@ class Notices:
 @pytest.fixture
 async def notices(monkeypatch: pytest.MonkeyPatch) -> Notices:
     found = Notices()
-    monkeypatch.setattr("sandherd.cli.wait_notices.complain", found.add)
+    monkeypatch.setattr("sandherd.cli.wait_notices.print_error", found.add)
     monkeypatch.setattr("sandherd.cli.wait_notices.QUIET_SECONDS", 0.05)
     return found
 
@@ -133,17 +133,17 @@ async def test_run_states_that_the_spawner_does_not_respond(
     neighbours: Neighbours, sandherd: Sandherd, notices: Notices
 ) -> None:
     """The output also states that the task is stored."""
-    await neighbours.silence(LiveTasks)
+    await neighbours.silence(ListLiveTasks)
     running = await begun(neighbours, sandherd)
-    said = await notices.next()
-    assert "spawner is unavailable; the task is stored" in said
-    assert "sandherd status" in said
+    notice = await notices.next()
+    assert "spawner is unavailable; the task is stored" in notice
+    assert "sandherd status" in notice
     await neighbours.answer_all()
     await finish(neighbours, running)
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "notice"),
     [
         (SandboxState.SPAWNING, f"{SANDBOX} is starting"),
         (SandboxState.PAUSED, f"sandherd sandboxes resume {SANDBOX}"),
@@ -151,15 +151,17 @@ async def test_run_states_that_the_spawner_does_not_respond(
     ],
 )
 async def test_run_states_what_its_sandbox_waits_for(
-    neighbours: Neighbours, sandherd: Sandherd, notices: Notices, state: SandboxState, said: str
+    neighbours: Neighbours, sandherd: Sandherd, notices: Notices, state: SandboxState, notice: str
 ) -> None:
     """The sandbox starts, is paused, or waits for a user's decision, with the command that continues."""
-    await neighbours.answer(INGEST, AskApprovals, lambda _: ApprovalList(approvals=[an_approval()]))
+    await neighbours.answer(INGEST, ListApprovals, lambda _: ApprovalList(approvals=[an_approval()]))
     running = await begun(neighbours, sandherd)
     neighbours.sandboxes[SANDBOX] = a_sandbox(state)
     neighbours.tasks[neighbours.task] = a_task(TaskState.RUNNING, sandbox=SANDBOX)
-    await neighbours.answer(SPAWNER, LiveTasks, lambda _: TaskList(tasks=[a_task(TaskState.RUNNING, sandbox=SANDBOX)]))
-    while said not in await notices.next():
+    await neighbours.answer(
+        SPAWNER, ListLiveTasks, lambda _: TaskList(tasks=[a_task(TaskState.RUNNING, sandbox=SANDBOX)])
+    )
+    while notice not in await notices.next():
         pass
     await neighbours.answer_all()
     await finish(neighbours, running)
@@ -169,7 +171,7 @@ async def test_task_that_waits_for_a_user_is_shown_as_such(
     neighbours: Neighbours, sandherd: Sandherd, client: Herd
 ) -> None:
     """The list, the single view and JSON show it; without the history it is running."""
-    await neighbours.answer(INGEST, AskApprovals, lambda _: ApprovalList(approvals=[an_approval()] * 2))
+    await neighbours.answer(INGEST, ListApprovals, lambda _: ApprovalList(approvals=[an_approval()] * 2))
     neighbours.tasks = {
         TASK: a_task(TaskState.RUNNING, sandbox=SANDBOX),
         "task-two": a_task(TaskState.RUNNING, sandbox="sbx-two").model_copy(update={"task": "task-two"}),
@@ -178,7 +180,7 @@ async def test_task_that_waits_for_a_user_is_shown_as_such(
     assert {view.task: view.waits_for for view in (await client.tasks()).items} == {TASK: waits, "task-two": None}
     assert waits in (await sandherd("tasks", "list"))[1]
     assert waits in (await sandherd("tasks", "get", TASK))[1]
-    await neighbours.silence(AskApprovals)
+    await neighbours.silence(ListApprovals)
     assert (await client.task(TASK)).waits_for is None
 
 
@@ -188,14 +190,14 @@ async def test_status_counts_pending_approvals(
     """All projects count; without the history there is no line."""
 
     async def found(home: Path) -> StackStatus:
-        return StackStatus(home=home, phase=Phase.READY)
+        return StackStatus(home=home, phase=StackPhase.READY)
 
     monkeypatch.setattr("sandherd.stack.status", found)
-    await neighbours.answer(INGEST, AskApprovals, lambda _: ApprovalList(approvals=[an_approval()] * 2))
+    await neighbours.answer(INGEST, ListApprovals, lambda _: ApprovalList(approvals=[an_approval()] * 2))
     status, out, _ = await sandherd(*operator, "status")
     assert (status, "an answer to 2 approvals" in out) == (0, True)
     assert json.loads((await sandherd(*operator, "status", "-o", "json"))[1])["pending_approvals"] == 2
-    await neighbours.silence(AskApprovals)
+    await neighbours.silence(ListApprovals)
     assert "approvals" not in (await sandherd(*operator, "status"))[1]
 
 
@@ -207,7 +209,7 @@ async def test_live_output_is_sorted_by_time(
     monkeypatch.setattr(timed_display, "TimeOrder", partial(TimeOrder, PATIENCE, limit=PATIENCE))
     running = await begun(neighbours, sandherd)
 
-    async def say(source: str, number: int, data: Any, entity: str, milliseconds: int) -> None:
+    async def publish_event(source: str, number: int, data: Any, entity: str, milliseconds: int) -> None:
         event = neighbours.envelope(f"/sandherd/{source}", number, data, entity)
         event = event.model_copy(update={"time": NOON + timedelta(milliseconds=milliseconds)})
         neighbours.stored.append(event)
@@ -215,12 +217,12 @@ async def test_live_output_is_sorted_by_time(
 
     task = neighbours.task
     submitted = TaskSubmitted(task="do it", harness="command", runtime="process")
-    await say(neighbours.teller, 1, submitted, task, 0)
-    await say(f"spawner/{SANDBOX}", 1, SandboxRequested(runtime="process"), SANDBOX, 120)
-    await say(f"spawner/{SANDBOX}", 2, SandboxSpawned(runtime="process"), SANDBOX, 222)
-    await say(neighbours.teller, 2, TaskAssigned(sandbox=SANDBOX), task, 116)
+    await publish_event(neighbours.task_source, 1, submitted, task, 0)
+    await publish_event(f"spawner/{SANDBOX}", 1, SandboxRequested(runtime="process"), SANDBOX, 120)
+    await publish_event(f"spawner/{SANDBOX}", 2, SandboxSpawned(runtime="process"), SANDBOX, 222)
+    await publish_event(neighbours.task_source, 2, TaskAssigned(sandbox=SANDBOX), task, 116)
     neighbours.tasks[task] = a_task(TaskState.CANCELLED).model_copy(update={"task": task})
-    await say(neighbours.teller, 3, TaskCancelled(), task, 300)
+    await publish_event(neighbours.task_source, 3, TaskCancelled(), task, 300)
     status, out, _ = await running
     shown = [line.split()[1] for line in out.splitlines()[1:]]
     assert status == 1
@@ -233,7 +235,7 @@ async def test_sandbox_view_equals_that_of_the_history(
     """`sandboxes get` has the number of events that `sandboxes list --past` has, and the live state."""
     neighbours.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
     past = a_sandbox(SandboxState.SPAWNING, events=50, last_event_at=NOON, last_heartbeat_at=NOON)
-    await neighbours.answer(INGEST, PastSandboxes, lambda _: SandboxList(sandboxes=[past]))
+    await neighbours.answer(INGEST, ListPastSandboxes, lambda _: SandboxList(sandboxes=[past]))
     found = json.loads((await sandherd("sandboxes", "get", SANDBOX, "-o", "json"))[1])
     assert (found["state"], found["events"]) == ("running", 50)
     [live] = json.loads((await sandherd("sandboxes", "list", "-o", "json"))[1])["sandboxes"]
@@ -242,7 +244,7 @@ async def test_sandbox_view_equals_that_of_the_history(
     assert {name: found[name] for name in ("events", "last_event_at", "last_heartbeat_at")} == {
         name: listed[name] for name in ("events", "last_event_at", "last_heartbeat_at")
     }
-    await neighbours.silence(PastSandboxes)
+    await neighbours.silence(ListPastSandboxes)
     assert (await client.sandbox(SANDBOX)).state is SandboxState.RUNNING
     assert [view.state for view in (await client.sandboxes()).items] == [SandboxState.RUNNING]
 
@@ -252,9 +254,9 @@ async def test_truncated_list_states_it(neighbours: Neighbours, sandherd: Sandhe
     """The note is on standard error, with how to see the rest; a complete list has none. A document has a field."""
     tasks, sandboxes = [a_task(TaskState.RUNNING)], [a_sandbox(SandboxState.RUNNING)]
     for cursor in ("c-17", None):
-        await neighbours.answer(SPAWNER, LiveTasks, lambda _, at=cursor: TaskList(tasks=tasks, next_cursor=at))
+        await neighbours.answer(SPAWNER, ListLiveTasks, lambda _, at=cursor: TaskList(tasks=tasks, next_cursor=at))
         await neighbours.answer(
-            SPAWNER, LiveSandboxes, lambda _, at=cursor: SandboxList(sandboxes=sandboxes, next_cursor=at)
+            SPAWNER, ListLiveSandboxes, lambda _, at=cursor: SandboxList(sandboxes=sandboxes, next_cursor=at)
         )
         status, _, err = await sandherd(kind, "list", "-n", "1")
         assert status == 0
@@ -273,7 +275,7 @@ async def test_commands_about_ended_objects_are_conflicts(
     """Cancel, terminate and retry in a final state: status 1, and the error `conflict` for programs."""
     neighbours.tasks[TASK] = a_task(TaskState.COMPLETED)
     neighbours.sandboxes[SANDBOX] = a_sandbox(SandboxState.TERMINATED)
-    await neighbours.answer(SPAWNER, LiveTasks, lambda _: TaskList(tasks=[a_task(TaskState.COMPLETED)]))
+    await neighbours.answer(SPAWNER, ListLiveTasks, lambda _: TaskList(tasks=[a_task(TaskState.COMPLETED)]))
     for words in (["tasks", "cancel", TASK], ["sandboxes", "terminate", SANDBOX]):
         status, out, err = await sandherd(*words)
         assert (status, out, err.count("\n")) == (1, "", 1)
@@ -306,7 +308,7 @@ async def nothing_known(neighbours: Neighbours) -> None:
     unknown = ProjectView(project="typo", tasks=limit, sandboxes=limit)
     await neighbours.answer(SPAWNER, ListProjects, lambda _: ProjectList(projects=[unknown]))
     await neighbours.answer(SPAWNER, ListSchedules, lambda _: ScheduleList(schedules=[]))
-    await neighbours.answer(INGEST, AskSubscriptions, lambda _: SubscriptionList(subscriptions=[], most=10))
+    await neighbours.answer(INGEST, ListSubscriptions, lambda _: SubscriptionList(subscriptions=[], most=10))
 
 
 async def test_unknown_project_is_an_error_unless_created(
@@ -339,11 +341,11 @@ async def test_project_is_known_by_its_objects(
     await neighbours.answer(SPAWNER, ListProjects, lambda _: ProjectList(projects=[known]))
     assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 0
     await nothing_known(neighbours)
-    await neighbours.say(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"))
+    await neighbours.publish_event(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"))
     assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 0
     neighbours.stored.clear()
     assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 1
-    await neighbours.silence(PastTasks)
+    await neighbours.silence(ListPastTasks)
     assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 0
-    await neighbours.answer(INGEST, PastTasks, lambda _: TaskList(tasks=[a_task(TaskState.COMPLETED)]))
+    await neighbours.answer(INGEST, ListPastTasks, lambda _: TaskList(tasks=[a_task(TaskState.COMPLETED)]))
     assert (await sandherd(*operator, "sandboxes", "list", "--project", "other"))[0] == 0

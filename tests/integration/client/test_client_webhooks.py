@@ -16,13 +16,13 @@ from sandherd.client import Herd, HerdError
 from sandherd.client.subscriptions import ReceivedEvent
 from sandherd.client.webhooks import delivery
 from sandherd.client.webhooks.addresses import checked_url
-from sandherd.client.webhooks.delivery import Limits, WebhookDelivery
+from sandherd.client.webhooks.delivery import DeliveryLimits, WebhookDelivery
 from sandherd.client.webhooks.sender import Sender
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.webhook_signatures import new_secret, signature
-from tests.integration.client.test_client_subscriptions import as_subscriber, ingest, said
+from tests.integration.client.test_client_subscriptions import as_subscriber, event_of, ingest
 from tests.polling import eventually
 
 __all__ = ["ingest"]
@@ -94,7 +94,7 @@ async def test_events_are_delivered_in_order_over_failures_and_a_kill(
             await _killed_before_acknowledging(running, monkeypatch, receiver, worker)
         async with Herd.connect(as_subscriber(ingest)) as herd:
             running = deliver(herd, receiver.url, dead)
-            await worker.publish_event(said(5))
+            await worker.publish_event(event_of(5))
             await eventually(lambda: receiver.of("sbx-one")[-1] == 5, "it continues")
             assert receiver.of("sbx-one")[-3:] == [4, 4, 5]
             await eventually(lambda: _is_acknowledged(herd), "all are acknowledged")
@@ -111,19 +111,19 @@ async def _publish(ingest: Broker, worker: Any) -> None:
     """Three events of each of two sandboxes."""
     async with ingest.bus(Principal.WORKER, sandbox=OTHER) as other:
         for number in (1, 2, 3):
-            await worker.publish_event(said(number))
-            await other.publish_event(said(number, sandbox=OTHER))
+            await worker.publish_event(event_of(number))
+            await other.publish_event(event_of(number, sandbox=OTHER))
 
 
 async def _given_up(herd: Herd, worker: Any, receiver: Receiver, dead: Path) -> None:
     """What is not accepted until its maximum age is in the file; 410 ends the delivery."""
     receiver.statuses = [500] * 1000
-    running = deliver(herd, receiver.url, dead, limits=Limits(age=timedelta(0)))
-    await worker.publish_event(said(6))
+    running = deliver(herd, receiver.url, dead, limits=DeliveryLimits(age=timedelta(0)))
+    await worker.publish_event(event_of(6))
     await eventually(lambda: dead.exists() and dead.read_text().endswith("\n"), "it is given up")
     assert json.loads(dead.read_text())["event"]["sequence"] == 6
     receiver.statuses = [410]
-    await worker.publish_event(said(7))
+    await worker.publish_event(event_of(7))
     with pytest.raises(HerdError, match="410"):
         await running
 
@@ -143,7 +143,7 @@ async def _killed_before_acknowledging(
 
     with monkeypatch.context() as patched:
         patched.setattr(ReceivedEvent, "ack", kill)
-        await worker.publish_event(said(4))
+        await worker.publish_event(event_of(4))
         await killed.wait()
         await cancel_and_wait([running])
     assert receiver.of("sbx-one")[-1] == 4

@@ -1,4 +1,4 @@
-"""The chart, rendered by the real helm as somebody would install it."""
+"""The chart, rendered by the real helm as a user would install it."""
 
 import json
 import shutil
@@ -30,17 +30,17 @@ SERVICES = ("spawner", "event-ingest", "monitor", "message-relay", "gateway")
 PARTS = (*SERVICES, "provision", "migrate", "migrate-after", "test")
 
 
-def helm(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+def helm(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Helm's own command."""
     beside = Path(sys.executable).parent / "helm"
     command = str(beside) if beside.exists() else shutil.which("helm") or "helm"
     return subprocess.run(
-        [command, *arguments], input=said, capture_output=True, text=True, timeout=PATIENCE, check=False
+        [command, *arguments], input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
-    """As helm puts one file of values over another: null takes away what is there."""
+    """As helm puts one file of values over another: null removes what is there."""
     both = {key: value for key, value in under.items() if over.get(key, value) is not None}
     for key, value in over.items():
         if value is None and key in under:
@@ -50,14 +50,14 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
     return both
 
 
-def asked(values: Mapping[str, Any], chart: Path = CHART) -> subprocess.CompletedProcess[str]:
+def template_result(values: Mapping[str, Any], chart: Path = CHART) -> subprocess.CompletedProcess[str]:
     """What helm makes of the least values with these over them."""
-    return _asked(json.dumps(merged(GIVEN, values)), chart)
+    return _template_result(json.dumps(merged(GIVEN, values)), chart)
 
 
 @cache
-def _asked(given: str, chart: Path) -> subprocess.CompletedProcess[str]:
-    return helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, "--values", "-", said=given)
+def _template_result(given: str, chart: Path) -> subprocess.CompletedProcess[str]:
+    return helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, "--values", "-", stdin=given)
 
 
 def rendered(values: Mapping[str, Any] | None = None, chart: Path = CHART) -> list[Json]:
@@ -67,7 +67,7 @@ def rendered(values: Mapping[str, Any] | None = None, chart: Path = CHART) -> li
 
 @cache
 def _rendered(given: str, chart: Path) -> list[Json]:
-    done = _asked(given, chart)
+    done = _template_result(given, chart)
     assert done.returncode == 0, done.stderr
     # Twenty times as fast as the one in Python alone, which is what takes the time here.
     return [document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document]
@@ -75,7 +75,7 @@ def _rendered(given: str, chart: Path) -> list[Json]:
 
 def refusal(values: Mapping[str, Any]) -> str:
     """What helm says of values that can't work."""
-    done = asked(values)
+    done = template_result(values)
     assert done.returncode != 0, "they were taken"
     return done.stderr
 
@@ -98,5 +98,5 @@ def pods(objects: list[Json]) -> Iterator[tuple[str, Json]]:
 
 
 def variables(container: Json) -> Json:
-    """What a container is told: texts as they are, Secrets by their names."""
+    """The variables of a container: texts as they are, Secrets by their names."""
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in container.get("env", [])}

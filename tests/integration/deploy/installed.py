@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sandherd.bus.identity.deployment import Deployment, Ports
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.integration.deploy.charts import SERVICES, Json, pods, rendered
@@ -39,7 +39,7 @@ class Installed:
         )
         self.pods = dict(pods(objects))
         self.node = Node(folder, objects, self.secrets())
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, ChildProcess] = {}
 
     def secrets(self) -> dict[str, Path]:
         """As docs/kubernetes.md has them made: one for each folder of `sandherd identity init`."""
@@ -53,23 +53,23 @@ class Installed:
     async def begin(self) -> None:
         """Start the broker, set it up, and start all services."""
         config = [find_binary(), "-c", str(self.herd / "nats/nats.conf")]
-        self._keep("nats", Child(ChildCommand(arguments=config, log=self.folder / "nats.log"))).start()
+        self._keep("nats", ChildProcess(ChildCommand(arguments=config, log=self.folder / "nats.log"))).start()
         for job in ("provision", "migrate"):
             done = await asyncio.to_thread(self.node.run, self.pods[job])
             assert done.returncode == 0, done.stdout + done.stderr
         for name in SERVICES:
             self._keep(name, self.node.start(self.pods[name]))
 
-    def _keep(self, name: str, child: Child) -> Child:
+    def _keep(self, name: str, child: ChildProcess) -> ChildProcess:
         self.children[name] = child
         return child
 
     async def probe(self, name: str, kind: str) -> tuple[int, str]:
         """What a probe of a pod is answered: its status, and its body."""
         (container,) = self.pods[name]["spec"]["containers"]
-        asked = container[kind]["httpGet"]
-        assert asked["port"] == container["ports"][0]["name"]
-        return await self.get(name, asked["path"])
+        requested = container[kind]["httpGet"]
+        assert requested["port"] == container["ports"][0]["name"]
+        return await self.get(name, requested["path"])
 
     async def get(self, name: str, path: str) -> tuple[int, str]:
         return await asyncio.to_thread(get, f"http://127.0.0.1:{self.node.ports[name]}{path}")

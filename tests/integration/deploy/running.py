@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import free_port
 from tests.integration.deploy.charts import Json
 from tests.patience import PATIENCE
@@ -27,20 +27,20 @@ class Node:
         """Of each pod's component, in place of the port for probes that all of them have on a cluster."""
 
     def command(self, pod: Json) -> ChildCommand:
-        """The one container of a pod, as a process that is told nothing but what the pod says."""
+        """The one container of a pod, as a process that gets only the settings of the pod."""
         (container,) = pod["spec"]["containers"]
         places = {mount["mountPath"]: self._files(pod, mount["name"]) for mount in container["volumeMounts"]}
         home = places.pop("/tmp")  # what a test is given, as a kubeconfig, may be below ours
-        told = {one["name"]: self._value(one) for one in container.get("env", [])}
-        told = {name: placed(value, places) for name, value in told.items()}
+        variables = {one["name"]: self._value(one) for one in container.get("env", [])}
+        variables = {name: placed(value, places) for name, value in variables.items()}
         component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
         for port in container.get("ports", []):
             number = free_port()
             if port["name"] == "http":
                 self.ports[component] = number
-            (named,) = [name for name, value in told.items() if value == str(port["containerPort"])]
-            told[named] = str(number)
-        environment = {"PATH": os.environ["PATH"], "HOME": str(home), **told}
+            (named,) = [name for name, value in variables.items() if value == str(port["containerPort"])]
+            variables[named] = str(number)
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), **variables}
         log = self._folder / f"{component}.log"
         return ChildCommand(arguments=self._arguments(container), log=log, environment=environment)
 
@@ -56,9 +56,9 @@ class Node:
             check=False,
         )
 
-    def start(self, pod: Json) -> Child:
+    def start(self, pod: Json) -> ChildProcess:
         """A pod that goes on."""
-        child = Child(self.command(pod))
+        child = ChildProcess(self.command(pod))
         child.start()
         return child
 

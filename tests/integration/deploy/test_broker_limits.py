@@ -17,7 +17,7 @@ import yaml
 from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.deployment import Deployment
 from sandherd.bus.identity.server_config import MAX_CLOSED
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from tests.integration.deploy.charts import ROOT, Json
 from tests.patience import PATIENCE
@@ -53,7 +53,7 @@ class Server:
         config["websocket"] |= {"port": self.websocket, "host": "127.0.0.1"}
         file = folder / "nats.conf"
         file.write_text(json.dumps(config))
-        self.child = Child(ChildCommand(arguments=[find_binary(), "-c", str(file)], log=folder / "nats.log"))
+        self.child = ChildProcess(ChildCommand(arguments=[find_binary(), "-c", str(file)], log=folder / "nats.log"))
 
     def variables(self) -> dict[str, Any]:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor}/varz", timeout=PATIENCE) as reply:

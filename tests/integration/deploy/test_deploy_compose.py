@@ -38,7 +38,7 @@ def test_missing_docker_gid_is_reported_with_its_command() -> None:
 
 def test_telemetry_runs_only_with_its_profile() -> None:
     """Collector, Prometheus and Grafana are what the profile adds, and no more."""
-    services = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]
+    services = yaml.safe_load(Compose(DOCKER_GID="0").checked_output("config"))["services"]
     assert {name for name, part in services.items() if part.get("profiles") == ["telemetry"]} == TELEMETRY
     assert {name for name, part in services.items() if part.get("profiles") == ["cli"]} == {"cli"}
 
@@ -49,7 +49,7 @@ def test_settings_reach_their_services() -> None:
         "DOCKER_GID": "7", "SANDHERD_VERSION": "9.9.9", "SANDBOX_IMAGE": "team/agents:1", "NATS_PORT": "14222",
         "SANDHERD_DOCKER_NETWORK": "boxes", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
     }  # fmt: skip
-    found = yaml.safe_load(Compose(**given).said("config"))
+    found = yaml.safe_load(Compose(**given).checked_output("config"))
     spawner = found["services"]["spawner"]
     assert spawner["image"] == "sandherd/spawner:9.9.9"
     assert spawner["group_add"] == ["7"]
@@ -63,7 +63,8 @@ def test_git_proxy_is_on_the_network_of_sandboxes_only_with_its_file() -> None:
     """Its address is permitted in settings; the spawner's metrics are served on the network of the services alone."""
     files = ("--file", "docker-compose.yml", "--file", "deploy/compose/git-proxy.yml")
     before, spawner = (
-        yaml.safe_load(Compose(DOCKER_GID="0").said(*words, "config"))["services"]["spawner"] for words in ((), files)
+        yaml.safe_load(Compose(DOCKER_GID="0").checked_output(*words, "config"))["services"]["spawner"]
+        for words in ((), files)
     )
     assert "SANDHERD_GIT_PROXY_URL" not in before["environment"]
     assert set(before["networks"]) == {"herd"}
@@ -82,7 +83,7 @@ def test_tokens_of_forges_are_a_file_of_the_spawner() -> None:
     none: Any = {}
     for given in (none, named):
         compose = Compose(DOCKER_GID="0", GITHUB_TOKEN="ghp_visible", **given)
-        services = yaml.safe_load(compose.said("config"))["services"]
+        services = yaml.safe_load(compose.checked_output("config"))["services"]
         spawner = services["spawner"]
         mounts = {name: [mount_text(one) for one in part.get("volumes", ())] for name, part in services.items()}
         for file in files:
@@ -96,10 +97,10 @@ def test_mirrors_outlive_the_container() -> None:
     """They are in the volume of the spawner's home; hosts and sizes are passed on."""
     given: Any = {"SANDHERD_REPOSITORY_HOSTS": "git.example.org", "SANDHERD_MAX_REPOSITORY_MB": "99"}
     given |= {"SANDHERD_PULL_REQUESTS": "draft", "SANDHERD_MERGE_POLICY": "queue"}
-    spawner = yaml.safe_load(Compose(DOCKER_GID="0", **given).said("config"))["services"]["spawner"]
+    spawner = yaml.safe_load(Compose(DOCKER_GID="0", **given).checked_output("config"))["services"]["spawner"]
     assert "spawner-home:/var/lib/sandherd:rw" in [mount_text(one) for one in spawner["volumes"]]
     assert {name: str(spawner["environment"][name]) for name in given} == given
-    default = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]["spawner"]["environment"]
+    default = yaml.safe_load(Compose(DOCKER_GID="0").checked_output("config"))["services"]["spawner"]["environment"]
     names = [*given, "SANDHERD_GIT_CREDENTIALS"]
     settings, own = load({}, {name: str(default[name]) for name in names}).settings, load({}, {}).settings
     assert (settings.repository_hosts, settings.max_repository_mb) == (own.repository_hosts, own.max_repository_mb)
@@ -108,21 +109,21 @@ def test_mirrors_outlive_the_container() -> None:
 
 def test_built_images_are_not_named_as_a_users() -> None:
     """`docker compose build` names each build: the name of SANDBOX_IMAGE would replace the user's."""
-    found = yaml.safe_load(Compose(DOCKER_GID="7", SANDBOX_IMAGE="team/agents:1").said("config"))["services"]
+    found = yaml.safe_load(Compose(DOCKER_GID="7", SANDBOX_IMAGE="team/agents:1").checked_output("config"))["services"]
     built = {part["image"] for part in found.values() if "build" in part}
     assert all(image.startswith("sandherd/") for image in built), built
 
 
 def test_servers_have_a_raised_file_limit() -> None:
     """The limit of broker, database and services is above what the broker accepts."""
-    services = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]
+    services = yaml.safe_load(Compose(DOCKER_GID="0").checked_output("config"))["services"]
     for name in ("nats", "postgres", *SERVICES):
         assert int(services[name]["ulimits"]["nofile"]) * 0.6 > Capacity().connections, name
 
 
 def test_broker_guard_can_write_only_its_verdict() -> None:
     """No engine's socket, no other process namespace, no key and no other credential; the broker's files read-only."""
-    services = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]
+    services = yaml.safe_load(Compose(DOCKER_GID="0").checked_output("config"))["services"]
     guard, broker = services["store-guard"], services["nats"]
     assert not {"pid", "privileged", "cap_add", "network_mode", "group_add"} & guard.keys()
     mounts = sorted(mount_text(one) for one in guard["volumes"])

@@ -19,7 +19,7 @@ from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.auth.account_names import api_of
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.auth.setup_permissions import INBOX
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Key, KeyKind, Registrar, bearer, credentials_text
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.deployment import CREDENTIALS, Deployment
@@ -30,7 +30,7 @@ from sandherd.bus.provision import check, create_missing
 from sandherd.bus.table_consumers import create_consumers
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
 from sandherd.settings import Settings
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from spawner.main import compose
 from tests.patience import PATIENCE
@@ -43,20 +43,20 @@ class Deployed:
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
-        self.child = Child(
+        self.child = ChildProcess(
             ChildCommand(arguments=[find_binary(), "-c", str(folder / "herd/nats/nats.conf")], log=folder / "nats.log")
         )
 
     def command(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """`sandherd …`, with no other environment than this."""
-        told = {"PATH": os.environ["PATH"], "NATS_URL": self.url, "SANDHERD_HOME": str(self.folder / "home")}
+        variables = {"PATH": os.environ["PATH"], "NATS_URL": self.url, "SANDHERD_HOME": str(self.folder / "home")}
         command = [str(preloaded_sandherd()), *words]
         return subprocess.run(
-            command, env=told | environ, capture_output=True, text=True, check=False, timeout=PATIENCE
+            command, env=variables | environ, capture_output=True, text=True, check=False, timeout=PATIENCE
         )
 
     def init(self, *more: str) -> list[dict[str, str]]:
-        """Make it, or make it once more."""
+        """Make it, or make it again."""
         ports = ["--port", str(self.port), "--websocket-port", str(free_port()), "--monitor-port", str(free_port())]
         data = ["--data", str(self.folder / "data")]
         done = self.command("identity", "init", str(self.folder / "herd"), *data, *ports, *more, "-o", "json")
@@ -76,14 +76,22 @@ class Deployed:
         who = bearer(self.creds(name).read_text())
         inbox = INBOX if name == "provisioner" else who.inbox
         outside = name == "provisioner"
-        identity, api = Identity.file(self.creds(name)), API_FROM_OUTSIDE if outside else api_of(who.principal)
+        identity, api = (
+            ConnectionIdentity.file(self.creds(name)),
+            API_FROM_OUTSIDE if outside else api_of(who.principal),
+        )
         return Bus.open(self.url, name=name, identity=identity, inbox=inbox, patience=10, api=api)
 
     def admin(self) -> AbstractAsyncContextManager[Bus]:
-        """The whole JetStream API, as somebody with the root keys."""
+        """The whole JetStream API, as a user with the root keys."""
         token, seed = parts_of(Registrar(Deployment(self.folder / "herd").identity).mint_stream_admin())
         return Bus.open(
-            self.url, name="t", identity=Identity.renewing(lambda: token, seed), inbox=INBOX, patience=10, api=API
+            self.url,
+            name="t",
+            identity=ConnectionIdentity.renewing(lambda: token, seed),
+            inbox=INBOX,
+            patience=10,
+            api=API,
         )
 
 
@@ -144,11 +152,11 @@ def test_expired_or_unlimited_provisioner_credential_is_refused(deployed: Deploy
     path = deployed.creds("provisioner")
     token, seed = parts_of(path.read_text())
     signing = Deployment(deployed.folder / "herd").identity.root_key("services")
-    for changed, says in (({"exp": 1}, "expired at 1970-01-01 00:00 UTC"), ({"exp": 0}, "never expires")):
+    for changed, expected_text in (({"exp": 1}, "expired at 1970-01-01 00:00 UTC"), ({"exp": 0}, "never expires")):
         path.write_text(credentials_text(sign_claims(read_claims(token) | changed, signing, 1), seed))
         done = deployed.provision()
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert says in done.stderr
+        assert expected_text in done.stderr
         assert "identity init" in done.stderr
 
 
@@ -172,15 +180,17 @@ async def test_account_of_a_new_version_is_pushed_to_a_running_broker(deployed: 
 
 
 @pytest.mark.parametrize(
-    ("holder", "says"),
+    ("holder", "expected_text"),
     [("monitor", "not the provisioner's"), (None, "no credential"), ("nobody", "no such file")],
 )
-async def test_provision_with_another_credential_is_refused(deployed: Deployed, holder: str | None, says: str) -> None:
+async def test_provision_with_another_credential_is_refused(
+    deployed: Deployed, holder: str | None, expected_text: str
+) -> None:
     """The status is 1, one line names the needed credential, and nothing was created."""
     own: dict[str, Any] = {"SANDHERD_CREDENTIALS": str(deployed.creds(holder))} if holder else {}
     done = deployed.command("provision", **own)
     assert (done.returncode, done.stdout) == (1, "")
-    assert says in done.stderr
+    assert expected_text in done.stderr
     assert done.stderr.count("\n") == 1
     async with deployed.bus("provisioner") as bus:
         assert (await bus.js.add_stream(StreamConfig(name="DEAD", subjects=["sandherd.v1.dead.>"]))).did_create
@@ -189,13 +199,13 @@ async def test_provision_with_another_credential_is_refused(deployed: Deployed, 
 async def test_unreachable_or_foreign_broker_is_reported_in_one_line(deployed: Deployed) -> None:
     """There is no traceback; the status is 1 after the configured wait."""
     credentials = {"SANDHERD_CREDENTIALS": str(deployed.creds("provisioner"))}
-    away = deployed.command("provision", "--wait", "0", **credentials | {"NATS_URL": "nats://127.0.0.1:9"})
+    unreachable = deployed.command("provision", "--wait", "0", **credentials | {"NATS_URL": "nats://127.0.0.1:9"})
     other = deployed.folder / "other"
     assert deployed.command("identity", "init", str(other)).returncode == 0
     stranger = deployed.command(
         "provision", "--wait", "0", SANDHERD_CREDENTIALS=str(other / "creds/provisioner" / CREDENTIALS)
     )
-    for done in (away, stranger):
+    for done in (unreachable, stranger):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         assert "with this identity" in done.stderr
 
@@ -233,7 +243,7 @@ async def test_starting_spawner_pushes_the_sandbox_account(deployed: Deployed) -
     async with compose(settings).running(), asyncio.timeout(PATIENCE):
         while (claims := claims_in(held)).get("limits", {}).get("conn") != 4711:
             await asyncio.sleep(0.05)
-        async with deployed.bus("provisioner") as bus:  # and it has created the consumers, which nobody else did
+        async with deployed.bus("provisioner") as bus:  # and it has created the consumers, which no other program did
             assert {str(done.did) for done in await create_missing(bus.js)} == {"kept"}
     assert revoked in claims["revocations"]
 

@@ -14,10 +14,10 @@ def test_api_has_a_service_and_knows_its_names() -> None:
     (port,) = called(objects, "Service", "gateway-api")["spec"]["ports"]
     assert (port["port"], port["targetPort"]) == (80, "api")
     (container,) = called(objects, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"]
-    told = variables(container)
+    environment = variables(container)
     names = f"{PODS}-gateway-api"
-    assert told["SANDHERD_GATEWAY_HOSTS"] == f"{names},{names}.agents,{names}.agents.svc,more.example"
-    assert (told["SANDHERD_GATEWAY_HOST"], told["SANDHERD_GATEWAY_PORT"]) == ("0.0.0.0", "8080")
+    assert environment["SANDHERD_GATEWAY_HOSTS"] == f"{names},{names}.agents,{names}.agents.svc,more.example"
+    assert (environment["SANDHERD_GATEWAY_HOST"], environment["SANDHERD_GATEWAY_PORT"]) == ("0.0.0.0", "8080")
     (other,) = called(objects, "Deployment", "monitor")["spec"]["template"]["spec"]["containers"]
     assert "SANDHERD_GATEWAY_PORT" not in variables(other)
     assert not of_kind(objects, "Ingress", "HorizontalPodAutoscaler")
@@ -63,9 +63,9 @@ def test_sign_in_by_a_provider_is_the_gateways() -> None:
     }
     objects = rendered(values)
     pods = {name: called(objects, "Deployment", name)["spec"]["template"]["spec"] for name in ("gateway", "spawner")}
-    told = {name: variables(pod["containers"][0]) for name, pod in pods.items()}
-    assert told["gateway"]["SANDHERD_OIDC_CLIENT_SECRET_FILE"] == "/run/sandherd-oidc/client-secret"
-    assert "SANDHERD_OIDC_CLIENT_SECRET_FILE" not in told["spawner"]
+    environment = {name: variables(pod["containers"][0]) for name, pod in pods.items()}
+    assert environment["gateway"]["SANDHERD_OIDC_CLIENT_SECRET_FILE"] == "/run/sandherd-oidc/client-secret"
+    assert "SANDHERD_OIDC_CLIENT_SECRET_FILE" not in environment["spawner"]
     mounted = {volume["name"]: volume.get("secret", {}).get("secretName") for volume in pods["gateway"]["volumes"]}
     assert mounted["oidc"] == "sign-in"
     (rule,) = called(objects, "NetworkPolicy", "oidc")["spec"]["egress"]

@@ -193,7 +193,7 @@ def test_job_has_its_own_network_policy() -> None:
 def comes_before(one: Json, job: Json) -> bool:
     """Whether this is made by helm at every moment at which the job is, and earlier."""
     notes, of_job = one["metadata"].get("annotations", {}), job["metadata"]["annotations"]
-    moments, wanted = (set(told.get("helm.sh/hook", "").split(",")) for told in (notes, of_job))
+    moments, wanted = (set(annotations.get("helm.sh/hook", "").split(",")) for annotations in (notes, of_job))
     return wanted <= moments and int(notes["helm.sh/hook-weight"]) < int(of_job["helm.sh/hook-weight"])
 
 

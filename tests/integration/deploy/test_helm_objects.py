@@ -19,13 +19,13 @@ from tests.integration.deploy.charts import (
     RELEASE,
     SERVICES,
     Json,
-    asked,
     called,
     helm,
     merged,
     of_kind,
     pods,
     rendered,
+    template_result,
 )
 from tests.integration.deploy.custom import fits
 from tests.integration.deploy.matrix import KEDA, MATRIX
@@ -113,10 +113,10 @@ def test_later_migrations_follow_new_code() -> None:
     notes = after["metadata"]["annotations"]
     assert set(notes["helm.sh/hook"].split(",")) == {"post-install", "post-upgrade"}
     assert "before-hook-creation" in notes["helm.sh/hook-delete-policy"]
-    told = [job["spec"]["template"]["spec"]["containers"][0] for job in (before, after)]
-    assert [one["args"][:2] for one in told] == [["migrate", "before"], ["migrate", "after"]]
-    assert int(told[1]["args"][3]) < after["spec"]["activeDeadlineSeconds"]
-    assert told[0]["env"] == told[1]["env"]
+    containers = [job["spec"]["template"]["spec"]["containers"][0] for job in (before, after)]
+    assert [one["args"][:2] for one in containers] == [["migrate", "before"], ["migrate", "after"]]
+    assert int(containers[1]["args"][3]) < after["spec"]["activeDeadlineSeconds"]
+    assert containers[0]["env"] == containers[1]["env"]
     jobs = of_kind(rendered({"setup": {"provision": False, "migrate": False}}), "Job")
     assert not [job for job in jobs if "migrate" in job["metadata"]["name"]]
 
@@ -198,8 +198,8 @@ def test_alerts_and_dashboards_are_included_verbatim(tmp_path: Path) -> None:
 def test_scraped_metrics_have_herd_and_service() -> None:
     """Every alert and dashboard selects by `job` and `service`; and the alerts' links use the configured address."""
     for kind, field in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
-        told = {"enabled": True, "kind": kind, "runbooks": "https://git.example.org/herd/docs/runbooks"}
-        objects = rendered({"monitoring": told})
+        containers = {"enabled": True, "kind": kind, "runbooks": "https://git.example.org/herd/docs/runbooks"}
+        objects = rendered({"monitoring": containers})
         (monitor,) = of_kind(objects, kind)
         ((herd, service),) = (endpoint["relabelings"] for endpoint in monitor["spec"][field])
         assert herd == {"targetLabel": "job", "replacement": f"{NAMESPACE}/{monitor['metadata']['name']}"}
@@ -215,4 +215,4 @@ def test_scraped_metrics_have_herd_and_service() -> None:
 def test_rendered_texts_have_no_empty_values() -> None:
     """No template leaves an empty place in its text."""
     for values in ({}, {"autoscaling": KEDA, "monitoring": {"enabled": True}}):
-        assert not re.search(r"<no value>|<nil>|%!", asked(values).stdout)
+        assert not re.search(r"<no value>|<nil>|%!", template_result(values).stdout)

@@ -1,4 +1,4 @@
-"""docs/helm.md, and docs/upgrade.md on it: whoever follows their commands, which are run, has all that is asked for."""
+"""docs/helm.md, and docs/upgrade.md on it: following their commands, which are run, leads to all that is required."""
 
 import json
 import os
@@ -51,17 +51,17 @@ class Followed:
         (folder / "values.yaml").write_text(block("yaml"))
         (folder / "database-url").write_text("postgresql://u:p@h/sandherd\n")
         self._run("\n".join(line for line in commands() if not any(words in line for words in NEED_A_BROKER)))
-        self.asked: list[list[str]] = [json.loads(line) for line in log.read_text().splitlines()]
-        self.said = self._run("\n".join(commands(UPGRADE)))
+        self.requested: list[list[str]] = [json.loads(line) for line in log.read_text().splitlines()]
+        self.upgrade_output = self._run("\n".join(commands(UPGRADE)))
         self.upgraded, self.objects = again.read_text(), objects(made.read_text())
 
     def _run(self, script: str) -> str:
         path = f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        told = {"PATH": path, "HOME": str(self.folder)}
+        variables = {"PATH": path, "HOME": str(self.folder)}
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,
-            env=told,
+            env=variables,
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -73,7 +73,7 @@ class Followed:
     def secrets(self) -> dict[str, set[str]]:
         """Each Secret that was made, and its keys."""
         found = {}
-        for words in self.asked:
+        for words in self.requested:
             if words[:4] == ["kubectl", "create", "secret", "generic"]:
                 assert words[5:7] == ["-n", "nats" if words[4] == "sandherd-store-guard" else "sandherd"]
                 found[words[4]] = keys(self.folder, words[7].removeprefix("--from-file="))
@@ -109,7 +109,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Followed:
 
 
 def test_every_secret_that_the_chart_names_was_made(followed: Followed) -> None:
-    """With the keys that are mounted or read; and none is made that nobody uses."""
+    """With the keys that are mounted or read; and none is made without a user."""
     made = followed.secrets()
     assert made.pop("sandherd-store-guard") == {"nats.creds", "watcher.creds"}, "for the pods of the broker"
     named = {name for _, pod in pods(followed.objects) for name in wanted(pod)}
@@ -120,14 +120,14 @@ def test_every_secret_that_the_chart_names_was_made(followed: Followed) -> None:
 def wanted(pod: Json) -> list[tuple[str, str]]:
     """Each Secret of a pod, with the key that is asked for: in a variable, or as the file that a variable names."""
     (container,) = pod["spec"]["containers"]
-    told = container.get("env", [])
-    refs = [one["valueFrom"]["secretKeyRef"] for one in told if "valueFrom" in one]
+    variables = container.get("env", [])
+    refs = [one["valueFrom"]["secretKeyRef"] for one in variables if "valueFrom" in one]
     found = [(one["name"], one["key"]) for one in refs]
     places = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     for volume in pod["spec"]["volumes"]:
         if "secret" in volume:
             place = places[volume["name"]] + "/"
-            files = [one["value"].removeprefix(place) for one in told if one.get("value", "").startswith(place)]
+            files = [one["value"].removeprefix(place) for one in variables if one.get("value", "").startswith(place)]
             found += [(volume["secret"]["secretName"], file) for file in files or [""]]
     return found
 
@@ -141,9 +141,9 @@ def test_the_page_s_broker_is_the_only_one_that_is_reached(followed: Followed) -
 
 def test_the_root_s_keys_stay_where_they_are(followed: Followed) -> None:
     """No command takes them anywhere; and what is public needs no Secret."""
-    words = " ".join(word for line in followed.asked for word in line)
+    words = " ".join(word for line in followed.requested for word in line)
     assert "identity/root" not in words
-    (nats,) = [line for line in followed.asked if line[:4] == ["helm", "upgrade", "--install", "nats"]]
+    (nats,) = [line for line in followed.requested if line[:4] == ["helm", "upgrade", "--install", "nats"]]
     merge = (followed.folder / nats[-1]).read_text()
     assert json.loads(merge)["config"]["merge"].keys() == {"operator", "system_account", "resolver_preload"}
     # Not the word "SEED", which random text in a token can contain.
@@ -162,15 +162,15 @@ def test_every_command_may_be_repeated(page: str) -> None:
 
 def test_the_test_that_is_shown_is_one_of_the_release(followed: Followed) -> None:
     """Name and namespace are those of the install."""
-    tests = [line for line in followed.asked if line[:2] == ["helm", "test"]]
+    tests = [line for line in followed.requested if line[:2] == ["helm", "test"]]
     assert tests == [["helm", "test", "sandherd", "-n", "sandherd"]]
     assert any(one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test" for one in followed.objects)
 
 
 def test_an_upgrade_as_its_page_says_is_one_of_what_was_installed(followed: Followed) -> None:
     """What is there is kept, the chart is the same release's, and both kinds of migrations are in it."""
-    assert re.search(r"\bunchanged\b", followed.said)
-    assert not re.search(r"\bchanged\b", followed.said)
+    assert re.search(r"\bunchanged\b", followed.upgrade_output)
+    assert not re.search(r"\bchanged\b", followed.upgrade_output)
     assert objects(followed.upgraded) == followed.objects
     jobs = {one["metadata"]["name"] for one in followed.objects if one["kind"] == "Job"}
     assert {"sandherd-migrate", "sandherd-migrate-after"} <= jobs

@@ -52,18 +52,18 @@ def test_an_image_is_pinned_by_its_own_digest() -> None:
     [([53], []), ([5353], ["openshift-dns"]), ([53], ["169.254.20.10", "kube-system/k8s-app=kube-dns", "fd00::a"])],
 )
 def test_services_and_sandboxes_have_the_same_dns(ports: list[int], servers: list[str]) -> None:
-    """The chart opens it for the one, and the spawner, which is told, for the other."""
+    """The chart opens it for the one, and the spawner, by its settings, for the other."""
     objects = rendered({"networkPolicy": {"dns": {"ports": ports, "servers": servers}}})
     (rule,) = called(objects, "NetworkPolicy", "names")["spec"]["egress"]
-    by_code = network.policy("h", "nats://10.1.2.3", [], dns=network.Dns(servers, ports))["spec"]["egress"][0]
+    by_code = network.policy("h", "nats://10.1.2.3", [], dns=network.DnsServers(servers, ports))["spec"]["egress"][0]
     assert rule == by_code
-    told = variables(called(objects, "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
-    assert told["SANDHERD_KUBERNETES_DNS_PORTS"] == ",".join(map(str, ports))
-    assert told.get("SANDHERD_KUBERNETES_DNS", "") == ",".join(servers)
+    environment = variables(called(objects, "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
+    assert environment["SANDHERD_KUBERNETES_DNS_PORTS"] == ",".join(map(str, ports))
+    assert environment.get("SANDHERD_KUBERNETES_DNS", "") == ",".join(servers)
 
 
 def test_a_service_can_be_placed_and_annotated_by_itself() -> None:
-    """What it says replaces what is said for all; another service is as before."""
+    """Its values replace those for all; another service is as before."""
     own: Json = {
         "nodeSelector": {"pool": "own"},
         "tolerations": [],
@@ -115,11 +115,11 @@ def test_the_namespace_of_sandboxes_is_as_a_platform_wants_it() -> None:
 def test_only_in_a_namespace_of_its_own_a_release_has_fixed_names(sandboxes: Json, name: str) -> None:
     """So that another release can take them over there, and that several can have sandboxes in any other."""
     objects = rendered({"sandboxes": {**sandboxes, "quota": {"pods": 5}, "limitRange": [{"type": "Pod"}]}})
-    confining = [one for one in of_kind(objects, "ResourceQuota", "LimitRange", "NetworkPolicy") if is_kept(one)]
+    confining = [one for one in of_kind(objects, "ResourceQuota", "LimitRange", "NetworkPolicy") if is_retained(one)]
     assert [one["metadata"]["name"] for one in confining] == [name] * 3
 
 
-def is_kept(one: Json) -> bool:
+def is_retained(one: Json) -> bool:
     return "helm.sh/resource-policy" in one["metadata"].get("annotations", {})
 
 
@@ -129,14 +129,14 @@ def test_connections_to_the_broker_have_their_authority_and_certificate() -> Non
     objects = rendered({"nats": {"url": "tls://nats.nats.svc:4222", "tls": tls, "sandboxTls": {"secret": "boxes"}}})
     seen = {name: (variables(pod["spec"]["containers"][0]), mounted(pod)) for name, pod in pods(objects)}
     for name in (*SERVICES, "provision"):
-        told, secrets = seen[name]
-        assert told["NATS_CA"] == f"{secrets['services']}/ca.pem"
-        assert told["NATS_CERT"] == f"{secrets['services']}/tls.crt"
-        assert told["NATS_KEY"] == f"{secrets['services']}/tls.key"
+        environment, secrets = seen[name]
+        assert environment["NATS_CA"] == f"{secrets['services']}/ca.pem"
+        assert environment["NATS_CERT"] == f"{secrets['services']}/tls.crt"
+        assert environment["NATS_KEY"] == f"{secrets['services']}/tls.key"
         assert ("boxes" in secrets) == (name == "spawner")
-    told, secrets = seen["spawner"]
-    assert told["SANDHERD_SANDBOX_NATS_CA"] == f"{secrets['boxes']}/ca.crt"
-    assert "SANDHERD_SANDBOX_NATS_CERT" not in told
+    environment, secrets = seen["spawner"]
+    assert environment["SANDHERD_SANDBOX_NATS_CA"] == f"{secrets['boxes']}/ca.crt"
+    assert "SANDHERD_SANDBOX_NATS_CERT" not in environment
     assert "services" not in seen["migrate"][1].keys() | seen["test"][1].keys()
 
 
@@ -147,7 +147,7 @@ def mounted(pod: Json) -> dict[str, str]:
     return {secret: places[name] for name, secret in secrets.items()}
 
 
-def test_what_is_asked_for_besides_is_made() -> None:
+def test_further_requested_objects_are_made() -> None:
     """With templates in its texts."""
     more = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}}
     made = of_kind(rendered({"extraObjects": [more]}), "ConfigMap")
@@ -157,10 +157,10 @@ def test_what_is_asked_for_besides_is_made() -> None:
 def test_agents_that_still_run_stay_confined_when_the_release_is_removed() -> None:
     """All that is in their namespace stays, except the spawner's rights; and nothing else does."""
     objects = rendered({"sandboxes": {"quota": {"pods": 5}, "limitRange": [{"type": "Pod"}]}})
-    kept = {one["kind"] for one in objects if "helm.sh/resource-policy" in one["metadata"].get("annotations", {})}
-    assert kept == {"Namespace", "NetworkPolicy", "ResourceQuota", "LimitRange"}
+    stored = {one["kind"] for one in objects if "helm.sh/resource-policy" in one["metadata"].get("annotations", {})}
+    assert stored == {"Namespace", "NetworkPolicy", "ResourceQuota", "LimitRange"}
     among = {one["kind"] for one in objects if one["metadata"].get("namespace") == f"{NAMESPACE}-sandboxes"}
-    assert among - kept == {"Role", "RoleBinding"}
+    assert among - stored == {"Role", "RoleBinding"}
 
 
 def test_hook_objects_are_deleted_after_success() -> None:
@@ -175,14 +175,14 @@ def test_hook_objects_are_deleted_after_success() -> None:
 
 def test_retained_objects_have_names_independent_of_the_release() -> None:
     """So it takes them over instead of adding a second quota."""
-    names = [kept(release) for release in (RELEASE, "other")]
+    names = [stored(release) for release in (RELEASE, "other")]
     assert names[0] == names[1]
     assert len(names[0]) == 3
 
 
-def kept(release: str) -> set[tuple[str, str]]:
+def stored(release: str) -> set[tuple[str, str]]:
     given = json.dumps(merged(GIVEN, {"sandboxes": {"quota": {"pods": 5}}}))
-    done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", said=given)
+    done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", stdin=given)
     found = [one for one in yaml.safe_load_all(done.stdout) if one]
     return {
         (one["kind"], one["metadata"]["name"])
@@ -209,7 +209,7 @@ def test_scaling_never_lowers_the_replicas_that_there_are(service: str, live: in
             cluster.now(lambda: cluster.store.create("deployments", NAMESPACE, body))
         given = json.dumps(merged(GIVEN, SCALING[service]))
         where = ["--namespace", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig), "--values", "-"]
-        done = helm("template", RELEASE, str(CHART), "--dry-run=server", *where, said=given)
+        done = helm("template", RELEASE, str(CHART), "--dry-run=server", *where, stdin=given)
     assert done.returncode == 0, done.stderr
     assert replicas(done.stdout)[f"{PODS}-{service}"] == expected
 

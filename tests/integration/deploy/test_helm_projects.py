@@ -54,8 +54,8 @@ def test_only_a_namespace_that_exists_is_not_created() -> None:
 
 def test_the_spawner_gets_the_namespaces_as_a_valid_setting() -> None:
     """As its settings; nothing if there is no such project."""
-    told = variables(called(objects(), "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
-    text = told["SANDHERD_KUBERNETES_NAMESPACES"]
+    environment = variables(called(objects(), "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
+    text = environment["SANDHERD_KUBERNETES_NAMESPACES"]
     assert json.loads(text) == {"team": "agents-of-team", "guests": "guests"}
     assert load({}, {"SANDHERD_KUBERNETES_NAMESPACES": text}).settings.kubernetes_namespaces == json.loads(text)
     usual = variables(called(rendered(), "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
@@ -70,8 +70,8 @@ def test_projects_that_can_not_work_are_refused() -> None:
     assert "sandboxes.projects" in refuse({"A": {"namespace": "one"}})
     assert "namespace is required" in refuse({"a": {}})
     nats = {"nats": {**GIVEN["nats"], "url": "nats://broker:4222"}}
-    said = refusal(nats | {"sandboxes": {"namespace": NAMESPACE, "projects": {"a": {"namespace": "one"}}}})
-    assert "sandboxes are in namespace one, where broker does not resolve" in said
+    error = refusal(nats | {"sandboxes": {"namespace": NAMESPACE, "projects": {"a": {"namespace": "one"}}}})
+    assert "sandboxes are in namespace one, where broker does not resolve" in error
 
 
 def refuse(projects: Json) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandherd.bus.auth.setup_permissions import INBOX
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import write_secret
 from sandherd.bus.identity.deployment import Deployment
 from sandherd.bus.identity.minter import Registrar
@@ -41,7 +41,7 @@ async def installed(postgres: str) -> AsyncIterator[Installed]:
 
 @pytest.mark.timeout(900)
 async def test_a_release_works(installed: Installed) -> None:
-    """Every probe is answered as it should be, `helm test` tells well from unwell, and a task is done in a pod.
+    """Every probe is answered as it should be, `helm test` shows what is unhealthy, and a task is done in a pod.
 
     One test, as all of it rests on one start: the jobs first, then each service with what its own pod says.
     """
@@ -60,9 +60,9 @@ async def all_ready(installed: Installed) -> None:
             assert (await installed.probe(name, kind))[0] == 200
         status, text = await installed.get(name, "/metrics")
         assert (status, "sandherd_ready 1.0" in text) == (200, True)
-    status, said = await installed.test()
-    assert status == 0, said
-    assert said.count(": ready\n") == len(SERVICES)
+    status, output = await installed.test()
+    assert status == 0, output
+    assert output.count(": ready\n") == len(SERVICES)
 
 
 async def what_comes_after_new_code_is_done(installed: Installed) -> None:
@@ -79,8 +79,8 @@ async def well(installed: Installed, name: str) -> bool:
 async def keda_finds_what_waits(installed: Installed) -> None:
     """Asked as KEDA asks: by the account's key, which is found as the notes say, for every consumer that is named."""
     account = await installed.account("HERD")
-    told = {"enabled": True, "monitor": f"127.0.0.1:{installed.monitor}", "account": account}
-    for scaled in of_kind(rendered({"autoscaling": told}), "ScaledObject"):
+    values = {"enabled": True, "monitor": f"127.0.0.1:{installed.monitor}", "account": account}
+    for scaled in of_kind(rendered({"autoscaling": values}), "ScaledObject"):
         assert scaled["spec"]["triggers"]
         for trigger in scaled["spec"]["triggers"]:
             wanted = trigger["metadata"]
@@ -109,7 +109,7 @@ async def a_task_is_done_with_the_rights_of_the_role(installed: Installed) -> No
         await until(ended, "the task does not end")
         assert views[0].state == "completed", views[0]
         await until(lambda: gone(installed), "its pod stays")
-    used = {found for method, path in installed.cluster.api.asked if (found := right(method, path))}
+    used = {found for method, path in installed.cluster.api.requested if (found := right(method, path))}
     allowed = {
         (group, resource, verb)
         for rule in rbac.RULES
@@ -141,7 +141,9 @@ async def a_lost_consumer_is_seen_by_the_readiness_probe(installed: Installed) -
     """It receives no messages, although all else is healthy: it is not restarted, and gets no requests."""
     path = installed.folder / "all.creds"
     write_secret(path, Registrar(Deployment(installed.herd).identity).mint_stream_admin())
-    async with Bus.open(installed.url, name="t", identity=Identity.file(path), inbox=INBOX, patience=10) as bus:
+    async with Bus.open(
+        installed.url, name="t", identity=ConnectionIdentity.file(path), inbox=INBOX, patience=10
+    ) as bus:
         await bus.js.delete_consumer("EVENTS", "event-ingest")
 
     async def red() -> bool:
@@ -149,15 +151,15 @@ async def a_lost_consumer_is_seen_by_the_readiness_probe(installed: Installed) -
         return status == 503 and "event-ingest" in text
 
     await until(red, "nobody saw it")
-    status, said = await installed.test()
+    status, output = await installed.test()
     assert status == 1
-    assert "NOT READY" in said
-    assert said.count(": ready\n") == len(SERVICES) - 1
+    assert "NOT READY" in output
+    assert output.count(": ready\n") == len(SERVICES) - 1
 
 
 async def a_lost_service_is_named_by_the_test(installed: Installed) -> None:
     await installed.children["monitor"].kill()
-    status, said = await installed.test()
+    status, output = await installed.test()
     assert status == 1
-    assert "no answer" in said
-    assert said.count(": ready\n") == len(SERVICES) - 2
+    assert "no answer" in output
+    assert output.count(": ready\n") == len(SERVICES) - 2

@@ -79,9 +79,9 @@ def test_tasks_name_forges_only_if_the_spawner_reaches_them() -> None:
 def test_credentials_of_forges_are_the_spawners_alone() -> None:
     """The token is a variable from its Secret, the others are files; without Secrets there is none of them."""
     found = {name: pod["spec"] for name, pod in pods(rendered(FORGES))}
-    told = {name: variables(spec["containers"][0]) for name, spec in found.items()}
-    assert told["spawner"]["GITHUB_TOKEN"] == {"secretKeyRef": {"name": "github", "key": "token"}}
-    assert told["spawner"]["SANDHERD_GIT_CREDENTIALS"] == "/run/sandherd-git/hosts"
+    environments = {name: variables(spec["containers"][0]) for name, spec in found.items()}
+    assert environments["spawner"]["GITHUB_TOKEN"] == {"secretKeyRef": {"name": "github", "key": "token"}}
+    assert environments["spawner"]["SANDHERD_GIT_CREDENTIALS"] == "/run/sandherd-git/hosts"
     assert str(settings_of(FORGES).git_credentials) == "/run/sandherd-git/hosts"
     (volume,) = [one for one in found["spawner"]["volumes"] if one["name"] == "git-credentials"]
     assert volume["secret"] == {"secretName": "forges", "defaultMode": 0o440}
@@ -99,7 +99,7 @@ def test_credentials_of_forges_are_the_spawners_alone() -> None:
     of_forges = {"GITHUB_TOKEN", "SANDHERD_GIT_CREDENTIALS", "SANDHERD_FORGE_TOKENS", "SANDHERD_GITHUB_APP_KEY"}
     of_forges.add("SANDHERD_SIGNING_KEY")
     for name in {*found} - {"spawner"}:
-        assert not of_forges & told[name].keys()
+        assert not of_forges & environments[name].keys()
         assert not any(part in one["name"] for part in ("git", "forge", "signing") for one in found[name]["volumes"])
     bare = variables(spawner({})["containers"][0])
     assert not of_forges & bare.keys()

@@ -76,8 +76,8 @@ def test_only_the_spawner_may_create_pods_in_the_namespaces_of_sandboxes(values:
         assert role["rules"] == rbac.RULES
         assert binding["roleRef"]["name"] == role["metadata"]["name"]
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": f"{PODS}-spawner", "namespace": NAMESPACE}]
-    told = variables(called(objects, "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
-    assert told["SANDHERD_KUBERNETES_NAMESPACE"] == namespace
+    environment = variables(called(objects, "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
+    assert environment["SANDHERD_KUBERNETES_NAMESPACE"] == namespace
 
 
 def test_each_component_sees_only_its_own_secrets() -> None:
@@ -99,8 +99,8 @@ def test_each_component_sees_only_its_own_secrets() -> None:
 
 def secrets(pod: Json) -> list[str]:
     mounted = [volume["secret"]["secretName"] for volume in pod["spec"]["volumes"] if "secret" in volume]
-    told = [value for container in pod["spec"]["containers"] for value in variables(container).values()]
-    return mounted + [one["secretKeyRef"]["name"] for one in told if isinstance(one, dict)]
+    environment = [value for container in pod["spec"]["containers"] for value in variables(container).values()]
+    return mounted + [one["secretKeyRef"]["name"] for one in environment if isinstance(one, dict)]
 
 
 @pytest.mark.parametrize("values", MATRIX)

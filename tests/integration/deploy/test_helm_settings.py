@@ -6,7 +6,7 @@ import pytest
 
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
-from tests.integration.deploy.charts import Json, asked, refusal
+from tests.integration.deploy.charts import Json, refusal, template_result
 
 REFUSED = {
     "kubernetes_egress": [
@@ -67,14 +67,14 @@ def test_what_the_settings_refuse_together_the_chart_refuses(settings: Json, whe
 def test_what_the_settings_take_together_the_chart_takes(settings: Json) -> None:
     """Values that are close to those that are refused."""
     load(settings, {})
-    assert asked({"settings": settings}).returncode == 0
+    assert template_result({"settings": settings}).returncode == 0
 
 
 @pytest.mark.parametrize("text", ["llm", "llm/app=gateway@8080", "10.0.0.0/8@443", "203.0.113.7", "2001:db8::/32@443"])
 def test_what_the_settings_take_the_chart_takes(text: str) -> None:
     """And it is rendered as it was given."""
     load({"kubernetes_egress": [text]}, {})
-    assert asked({"settings": {"kubernetes_egress": [text]}}).returncode == 0
+    assert template_result({"settings": {"kubernetes_egress": [text]}}).returncode == 0
 
 
 def test_a_number_that_only_the_settings_know_is_refused() -> None:

@@ -18,11 +18,11 @@ from tests.integration.deploy.charts import (
     ROOT,
     SERVICES,
     Json,
-    asked,
     called,
     helm,
     refusal,
     rendered,
+    template_result,
     variables,
 )
 
@@ -102,9 +102,9 @@ WRONG: list[tuple[Json, str, str]] = [
 @pytest.mark.parametrize(("values", "where", "what"), WRONG, ids=[json.dumps(values)[:60] for values, _, _ in WRONG])
 def test_what_can_not_work_is_refused(values: Json, where: str, what: str) -> None:
     """Before anything is made, with the place of the value and what is allowed there."""
-    said = refusal(values)
-    line = next((line for line in said.splitlines() if where in line), "")
-    assert what in line, said
+    error = refusal(values)
+    line = next((line for line in error.splitlines() if where in line), "")
+    assert what in line, error
 
 
 def test_a_handful_of_values_is_enough() -> None:
@@ -133,7 +133,7 @@ def test_limit_range_of_the_page_is_valid_by_the_schema() -> None:
 
 
 def test_every_setting_can_be_given_or_is_the_chart_s() -> None:
-    """By its own name, whoever adds it to the code; but for secrets, addresses and paths."""
+    """By its own name, whenever it is added to the code; but for secrets, addresses and paths."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     settings = schema["$defs"]["Settings"]["properties"]
     facts = yaml.safe_load((CHART / "files" / "facts.yaml").read_text())
@@ -154,11 +154,15 @@ def test_a_large_number_is_written_out() -> None:
     """OpenShift's users are over a thousand million; a template writes those of a file as 1.00065e+09 of itself."""
     lag = {"services": {"event-ingest": {"min": 1, "max": 2, "lag": 2_000_000}}}
     account = {"enabled": True, "monitor": "nats:8222", "account": "A" * 56}
-    said = asked({"pods": {"user": 1_000_650_000}, "autoscaling": {**account, **lag}, "setup": {"timeout": 3_600_000}})
-    assert said.returncode == 0, said.stderr
-    assert re.findall(r"^ *(?:runAs|fsG)\w+: (?!1000650000$|true$|OnRootMismatch$).*$", said.stdout, re.MULTILINE) == []
-    assert 'lagThreshold: "2000000"' in said.stdout
-    assert "activeDeadlineSeconds: 3600000\n" in said.stdout
+    error = template_result(
+        {"pods": {"user": 1_000_650_000}, "autoscaling": {**account, **lag}, "setup": {"timeout": 3_600_000}}
+    )
+    assert error.returncode == 0, error.stderr
+    assert (
+        re.findall(r"^ *(?:runAs|fsG)\w+: (?!1000650000$|true$|OnRootMismatch$).*$", error.stdout, re.MULTILINE) == []
+    )
+    assert 'lagThreshold: "2000000"' in error.stdout
+    assert "activeDeadlineSeconds: 3600000\n" in error.stdout
 
 
 def test_the_chart_is_of_this_version() -> None:
@@ -171,10 +175,10 @@ def test_the_chart_is_of_this_version() -> None:
 
 
 def test_a_release_is_called_as_one_likes() -> None:
-    """A name that says it already is not said twice, and a long one is cut where a cluster would refuse it."""
+    """A name that contains it already does not get it twice, and a long one is cut where a cluster would refuse it."""
     given = json.dumps(GIVEN)
     for release, begin in (("sandherd", "sandherd-"), ("a" * 53, "a" * 31 + "-sandherd-")):
-        done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", said=given)
+        done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", stdin=given)
         names = [
             one["metadata"]["name"] for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "Deployment"
         ]
@@ -185,9 +189,9 @@ def test_variables_out_of_secrets_reach_the_service_that_asks() -> None:
     """And no other: a model's key is for the spawner, which hands it to sandboxes."""
     values = {"services": {"spawner": {"secretEnv": {"MODEL_KEY": {"secret": "models", "key": "anthropic"}}}}}
     objects = rendered(values)
-    told = {
+    wrong_values = {
         name: variables(called(objects, "Deployment", name)["spec"]["template"]["spec"]["containers"][0])
         for name in SERVICES
     }
-    assert told["spawner"]["MODEL_KEY"] == {"secretKeyRef": {"name": "models", "key": "anthropic"}}
-    assert [name for name in SERVICES if "MODEL_KEY" in told[name]] == ["spawner"]
+    assert wrong_values["spawner"]["MODEL_KEY"] == {"secretKeyRef": {"name": "models", "key": "anthropic"}}
+    assert [name for name in SERVICES if "MODEL_KEY" in wrong_values[name]] == ["spawner"]

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from sandherd.bus.connection import BusError
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from tests.engines.small_disk import SmallDisk, small_disk
 from tests.integration.deploy.charts import ROOT
 from tests.integration.deploy.test_deploy_setting_up import Deployed
@@ -56,7 +56,7 @@ class Probed:
         words = ["--url", self.deployed.url, "--data", str(self.folder / "data"), "--state", str(self.state)]
         creds = ["--credentials", str(self.folder / "herd/creds/store-guard")]
         program = [sys.executable, "-m", "sandherd.stack.server_guard", *words, *creds]
-        self.guard = Child(ChildCommand(arguments=program, log=self.folder / "guard.log"))
+        self.guard = ChildProcess(ChildCommand(arguments=program, log=self.folder / "guard.log"))
 
     def start_guard(self) -> None:
         self.guard.start()
@@ -85,7 +85,7 @@ class Probed:
     async def until(self, condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
         async with asyncio.timeout(seconds):
             while not await condition():
-                await asyncio.sleep(0.1)  # a file and another process: nothing here is told of them
+                await asyncio.sleep(0.1)  # a file and another process: they send no notifications
 
     async def publish(self) -> bool:
         """As the spawner, and noted if it was acknowledged."""

@@ -12,7 +12,7 @@ import pytest
 
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.identity.deployment import CREDENTIALS, Deployment, Ports
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from tests.e2e.line import SANDHERD
 from tests.engines.certificates import authority, issue
@@ -34,7 +34,7 @@ class EncryptedHerd:
             data=str(folder / "data"),
             ports=Ports(nats=self.port, websocket=free_port(), monitor=free_port()),
         )
-        self.children: list[Child] = []
+        self.children: list[ChildProcess] = []
 
     def begin(self) -> None:
         """Start the broker, set it up, and start the services."""
@@ -88,7 +88,7 @@ class EncryptedHerd:
 
     def _start(self, name: str, arguments: list[str], environ: dict[str, str]) -> None:
         log = self.folder / f"{name}.log"
-        child = Child(ChildCommand(arguments=arguments, log=log, environment=environ))
+        child = ChildProcess(ChildCommand(arguments=arguments, log=log, environment=environ))
         child.start()
         self.children.append(child)
 

@@ -66,7 +66,7 @@ def shop(github: GitHub) -> Repository:
 
 @pytest.fixture
 async def api(github: GitHub) -> AsyncIterator[Api]:
-    """A client with a person's token."""
+    """A client with a user's token."""
     async with aiohttp.ClientSession() as session:
         yield Api(session, github.api_url, github.person_token("ada"))
 

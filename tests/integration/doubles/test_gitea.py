@@ -37,7 +37,7 @@ def hosted(gitea: Gitea) -> Repository:
 
 @pytest.fixture
 async def gitea_api(gitea: Gitea, hosted: Repository) -> AsyncIterator[Api]:
-    """A client with a person's token."""
+    """A client with a user's token."""
     async with aiohttp.ClientSession() as session:
         yield Api(session, gitea.api_url, gitea.token("ada"))
 
@@ -115,8 +115,8 @@ async def test_branches_labels_reviewers_and_statuses(gitea_api: Api, gitea: Git
     made = await gitea_api("POST", "/repos/team/shop/labels", {"name": "agent", "color": "#00aabb"})
     named = await gitea_api("POST", "/repos/team/shop/issues/1/labels", {"labels": [made.json["id"], "missing"]})
     assert [one["name"] for one in named.json] == ["agent"]
-    asked = await gitea_api("POST", f"{PULLS}/1/requested_reviewers", {"reviewers": ["grace"]})
-    assert [one["state"] for one in asked.json] == ["REQUEST_REVIEW"]
+    requested = await gitea_api("POST", f"{PULLS}/1/requested_reviewers", {"reviewers": ["grace"]})
+    assert [one["state"] for one in requested.json] == ["REQUEST_REVIEW"]
     assert (await gitea_api("POST", f"{PULLS}/1/requested_reviewers", {"reviewers": ["eve"]})).status == 422
     assert (await gitea_api("POST", "/repos/team/shop/issues/1/comments", {"body": "x"})).status == 201
     branch = {"new_branch_name": "fix/a", "old_ref_name": "main"}

@@ -60,7 +60,7 @@ async def test_installation_token(api: Api, shop: Repository, github: GitHub, cl
 
 
 async def test_token_revokes_itself(api: Api, shop: Repository, github: GitHub) -> None:
-    """It is not valid afterwards; a person's token is not revoked that way."""
+    """It is not valid afterwards; a user's token is not revoked that way."""
     token = github.installation_token(github.install_app())
     assert (await api("DELETE", "/installation/token", token=token)).status == 204
     assert (await api("GET", "/repos/team/shop", token=token)).status == 401
@@ -113,7 +113,7 @@ async def test_token_beyond_the_installation_is_422(api: Api, shop: Repository, 
 
 
 async def test_suspended_installation_is_403(api: Api, shop: Repository, github: GitHub, clock: Clock) -> None:
-    """And a token of a person is none of an app."""
+    """And a token of a user is none of an app."""
     app = github.install_app(suspended=clock.now())
     assert (await api("POST", _tokens(app), {}, token=jwt(app, clock.now()))).status == 403
     assert (await api("POST", _tokens(app), {})).status == 401

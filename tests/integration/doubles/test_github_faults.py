@@ -33,7 +33,7 @@ async def test_mergeable_is_null_as_often_as_a_test_says(api: Api, shop: Reposit
 
 
 async def test_pulls_do_not_see_a_new_branch(api: Api, shop: Repository) -> None:
-    """422 for as many attempts as the test said, while git and the refs have the branch; and again after a push."""
+    """422 as often as the test requested, while git and the refs have the branch; and again after a push."""
     shop.unseen = 2
     assert [(await api("POST", PULLS, NEW)).status for _ in range(3)] == [422, 422, 201]
     assert (await api("GET", "/repos/team/shop/branches/feature/sum")).status == 200
@@ -126,7 +126,7 @@ async def test_slow_response_waits_for_the_test(
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 async def test_server_errors(api: Api, shop: Repository, github: GitHub, status: int) -> None:
-    """As often as the test said, after as many other requests as it said."""
+    """As often as the test requested, after the requested number of other requests."""
     github.refuse("pulls/list", Reply(status, {"message": "Server Error"}), times=2, skip=1)
     assert [(await api("GET", PULLS)).status for _ in range(3)] == [200, status, status]
     assert github.faults.unused() == []

@@ -95,7 +95,7 @@ async def test_expired_installation_token_is_refused(clone: Clone, github: GitHu
 async def test_protected_branch_refuses_pushes(
     clone: Clone, github: GitHub, shop: Repository, ruleset: bool, code: str
 ) -> None:
-    """Whoever pushes: the hook refuses the ref, and others are updated by the same push."""
+    """For every user: the hook refuses the ref, and others are updated by the same push."""
     shop.protect("main", ruleset=ruleset)
     before = shop.git.head("main")
     pushed = await clone.git("push", "-q", "origin", "fix:main", "fix", token=github.person_token("ada"))
@@ -120,7 +120,7 @@ async def test_workflows_need_their_permission(clone: Clone, github: GitHub, sho
 
 
 async def test_stale_push_is_refused_by_compare_and_set(clone: Clone, github: GitHub, shop: Repository) -> None:
-    """A branch that somebody else moved is not overwritten without force, nor with a lease of the old commit."""
+    """A branch that another user moved is not overwritten without force, nor with a lease of the old commit."""
     token = github.person_token("ada")
     await clone.git("push", "-q", "origin", "fix", token=token)
     theirs = shop.git.commit("fix", {"theirs.py": "1\n"})

@@ -12,7 +12,7 @@ PULL = "/repos/team/shop/pulls/1"
 
 
 async def test_mergeable_is_unknown_until_the_second_get(api: Api, opened: dict[str, Any], github: GitHub) -> None:
-    """After a change, `mergeable` is null for as many gets as the test said, then git decides."""
+    """After a change, `mergeable` is null for as many gets as the test requested, then git decides."""
     assert opened["mergeable"] is None
     first, second = await api("GET", PULL), await api("GET", PULL)
     assert [first.json["mergeable"], first.json["mergeable_state"]] == [None, "unknown"]
@@ -156,8 +156,8 @@ async def test_labels_reviewers_comments_and_issues(api: Api, opened: dict[str, 
     assert [one["name"] for one in labelled.json] == ["agent"]
     assert (await api("POST", "/repos/team/shop/issues/1/comments", {"body": "Checked."})).status == 201
     assert [one["body"] for one in (await api("GET", "/repos/team/shop/issues/1/comments")).json] == ["Checked."]
-    asked = await api("POST", f"{PULL}/requested_reviewers", {"reviewers": ["grace"]})
-    assert [one["login"] for one in asked.json["requested_reviewers"]] == ["grace"]
+    requested = await api("POST", f"{PULL}/requested_reviewers", {"reviewers": ["grace"]})
+    assert [one["login"] for one in requested.json["requested_reviewers"]] == ["grace"]
     assert (await api("POST", f"{PULL}/requested_reviewers", {"reviewers": ["eve"]})).status == 422
     assert (await api("POST", f"{PULL}/requested_reviewers", {"reviewers": ["ada"]})).status == 422
     issue = github.open_issue(github.repositories["team/shop"], "Sums are wrong")

@@ -40,7 +40,7 @@ def project(gitlab: GitLab) -> Repository:
 
 @pytest.fixture
 async def gitlab_api(gitlab: GitLab, project: Repository) -> AsyncIterator[Api]:
-    """A client with a person's token."""
+    """A client with a user's token."""
     async with aiohttp.ClientSession() as session:
         yield Api(session, gitlab.api_url, gitlab.token("ada"))
 
@@ -76,7 +76,7 @@ async def test_status_is_checking_first(gitlab_api: Api, gitlab: GitLab) -> None
 
 
 async def test_moved_head_is_409_and_conflict_is_405(gitlab_api: Api, gitlab: GitLab, project: Repository) -> None:
-    """The status tells a conflict; the merge's own text does not."""
+    """The status shows a conflict; the merge's own text does not."""
     gitlab.checking = 0
     old = (await gitlab_api("POST", MRS, NEW)).json["sha"]
     new = project.git.commit("feature/sum", {"sum.py": "total = 2\n"})

@@ -1,4 +1,4 @@
-"""A history that is written without a broker, voices that speak on a real one, and the service between them."""
+"""A history that is written without a broker, sources that publish on a real one, and the service between them."""
 
 import asyncio
 from collections import defaultdict
@@ -43,13 +43,13 @@ SPEAKERS = {
 
 
 class Script:
-    """Writes what is said in a herd: each source numbered from 1, a second apart."""
+    """Writes the events of a herd: each source numbered from 1, a second apart."""
 
     def __init__(self) -> None:
         self.numbers: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.clock = BEGUN
 
-    def say(
+    def emit(
         self,
         event_type: str,
         entity: str,
@@ -74,11 +74,11 @@ class Script:
             sandboxid=sandboxid,
         )
 
-    def agent(self, event_type: str, sandbox: str, **said: Any) -> Envelope[Any]:
-        return self.say(event_type, sandbox, f"/sandherd/sandbox/{sandbox}", sandboxid=sandbox, **said)
+    def agent(self, event_type: str, sandbox: str, **fields: Any) -> Envelope[Any]:
+        return self.emit(event_type, sandbox, f"/sandherd/sandbox/{sandbox}", sandboxid=sandbox, **fields)
 
-    def spawner(self, event_type: str, entity: str, **said: Any) -> Envelope[Any]:
-        return self.say(event_type, entity, f"/sandherd/spawner/{entity}", **said)
+    def spawner(self, event_type: str, entity: str, **fields: Any) -> Envelope[Any]:
+        return self.emit(event_type, entity, f"/sandherd/spawner/{entity}", **fields)
 
     def messages(self, sandbox: str, count: int, *, project: str = "default") -> list[Envelope[Any]]:
         return [
@@ -86,20 +86,20 @@ class Script:
             for place in range(count)
         ]
 
-    def asking(self, sandbox: str, approval: str, *, project: str = "default", **asked: Any) -> list[Envelope[Any]]:
+    def asking(self, sandbox: str, approval: str, *, project: str = "default", **requested: Any) -> list[Envelope[Any]]:
         """An agent asks for leave, and the relay says so."""
-        given = asked.pop("input", {"command": "rm -r build"})
+        given = requested.pop("input", {"command": "rm -r build"})
         own = self.agent(
             "agent.approval_requested", sandbox, project=project, approval_id=approval, tool="Bash", input=given
         )
         return [
             own,
-            self.approval("requested", sandbox, approval, project=project, tool="Bash", asked_in=own.id, **asked),
+            self.approval("requested", sandbox, approval, project=project, tool="Bash", asked_in=own.id, **requested),
         ]
 
-    def approval(self, what: str, sandbox: str, approval: str, **said: Any) -> Envelope[Any]:
+    def approval(self, what: str, sandbox: str, approval: str, **fields: Any) -> Envelope[Any]:
         source = f"/sandherd/message-relay/{sandbox}/{approval}"
-        return self.say(f"approval.{what}", sandbox, source, sandboxid=sandbox, approval_id=approval, **said)
+        return self.emit(f"approval.{what}", sandbox, source, sandboxid=sandbox, approval_id=approval, **fields)
 
     def heartbeat(self, sandbox: str, *, project: str = "default") -> Envelope[Any]:
         return self.agent("agent.heartbeat", sandbox, project=project, timestamp=self.clock)
@@ -140,7 +140,7 @@ class History:
 
     delivered = staticmethod(delivered)
 
-    async def hear(self, events: Sequence[Envelope[Any]]) -> list[Outcome]:
+    async def deliver(self, events: Sequence[Envelope[Any]]) -> list[Outcome]:
         """Store events, as one batch."""
         deliveries = delivered(events, self.place)
         self.place += len(deliveries)
@@ -210,11 +210,11 @@ class Herd:
                 self._buses[key] = await self._stack.enter_async_context(opening)
         return self._buses[key]
 
-    async def say(self, events: Iterable[Envelope[Any]]) -> None:
+    async def emit(self, events: Iterable[Envelope[Any]]) -> None:
         """Publish each with the credential of who may say it, until the broker has all."""
-        await asyncio.gather(*[self._say(event) for event in events])
+        await asyncio.gather(*[self._publish_event(event) for event in events])
 
-    async def _say(self, event: Envelope[Any]) -> None:
+    async def _publish_event(self, event: Envelope[Any]) -> None:
         await (await self._voice(event)).publish_event(event)
 
     async def _voice(self, event: Envelope[Any]) -> Bus:
@@ -252,7 +252,7 @@ class Herd:
 
 @pytest.fixture
 async def world(herd: Broker, postgres: str) -> AsyncIterator[Herd]:
-    """The broker and the database, with nobody in between but who changes streams for event-ingest."""
+    """The broker and the database, with nothing in between but the service that changes streams for event-ingest."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(stream_admin(herd))
         yield Herd(herd, postgres, stack)

@@ -39,7 +39,7 @@ class OldDays:
     async def store(self, events: list[Any], day: date) -> None:
         """Store events with ids of a day."""
         moved = [event.model_copy(update={"id": self._id(day)}) for event in events]
-        outcomes = await self.history.hear(moved)
+        outcomes = await self.history.deliver(moved)
         assert [one for one in outcomes if one != DONE] == []
 
     def _id(self, day: date) -> UUID:
@@ -50,16 +50,16 @@ class OldDays:
         """One run of the retention; returns its metrics."""
         registry = CollectorRegistry()
         meters = Meters(registry)
-        kept = None if archive is None else HistoryArchive(archive, meters)
-        await HistoryRetention(self.history.database, meters, policy, kept).run_once(self.connection, self.now)
+        stored = None if archive is None else HistoryArchive(archive, meters)
+        await HistoryRetention(self.history.database, meters, policy, stored).run_once(self.connection, self.now)
         return registry
 
     async def reduce(self, policy: RetentionPolicy, archive: ArchiveStore | None = None) -> CollectorRegistry:
         """One run of what removes events with a shorter retention; returns its metrics."""
         registry = CollectorRegistry()
         meters = Meters(registry)
-        kept = None if archive is None else HistoryArchive(archive, meters)
-        await HistoryReducer(self.history.database, meters, policy, kept).run_once(self.connection, self.now)
+        stored = None if archive is None else HistoryArchive(archive, meters)
+        await HistoryReducer(self.history.database, meters, policy, stored).run_once(self.connection, self.now)
         return registry
 
     async def has(self, day: date) -> bool:

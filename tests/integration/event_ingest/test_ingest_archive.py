@@ -11,18 +11,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from event_ingest.archive.archiver import SELECTED, verify_file
+from event_ingest.archive.day_restore import restore_day
 from event_ingest.archive.directory_store import DirectoryStore
 from event_ingest.archive.event_files import COLUMNS
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.archive.manifest import MANIFEST
-from event_ingest.archive.restorer import restore_day
-from event_ingest.archive.restores import HistoryRestores
-from event_ingest.history_retention import Drop, try_drop
+from event_ingest.archive.restore_queue import HistoryRestores
+from event_ingest.history_retention import DropResult, try_drop
 from event_ingest.queries.retention import show_status
 from event_ingest.storage.errors import StorageError, StorageFault
-from event_ingest.storage.files import PARTIAL
+from event_ingest.storage.new_files import PARTIAL
 from sandherd.contracts.names import FLEET
-from sandherd.contracts.requests import AskHistoryArchives, AskHistoryStatus, HistoryStatus, RestoreHistory
+from sandherd.contracts.requests import GetHistoryStatus, HistoryStatus, ListHistoryArchives, RestoreHistory
 from sandherd.contracts.subjects import Principal
 from sandherd.telemetry.meters import Meters
 from tests.engines.small_disk import small_disk
@@ -62,7 +62,7 @@ def archived(archive: DirectoryStore, columns: str = "count(*)") -> Any:
 
 
 async def status(days: OldDays, archive: DirectoryStore) -> HistoryStatus:
-    return await show_status(POLICY, days.connection, AskHistoryStatus(), "fleet", 0, archive=archive.location)
+    return await show_status(POLICY, days.connection, GetHistoryStatus(), "fleet", 0, archive=archive.location)
 
 
 async def restored(days: OldDays, archive: DirectoryStore, project: str = "") -> None:
@@ -126,11 +126,11 @@ async def test_event_that_comes_while_a_day_is_archived_is_not_dropped(
 ) -> None:
     """The drop compares the number of events with that of the archive, and the next run archives the rest."""
     await fill(days, script)
-    kept = HistoryArchive(archive, Meters(CollectorRegistry()))
-    covered = await kept.cover(days.connection, days.old)
+    retained = HistoryArchive(archive, Meters(CollectorRegistry()))
+    covered = await retained.cover(days.connection, days.old)
     assert covered == 13
     await days.store(script.messages("sbx-4", 1), days.old)
-    assert await try_drop(days.connection, days.old, POLICY, days.now, covered) is Drop.CHANGED
+    assert await try_drop(days.connection, days.old, POLICY, days.now, covered) is DropResult.CHANGED
     await days.run(archive=archive)
     assert not await days.has(days.old)
     assert archived(archive, "count(*), count(distinct id)") == [(14, 14)]
@@ -142,8 +142,8 @@ async def test_interrupted_archive_is_written_once(
 ) -> None:
     """What a killed run has left before its manifest is deleted: nothing is lost, and no event is there twice."""
     await fill(days, script)
-    kept = HistoryArchive(archive, Meters(CollectorRegistry()))
-    assert await kept.cover(days.connection, days.old)
+    retained = HistoryArchive(archive, Meters(CollectorRegistry()))
+    assert await retained.cover(days.connection, days.old)
     [first, _] = archive.manifest(days.old).files
     archive.path(days.old, first.name).rename(archive.path(days.old, left))
     archive.path(days.old, MANIFEST).unlink()
@@ -296,19 +296,19 @@ async def test_operator_lists_and_restores(world: Any, history: Any, archive: Di
             async def ask(request: Any, project: str = FLEET) -> Any:
                 return await operator.ask(request, project, timeout=PATIENCE)
 
-            page = await ask(AskHistoryArchives())
+            page = await ask(ListHistoryArchives())
             assert page.location == str(archive.directory)
             assert page.next_before is None
             assert [(one.day, one.project, one.events) for one in page.archives] == [
                 (days.old, "default", 10),
                 (days.old, "other", 3),
             ]
-            assert (await ask(AskHistoryArchives(before=days.old))).archives == []
+            assert (await ask(ListHistoryArchives(before=days.old))).archives == []
             requested = await ask(RestoreHistory(day=days.old, restored_by="ada"))
             assert (requested.project, requested.restored_by, requested.done_at) == (None, "ada", None)
 
             async def is_done() -> bool:
-                [one] = (await ask(AskHistoryStatus())).restores
+                [one] = (await ask(GetHistoryStatus())).restores
                 assert one.problem is None
                 return one.done_at is not None
 
@@ -323,13 +323,13 @@ async def test_operator_lists_and_restores(world: Any, history: Any, archive: Di
                     await ask(refused, project)
             archive.directory.rename(archive.directory.with_name("gone"))
             with pytest.raises(Exception, match="not an existing directory"):
-                await ask(AskHistoryArchives())
+                await ask(ListHistoryArchives())
 
 
 async def test_herd_without_an_archive_states_the_setting(world: Any) -> None:
     """A list and a restore are refused."""
     async with world.service().running():
         operator = await world.bus(Principal.OPERATOR)
-        for request in (AskHistoryArchives(), RestoreHistory(day=date(2026, 8, 21))):
+        for request in (ListHistoryArchives(), RestoreHistory(day=date(2026, 8, 21))):
             with pytest.raises(Exception, match="no archive"):
                 await operator.ask(request, FLEET, timeout=PATIENCE)

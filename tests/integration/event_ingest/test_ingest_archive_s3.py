@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from event_ingest.archive.day_restore import restore_day
 from event_ingest.archive.event_files import read_keys
 from event_ingest.archive.history_archive import HistoryArchive
-from event_ingest.archive.restorer import restore_day
 from event_ingest.archive.s3_store import S3Store
 from event_ingest.storage.errors import StorageError, StorageFault
 from event_ingest.storage.s3_place import S3Place
@@ -21,7 +21,7 @@ from tests.integration.event_ingest.old_days import OldDays, opened_old_days
 from tests.patience import PATIENCE
 
 _SHORT = 0.5
-"""Seconds of a request that nobody replies to: whichever it is that ends, the day is not dropped."""
+"""Seconds of a request without a reply: whichever it is that ends, the day is not dropped."""
 
 
 @pytest.fixture

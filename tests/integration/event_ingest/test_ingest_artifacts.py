@@ -14,9 +14,9 @@ import asyncpg
 import pytest
 
 from event_ingest.artifacts.artifact_storage import ArtifactStorage
+from event_ingest.artifacts.artifact_stream import pieces_of
 from event_ingest.artifacts.content_store import BucketContents, DirectoryContents
 from event_ingest.artifacts.encryption import herd_key
-from event_ingest.artifacts.transport import pieces_of
 from event_ingest.database import Database
 from event_ingest.schema import Schema, ensure_partitions
 from event_ingest.storage.errors import StorageError, StorageFault
@@ -26,7 +26,7 @@ from sandherd.client import Context, Herd
 from sandherd.contracts.chunks import CHUNK_BYTES, ArtifactBuilder
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
-from sandherd.contracts.requests import AskHistoryStatus, ReadStoredArtifact
+from sandherd.contracts.requests import GetHistoryStatus, ReadStoredArtifact
 from sandherd.contracts.subjects import ARTIFACT, Principal
 from spawner.main import compose as compose_spawner
 from tests.engines.s3_server import BUCKET, Fault, s3_network, serving_s3
@@ -66,9 +66,9 @@ async def publish(
     return builder.reference()
 
 
-async def refer(world: Any, script: Any, reference: ArtifactRef, *, sandbox: str = "sbx-1", **said: Any) -> None:
+async def refer(world: Any, script: Any, reference: ArtifactRef, *, sandbox: str = "sbx-1", **fields: Any) -> None:
     """Publish an event that refers to it."""
-    await world.say([script.agent("agent.work_saved", sandbox, artifact=reference, files=1, **said)])
+    await world.emit([script.agent("agent.work_saved", sandbox, artifact=reference, files=1, **fields)])
 
 
 @asynccontextmanager
@@ -234,7 +234,7 @@ async def test_unavailable_store_is_reported_and_used_again_when_it_is_back(
         await refer(world, script, await publish(world, "first"))
 
         async def reported() -> bool:
-            found = (await world.ask(AskHistoryStatus())).artifacts
+            found = (await world.ask(GetHistoryStatus())).artifacts
             return found.waiting == 1 and "not an existing directory" in (found.problem or "")
 
         await eventually(reported, "the store's problem in the status", PATIENCE)
@@ -244,7 +244,7 @@ async def test_unavailable_store_is_reported_and_used_again_when_it_is_back(
             await connection.execute("update artifacts set next_try_at = now()")
         await refer(world, script, await publish(world, "second", b"2"))
         await all_stored(world, 2)
-        found = (await world.ask(AskHistoryStatus())).artifacts
+        found = (await world.ask(GetHistoryStatus())).artifacts
         assert (found.contents, found.bytes, found.waiting, found.problem) == (2, len(CONTENT) + 1, 0, None)
         assert found.location == str(store)
 
@@ -285,14 +285,14 @@ async def test_project_at_its_limit_gets_no_new_contents(world: Any, script: Any
         await refer(world, script, reference, sandbox="sbx-2", project="other")
         await all_stored(world, 4)
         operator = await world.bus(Principal.OPERATOR)
-        found = (await operator.ask(AskHistoryStatus(), "fleet", timeout=PATIENCE)).artifacts
+        found = (await operator.ask(GetHistoryStatus(), "fleet", timeout=PATIENCE)).artifacts
         assert (found.waiting, found.over_limit, found.contents) == (1, 1, 3)
         assert "project default may have 1 MB" in found.problem
     async with world.service(artifact_store=str(store), artifact_project_mb=2).running():
         async with rows_of(world) as connection:
             await connection.execute("update artifacts set next_try_at = now()")
         await all_stored(world, 5)
-        assert (await operator.ask(AskHistoryStatus(), "fleet", timeout=PATIENCE)).artifacts.over_limit == 0
+        assert (await operator.ask(GetHistoryStatus(), "fleet", timeout=PATIENCE)).artifacts.over_limit == 0
 
 
 @pytest.mark.parametrize("archived", [False, True])

@@ -3,16 +3,16 @@
 import asyncio
 from typing import Any
 
-from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.requests import GetAudit
 
 OF_AGENTS = {"/sandherd/sandbox/sbx-first", "/sandherd/sandbox/sbx-second"}
 
 
-async def settled(running: Any, count: int, **asked: Any) -> Any:
+async def settled(running: Any, count: int, **requested: Any) -> Any:
     """An audit when this number of events is stored, and no event is in transit."""
     await running.stored(count)
     while True:
-        audit = await running.ask(AskAudit(**asked))
+        audit = await running.ask(GetAudit(**requested))
         if audit.unstored == 0:
             return audit
         await asyncio.sleep(0.01)
@@ -41,21 +41,21 @@ async def test_sandbox_without_a_shutdown_event_is_reported(running: Any, script
         *script.life("task-5", "sbx-lives")[:-1],
         *script.messages("sbx-lives", 1),
     ]
-    await running.say(events)
+    await running.emit(events)
     audit = await settled(running, len(events))
     assert (audit.missing, audit.unsaid, audit.unsaid_sandboxes) == (0, 2, ["sbx-broken-off", "sbx-silent"])
     alone = await settled(running, len(events), sandbox="sbx-silent")
     assert alone.unsaid_sandboxes == ["sbx-silent"]
     rest = [last_word(script, "sbx-broken-off"), *script.messages("sbx-silent", 1), last_word(script, "sbx-silent")]
-    await running.say(rest)
+    await running.emit(rest)
     assert (await settled(running, len(events) + len(rest))).unsaid == 0
 
 
 async def test_number_used_twice_is_a_conflict(running: Any, script: Any) -> None:
     """Both events are stored, and the audit counts one as foreign to the source; others are unaffected."""
-    said = script.messages("sbx-1", 4)
+    published_messages = script.messages("sbx-1", 4)
     forged = script.messages("sbx-1", 1)[0].model_copy(update={"sequence": 2})
-    await running.say([*said, forged, *script.messages("sbx-2", 3)])
+    await running.emit([*published_messages, forged, *script.messages("sbx-2", 3)])
     audit = await settled(running, 8)
     assert (audit.missing, audit.conflicts) == (0, 1)
     assert [(source.sandbox, source.conflicts) for source in audit.sources] == [("sbx-1", 1)]
@@ -65,7 +65,7 @@ async def test_forged_sequence_does_not_hide_missing_events(running: Any, script
     """The forged gap is reported apart from others, with the number that the source claims."""
     forged = script.messages("sbx-1", 2)[1].model_copy(update={"sequence": 2**31 - 1})
     lossy = script.messages("sbx-2", 5)
-    await running.say([forged, *lossy[:2], *lossy[3:]])
+    await running.emit([forged, *lossy[:2], *lossy[3:]])
     audit = await settled(running, 5)
     assert (audit.missing, audit.implausible, audit.conflicts) == (1, 1, 0)
     assert {source.sandbox: source.missing for source in audit.sources} == {"sbx-1": 2**31 - 2, "sbx-2": 1}
@@ -78,7 +78,7 @@ async def test_audit_of_a_task_includes_each_of_its_sandboxes(running: Any, scri
     retried = [event for event in script.life("task-1", "sbx-second") if event.subject == "sbx-second"]
     others = [*script.life("task-2", "sbx-other"), *script.messages("sbx-other", 2)[1:]]
     published = [*first, lost[0], lost[2], *retried, *second, *others]
-    await running.say(published)
+    await running.emit(published)
     audit = await settled(running, len(published), sandbox="task-1")
     assert {source.sandbox: source.missing for source in audit.sources if source.source in OF_AGENTS} == {
         "sbx-first": 1,
@@ -92,8 +92,8 @@ async def test_monitor_is_no_source_of_a_sandbox(running: Any, script: Any) -> N
     """It publishes about all sandboxes and does not end with one, so it would leave its audit without an end."""
     monitor = "/sandherd/monitor/01a1fb38-8ace-7289-a0cc-875f19248904"
     found = {"rule": "idle", "age_seconds": 700, "limit_seconds": 600, "sandboxid": "sbx-1"}
-    published = [*script.messages("sbx-1", 2), script.say("monitor.idle_found", "sbx-1", monitor, **found)]
-    await running.say(published)
+    published = [*script.messages("sbx-1", 2), script.emit("monitor.idle_found", "sbx-1", monitor, **found)]
+    await running.emit(published)
     audit = await settled(running, len(published), sandbox="sbx-1")
     assert [source.source for source in audit.sources] == ["/sandherd/sandbox/sbx-1"]
     assert (await settled(running, len(published))).source_count == 2

@@ -9,7 +9,7 @@ from event_ingest.queries import dead_letters
 from sandherd.bus.connection import RefusedError
 from sandherd.bus.direct_get import StoredMessage
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AskDead, DeadLetter
+from sandherd.contracts.requests import DeadLetter, ListDeadLetters
 from sandherd.contracts.subjects import Principal, event_subject
 from tests.integration.bus.test_bus_hostile_bytes import TOKENS, send
 
@@ -22,10 +22,10 @@ async def test_a_project_reads_its_own_dead_letters_and_no_others(running: Any) 
     letters = {letter.subject.split(".")[3]: letter.number for letter in (await _all(running, 2)).letters}
     for project in ("default", "spawner", "message"):
         asker = await running.bus(Principal.CLIENT, project=project)
-        seen = (await asker.ask(AskDead(), project)).letters
+        seen = (await asker.ask(ListDeadLetters(), project)).letters
         assert [letter.number for letter in seen] == ([letters["default"]] if project == "default" else [])
         with pytest.raises(RefusedError) as refused:
-            await asker.ask(AskDead(number=letters["other"]), project)
+            await asker.ask(ListDeadLetters(number=letters["other"]), project)
         assert refused.value.problem.code is Code.NOT_FOUND
 
 
@@ -64,7 +64,7 @@ async def test_a_page_of_dead_letters_ends_after_reading_enough_of_others(
 async def test_messages_of_any_bytes_are_dead_letters(running: Any, script: Any) -> None:
     """Subjects and headers that no program expects: a letter for each, which can be read, and events are stored."""
     await send(await running.bus(Principal.WORKER, project="p1", sandbox="sbx-1"))
-    await running.say([script.heartbeat("sbx-1")])
+    await running.emit([script.heartbeat("sbx-1")])
     await running.stored(1)
     state = (await (await running.bus(Principal.EVENT_INGEST)).js.stream_info("EVENTS")).state
     letters = (await _all(running, state.messages - 1)).letters
@@ -84,15 +84,15 @@ async def _dead_pages(running: Any, project: str, count: int) -> None:
 
 
 async def _pages(asker: Any, project: str) -> list[Any]:
-    pages = [await asker.ask(AskDead(), project)]
+    pages = [await asker.ask(ListDeadLetters(), project)]
     while pages[-1].next_cursor is not None:
-        pages.append(await asker.ask(AskDead(cursor=pages[-1].next_cursor), project))
+        pages.append(await asker.ask(ListDeadLetters(cursor=pages[-1].next_cursor), project))
     return pages
 
 
 async def _all(running: Any, count: int) -> Any:
     while True:
-        letters = await running.ask(AskDead())
+        letters = await running.ask(ListDeadLetters())
         if len(letters.letters) == count:
             return letters
         await asyncio.sleep(0.01)

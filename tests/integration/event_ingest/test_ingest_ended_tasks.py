@@ -10,7 +10,7 @@ from event_ingest.history_policy import RetentionPolicy
 from event_ingest.queries.audit import count_missing
 from event_ingest.queries.retention import show_status
 from event_ingest.queries.verification import verify_tables
-from sandherd.contracts.requests import AskHistoryStatus, AskVerification
+from sandherd.contracts.requests import GetHistoryStatus, VerifyHistory
 from tests.integration.event_ingest.old_days import OldDays, opened_old_days
 
 POLICY = RetentionPolicy(90, {"forever": 0}, {}, 95)
@@ -34,16 +34,16 @@ async def names(days: OldDays) -> set[str]:
 
 def lived(script: Any, number: int, project: str = "default") -> list[Any]:
     box = f"sbx-{number}"
-    queued = script.say(
+    queued = script.emit(
         "message.queued", box, f"/sandherd/message-relay/{box}/m-1", project=project, message_id=f"m-{number}",
         message_type="user_message", content_length=4,
     )  # fmt: skip
-    seen = script.say(
+    seen = script.emit(
         "monitor.notification_published", box, "/sandherd/monitor/one", project=project, kind="recovery", message="x",
         cause_id=queued.id, cause_type=queued.type,
     )  # fmt: skip
-    asked = script.asking(box, "a-1", project=project, expires_at=script.clock, on_timeout="deny")
-    return [*script.life(f"task-{number}", box, project=project), queued, seen, *asked]
+    requested = script.asking(box, "a-1", project=project, expires_at=script.clock, on_timeout="deny")
+    return [*script.life(f"task-{number}", box, project=project), queued, seen, *requested]
 
 
 async def end(days: OldDays, ago: timedelta = timedelta(days=100)) -> None:
@@ -72,7 +72,7 @@ async def test_ended_tasks_are_deleted_with_all_that_is_known_of_them(days: OldD
     )
     assert monitor["stored"] == 3
     async with days.history.database.reading(heavy=True) as connection:
-        verified = await verify_tables(connection, AskVerification(), "default", 1_000_000)
+        verified = await verify_tables(connection, VerifyHistory(), "default", 1_000_000)
     assert {one.field for one in verified.differences} <= {"state_at"}  # which the test has changed
     await days.connection.execute("delete from history_holds")
     await days.connection.execute("delete from events")
@@ -80,7 +80,7 @@ async def test_ended_tasks_are_deleted_with_all_that_is_known_of_them(days: OldD
     await days.reduce(POLICY)
     assert before - await names(days) == {"task-1", "sbx-1"}
     await end(days)
-    status = await show_status(POLICY, days.connection, AskHistoryStatus(), "fleet", 0)
+    status = await show_status(POLICY, days.connection, GetHistoryStatus(), "fleet", 0)
     assert (status.task_days, status.next_task_at) == (95, await days.connection.fetchval(_OLDEST))
     await days.reduce(RetentionPolicy(90))
     await days.reduce(POLICY)

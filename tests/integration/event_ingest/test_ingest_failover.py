@@ -15,7 +15,7 @@ import pytest
 
 from event_ingest.database import Database
 from event_ingest.schema import Schema
-from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.requests import GetAudit
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.databases import execute, freeze, replica_of
 from tests.patience import PATIENCE
@@ -63,18 +63,18 @@ async def test_promoted_replica_continues_the_history(
     events = [script.messages(f"sbx-{place}", EACH) for place in range(4)]
     await world.voices([own[0] for own in events])
     async with world.service().running():
-        await world.say(events[0])
+        await world.emit(events[0])
         await eventually(partial(_is_stored, _url(primary), EACH), "the first are stored", PATIENCE)
-        await world.say(events[1])
+        await world.emit(events[1])
         stopped = freeze(primary) if frozen else []
         try:
             if not frozen:
                 await primary.kill()
-            await world.say(events[2])
+            await world.emit(events[2])
             await execute(replica, "select pg_promote()")
-            await world.say(events[3])
+            await world.emit(events[3])
             await eventually(partial(_is_stored, _url(replica), 4 * EACH), "all are stored", PATIENCE)
-            audit = await world.ask(AskAudit())
+            audit = await world.ask(GetAudit())
         finally:
             for process in stopped:
                 with suppress(ProcessLookupError):

@@ -12,15 +12,15 @@ import pytest
 from sandherd.bus.connection import RefusedError
 from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import TIMEOUT_HEADER, AskAudit, AskEvents, AskTrajectory, Request
+from sandherd.contracts.requests import TIMEOUT_HEADER, GetAudit, GetTrajectory, ListEvents, Request
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
 FLOODS: dict[str, Request[Any]] = {
-    "events": AskEvents(limit=1000),
-    "audit": AskAudit(),
-    "trajectory": AskTrajectory(sandbox="sbx-alpha", limit=1000),
+    "events": ListEvents(limit=1000),
+    "audit": GetAudit(),
+    "trajectory": GetTrajectory(sandbox="sbx-alpha", limit=1000),
 }
 FLOOD = 1000
 
@@ -50,7 +50,7 @@ async def waiting_for(connection: asyncpg.Connection) -> int:
 @pytest.mark.parametrize("kind", FLOODS)
 async def test_flood_of_requests_delays_no_other_project(running: Any, script: Any, kind: str) -> None:
     """While a thousand requests of alpha are pending, beta's is processed before nearly all of them."""
-    await running.say(
+    await running.emit(
         [*script.messages("sbx-alpha", 300, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
     )
     await running.stored(305)
@@ -69,7 +69,7 @@ async def test_flood_of_requests_delays_no_other_project(running: Any, script: A
     flood = [asyncio.create_task(ask(alpha, FLOODS[kind], "alpha")) for _ in range(FLOOD)]
     await asyncio.sleep(0)
     await alpha.flush(timeout=PATIENCE)
-    await ask(beta, AskEvents(limit=5), "beta")
+    await ask(beta, ListEvents(limit=5), "beta")
     before = answered.index("beta")
     await asyncio.gather(*flood)
     assert refused <= {Code.BUSY, Code.UNAVAILABLE}
@@ -78,7 +78,7 @@ async def test_flood_of_requests_delays_no_other_project(running: Any, script: A
 
 async def test_project_is_limited_to_its_share_of_the_database(running: Any, script: Any, postgres: str) -> None:
     """However much alpha requests, two light queries and a heavy one of it run, and beta's beside them."""
-    await running.say(
+    await running.emit(
         [*script.messages("sbx-alpha", 5, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
     )
     await running.stored(10)
@@ -91,7 +91,7 @@ async def test_project_is_limited_to_its_share_of_the_database(running: Any, scr
             for _ in range(20)
         ]
         await eventually(lambda: _is(waiting_for(connection), 3))
-        mine = asyncio.create_task(beta.ask(AskEvents(limit=5), "beta", timeout=PATIENCE))
+        mine = asyncio.create_task(beta.ask(ListEvents(limit=5), "beta", timeout=PATIENCE))
         await eventually(lambda: _is(waiting_for(connection), 4))
     assert len((await mine).events) == 5
     await asyncio.gather(*flood, return_exceptions=True)
@@ -99,10 +99,10 @@ async def test_project_is_limited_to_its_share_of_the_database(running: Any, scr
 
 async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: Any, postgres: str) -> None:
     """Postgres cancels the statement before its own time-out."""
-    await running.say(script.messages("sbx-alpha", 5, project="alpha"))
+    await running.emit(script.messages("sbx-alpha", 5, project="alpha"))
     await running.stored(5)
     alpha = await running.bus(Principal.CLIENT, project="alpha")
-    subject, payload = request_subject(AskEvents.type, "alpha"), AskEvents().model_dump_json().encode()
+    subject, payload = request_subject(ListEvents.type, "alpha"), ListEvents().model_dump_json().encode()
     async with locked(postgres) as connection:
 
         async def ask(seconds: str) -> Any:
@@ -113,24 +113,24 @@ async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: 
             seen = await is_seen(connection, asking)
             return json.loads((await asking).data) if seen else None
 
-        # How long a query needs to begin, nobody knows on a busy machine.
+        # How long a query needs to begin, is unknown on a busy machine.
         reply = await ask("0.5") or await ask("10")
         await eventually(lambda: _is(waiting_for(connection), 0))
     assert reply["error"]["message"] == "the request timed out before a reply"
-    assert len((await alpha.ask(AskEvents(), "alpha")).events) == 5
+    assert len((await alpha.ask(ListEvents(), "alpha")).events) == 5
 
 
 async def test_exhausted_budget_is_an_error_with_the_wait(world: Any, script: Any) -> None:
     """Rows over the minute's budget: `busy`, with the wait and a remedy; another project is not affected."""
     async with world.service(request_rows=10).running():
-        await world.say(
+        await world.emit(
             [*script.messages("sbx-alpha", 50, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
         )
         await world.stored(55)
         alpha = await world.bus(Principal.CLIENT, project="alpha")
         beta = await world.bus(Principal.CLIENT, project="beta")
-        assert len((await alpha.ask(AskEvents(limit=50), "alpha")).events) == 50
-        for request in (AskEvents(limit=1), AskAudit(), AskTrajectory(sandbox="sbx-alpha")):
+        assert len((await alpha.ask(ListEvents(limit=50), "alpha")).events) == 50
+        for request in (ListEvents(limit=1), GetAudit(), GetTrajectory(sandbox="sbx-alpha")):
             with pytest.raises(RefusedError) as refused:
                 await alpha.ask(request, "alpha")
             problem = refused.value.problem
@@ -138,24 +138,24 @@ async def test_exhausted_budget_is_an_error_with_the_wait(world: Any, script: An
             assert problem.retry_after_seconds is not None
             assert 100 < problem.retry_after_seconds <= 240
             assert problem.remedy
-        assert len((await beta.ask(AskEvents(limit=5), "beta")).events) == 5
+        assert len((await beta.ask(ListEvents(limit=5), "beta")).events) == 5
 
 
 async def test_client_retries_after_the_requested_wait(world: Any, script: Any) -> None:
     """A wait beyond the caller's patience is an error; a shorter one is waited for."""
     async with world.service(request_rows=600).running():
-        await world.say(script.messages("sbx-alpha", 750, project="alpha"))
+        await world.emit(script.messages("sbx-alpha", 750, project="alpha"))
         await world.stored(750)
         credentials = world.broker.credentials(Principal.CLIENT, project="alpha")
         context = Context(nats_url=world.broker.url, credentials=credentials, project="alpha", home=world.broker.home)
         async with Herd.connect(context) as herd:
             ask = herd.connection.request
-            # So many over the minute's 600 that the wait is 15 s: less than 8 of them pass until it is asked again.
-            assert len((await ask(AskEvents(limit=750), timeout=PATIENCE)).events) == 750
+            # Enough over the minute's 600 that the wait is 15 s: less than 8 of them pass until it is asked again.
+            assert len((await ask(ListEvents(limit=750), timeout=PATIENCE)).events) == 750
             with pytest.raises(HerdError) as refused:
-                await ask(AskEvents(limit=1), timeout=7)
+                await ask(ListEvents(limit=1), timeout=7)
             assert refused.value.problem.code is Code.BUSY
-            assert len((await ask(AskEvents(limit=1), timeout=PATIENCE)).events) == 1
+            assert len((await ask(ListEvents(limit=1), timeout=PATIENCE)).events) == 1
 
 
 async def is_seen(connection: asyncpg.Connection, asking: "asyncio.Task[Any]") -> bool:

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from sandherd.contracts.chunks import CHUNK_BYTES, ArtifactBuilder
-from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.requests import GetAudit
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.readiness import read_readiness
 from tests.patience import PATIENCE
@@ -22,20 +22,20 @@ SANDBOXES = 8
 EVENTS_EACH = 375
 KILLS = 3
 RUN = """
-from event_ingest import main, writer
-writer._COPIED = {copied}
+from event_ingest import main, batch_writer
+batch_writer._COPIED = {copied}
 main.main()
 """
 """event-ingest as it is; batches of this number of events and larger ones are written by COPY first."""
 DIE_IN_A_BATCH = """
 import os, signal
-from event_ingest import ingest, main, writer
-writer._COPIED, left = {copied}, [3]
+from event_ingest import ingest, main, batch_writer
+batch_writer._COPIED, left = {copied}, [3]
 def die():
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
-count, fold, store = writer.batch_totals, writer._fold, ingest.store
+count, fold, store = batch_writer.batch_totals, batch_writer._fold, ingest.store
 def die_and_count(batch):
     die()
     return count(batch)
@@ -47,9 +47,9 @@ async def store_and_die(database, batch):
     die()
     return stored
 if {step!r} == "written":
-    writer.batch_totals = die_and_count
+    batch_writer.batch_totals = die_and_count
 elif {step!r} == "counted":
-    writer._fold = fold_and_die
+    batch_writer._fold = fold_and_die
 else:
     ingest.store = store_and_die
 main.main()
@@ -59,7 +59,7 @@ transaction ends, or when it is committed and not acknowledged."""
 DIE_WHILE_COPYING = """
 import os, signal
 from event_ingest import main
-from event_ingest.storage.files import NewFile
+from event_ingest.storage.new_files import NewFile
 write, left = NewFile.write, [2]
 def write_and_die(file, data):
     write(file, data)
@@ -100,18 +100,18 @@ async def _end(process: Process) -> None:
         assert await process.wait() == 0
 
 
-async def _say_all(world: Any, script: Any) -> int:
+async def _publish_all(world: Any, script: Any) -> int:
     events = [script.messages(f"sbx-{place}", EVENTS_EACH) for place in range(SANDBOXES)]
     await world.voices([own[0] for own in events])
     for own in events:
-        await world.say(own)
+        await world.emit(own)
     return SANDBOXES * EVENTS_EACH
 
 
 async def _audit_is_clean(world: Any, count: int) -> Any:
     async with world.service().running():
         while True:
-            audit = await world.ask(AskAudit())
+            audit = await world.ask(GetAudit())
             if audit.unstored == 0:
                 break
             await asyncio.sleep(0.05)
@@ -123,7 +123,7 @@ async def _audit_is_clean(world: Any, count: int) -> Any:
 @pytest.mark.parametrize(("step", "copied"), [("written", 1), ("counted", 1), ("committed", 1), ("committed", 10**6)])
 async def test_kill_in_a_batch_counts_once(world: Any, script: Any, step: str, copied: int) -> None:
     """Killed repeatedly, with rows that are copied or inserted: a batch counts once, or, if not committed, later."""
-    count = await _say_all(world, script)
+    count = await _publish_all(world, script)
     for _ in range(KILLS):
         process = await _start(world, DIE_IN_A_BATCH.format(step=step, copied=copied))
         async with asyncio.timeout(PATIENCE):
@@ -140,7 +140,7 @@ async def test_kill_in_a_batch_counts_once(world: Any, script: Any, step: str, c
 async def test_two_processes_share_the_work(world: Any, script: Any, tmp_path: Path, copied: int) -> None:
     """Two processes on one durable consumer and one database: nothing is stored or counted twice, or left out."""
     started = await asyncio.gather(*[_start_ready(world, tmp_path / f"port-{one}", copied) for one in range(2)])
-    count = await _say_all(world, script)
+    count = await _publish_all(world, script)
     await world.stored(count)
     for process in started:
         await _end(process)
@@ -158,7 +158,7 @@ async def test_kill_while_an_artifact_is_copied_leaves_nothing_that_counts(
     worker = await world.bus(Principal.WORKER, sandbox="sbx-1")
     for piece in pieces:
         await worker.publish(builder.subject, piece, msg_id=builder.add(piece))
-    await world.say([script.agent("agent.work_saved", "sbx-1", artifact=builder.reference(), files=1)])
+    await world.emit([script.agent("agent.work_saved", "sbx-1", artifact=builder.reference(), files=1)])
     process = await _start(world, DIE_WHILE_COPYING, SANDHERD_ARTIFACT_STORE=str(tmp_path))
     async with asyncio.timeout(PATIENCE):
         assert await process.wait() == -signal.SIGKILL

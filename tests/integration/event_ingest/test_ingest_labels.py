@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from event_ingest.queries.records import list_sandboxes, list_tasks
+from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.usage import add_up_usage
 from sandherd.contracts.events.agent import AgentUsage
 from sandherd.contracts.events.task import TaskSubmitted
 from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.names import FLEET
-from sandherd.contracts.requests import AskUsage, PastSandboxes, PastTasks
+from sandherd.contracts.requests import GetUsage, ListPastSandboxes, ListPastTasks
 from sandherd.contracts.states import TaskState
 
 BATCH = {"sandherd/batch": "batch-1"}
@@ -23,7 +23,7 @@ async def ask(history: Any, query: Any, question: Any, project: str = "default")
         return await query(connection, question, project, 1_000_000)
 
 
-async def hear_labelled(history: Any, script: Any, task: str, sandbox: str, labels: dict[str, str]) -> None:
+async def ingest_labelled(history: Any, script: Any, task: str, sandbox: str, labels: dict[str, str]) -> None:
     """A task with labels, from its submission to its end in this sandbox."""
     events = script.life(task, sandbox)
     changed = [
@@ -32,15 +32,15 @@ async def hear_labelled(history: Any, script: Any, task: str, sandbox: str, labe
         else event
         for event in events
     ]
-    await history.hear(changed)
+    await history.deliver(changed)
 
 
 @pytest.mark.parametrize("sort", ["newest", "oldest", "name", "state"])
 async def test_pages_have_each_labelled_task_once_in_order(history: Any, script: Any, sort: Any) -> None:
     """By label, walked in pages of one, each order yields all tasks of the label and no other."""
     for name, labels in (("task-b", BATCH), ("task-a", BATCH | {"team": "web"}), ("task-c", {})):
-        await hear_labelled(history, script, name, f"sbx-{name[-1]}", labels)
-    question, found = PastTasks(labels=BATCH, sort=sort, limit=1), []
+        await ingest_labelled(history, script, name, f"sbx-{name[-1]}", labels)
+    question, found = ListPastTasks(labels=BATCH, sort=sort, limit=1), []
     while True:
         page = await ask(history, list_tasks, question)
         found += page.tasks
@@ -50,50 +50,50 @@ async def test_pages_have_each_labelled_task_once_in_order(history: Any, script:
     expected = {"newest": ["task-a", "task-b"], "oldest": ["task-b", "task-a"]}.get(sort, ["task-a", "task-b"])
     assert [view.task for view in found] == expected
     assert {view.task: view.labels for view in found}["task-a"] == BATCH | {"team": "web"}
-    boxes = (await ask(history, list_sandboxes, PastSandboxes(labels=BATCH, sort="name", since=None))).sandboxes
+    boxes = (await ask(history, list_sandboxes, ListPastSandboxes(labels=BATCH, sort="name", since=None))).sandboxes
     assert [view.sandbox for view in boxes] == ["sbx-a", "sbx-b"]
 
 
 async def test_states_and_time_restrict_a_list(history: Any, script: Any) -> None:
     """Several states are alternatives; `since` excludes what was submitted before."""
-    await history.hear(script.life("task-1", "sbx-1"))
-    [task] = (await ask(history, list_tasks, PastTasks(states=[TaskState.FAILED, TaskState.COMPLETED]))).tasks
-    assert (await ask(history, list_tasks, PastTasks(states=[TaskState.FAILED, TaskState.CANCELLED]))).tasks == []
-    assert (await ask(history, list_tasks, PastTasks(since=task.submitted_at))).tasks == [task]
+    await history.deliver(script.life("task-1", "sbx-1"))
+    [task] = (await ask(history, list_tasks, ListPastTasks(states=[TaskState.FAILED, TaskState.COMPLETED]))).tasks
+    assert (await ask(history, list_tasks, ListPastTasks(states=[TaskState.FAILED, TaskState.CANCELLED]))).tasks == []
+    assert (await ask(history, list_tasks, ListPastTasks(since=task.submitted_at))).tasks == [task]
     later = task.submitted_at + timedelta(seconds=1)
-    assert (await ask(history, list_tasks, PastTasks(since=later))).tasks == []
+    assert (await ask(history, list_tasks, ListPastTasks(since=later))).tasks == []
 
 
 async def test_usage_is_added_up_per_group(history: Any, script: Any) -> None:
     """By task, label, model and day: the sums are exact, also beyond the limit."""
-    await hear_labelled(history, script, "task-1", "sbx-1", {"team": "web"})
-    await hear_labelled(history, script, "task-2", "sbx-2", {"team": "data"})
+    await ingest_labelled(history, script, "task-1", "sbx-1", {"team": "web"})
+    await ingest_labelled(history, script, "task-2", "sbx-2", {"team": "data"})
     for sandbox, model, cost in (("sbx-1", "m1", 5), ("sbx-1", "m2", 7), ("sbx-2", "m1", 40)):
-        said = {"model": model, "input_tokens": 10, "output_tokens": 2, "cost_micro_usd": cost}
-        await history.hear([script.agent(AgentUsage.type, sandbox, **said)])
-    by_task = await ask(history, add_up_usage, AskUsage(by="task"))
+        usage_fields = {"model": model, "input_tokens": 10, "output_tokens": 2, "cost_micro_usd": cost}
+        await history.deliver([script.agent(AgentUsage.type, sandbox, **usage_fields)])
+    by_task = await ask(history, add_up_usage, GetUsage(by="task"))
     assert [(one.group, one.project, one.cost_micro_usd) for one in by_task.groups] == [
         ("task-2", "default", 40),
         ("task-1", "default", 12),
     ]
     assert (by_task.total.cost_micro_usd, by_task.total.input_tokens, by_task.group_count) == (52, 30, 2)
-    by_label = await ask(history, add_up_usage, AskUsage(by="label", label="team", limit=1))
+    by_label = await ask(history, add_up_usage, GetUsage(by="label", label="team", limit=1))
     assert [(one.group, one.cost_micro_usd) for one in by_label.groups] == [("data", 40)]
     assert (by_label.total.cost_micro_usd, by_label.group_count) == (52, 2)
-    models = await ask(history, add_up_usage, AskUsage(by="model", labels={"team": "web"}))
+    models = await ask(history, add_up_usage, GetUsage(by="model", labels={"team": "web"}))
     assert [(one.group, one.cost_micro_usd) for one in models.groups] == [("m2", 7), ("m1", 5)]
-    assert (await ask(history, add_up_usage, AskUsage(by="day", tasks=["task-1"]))).total.cost_micro_usd == 12
-    assert (await ask(history, add_up_usage, AskUsage(by="project"), "other")).groups == []
+    assert (await ask(history, add_up_usage, GetUsage(by="day", tasks=["task-1"]))).total.cost_micro_usd == 12
+    assert (await ask(history, add_up_usage, GetUsage(by="project"), "other")).groups == []
     assert json.loads(by_task.model_dump_json())["total"]["output_tokens"] == 6
 
 
 async def test_usage_that_a_sandbox_invents_breaks_no_sum(history: Any, script: Any) -> None:
     """Events with the largest amounts that a worker may publish: the sums of its project and of all stop there."""
-    await hear_labelled(history, script, "task-1", "sbx-1", {})
+    await ingest_labelled(history, script, "task-1", "sbx-1", {})
     for number in range(3):
         most = dict.fromkeys(("input_tokens", "output_tokens", "cost_micro_usd"), MAX_WHOLE)
-        await history.hear([script.agent(AgentUsage.type, "sbx-1", model=f"m{number % 2}", **most)])
+        await history.deliver([script.agent(AgentUsage.type, "sbx-1", model=f"m{number % 2}", **most)])
     for by in ("task", "project", "model", "day"):
-        found = await ask(history, add_up_usage, AskUsage(by=by), FLEET)
+        found = await ask(history, add_up_usage, GetUsage(by=by), FLEET)
         assert found.total.cost_micro_usd == MAX_WHOLE
         assert max(group.input_tokens for group in found.groups) == MAX_WHOLE

@@ -27,9 +27,9 @@ async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
 
 def run(*words: str, url: str) -> subprocess.CompletedProcess[str]:
     """The program, with nothing but a database in its environment."""
-    told = {"PATH": os.environ["PATH"], "DATABASE_URL": url}
+    environment = {"PATH": os.environ["PATH"], "DATABASE_URL": url}
     return subprocess.run(
-        [str(PROGRAM), *words], env=told, capture_output=True, text=True, check=False, timeout=PATIENCE
+        [str(PROGRAM), *words], env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
 

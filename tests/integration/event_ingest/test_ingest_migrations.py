@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from event_ingest.migrator import Migration, MigrationRefusedError, migrate, read_migrations
-from event_ingest.queries.records import list_sandboxes, list_tasks
-from sandherd.contracts.requests import PastSandboxes, PastTasks
+from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
+from sandherd.contracts.requests import ListPastSandboxes, ListPastTasks
 from sandherd.stack.postgres import PostgresServer
 from tests.patience import PATIENCE
 
@@ -71,8 +71,8 @@ async def test_rows_from_before_attempts_are_migrated(empty: str) -> None:
         await connection.execute(_OLD_ROWS)
         assert await migrate(connection) == [migration.number for migration in read_migrations()[2:]]
         assert await connection.fetchval("select life from tasks") == "a" * 32
-        [task] = (await list_tasks(connection, PastTasks(), "p", 1_000_000)).tasks
-        [box] = (await list_sandboxes(connection, PastSandboxes(), "p", 1_000_000)).sandboxes
+        [task] = (await list_tasks(connection, ListPastTasks(), "p", 1_000_000)).tasks
+        [box] = (await list_sandboxes(connection, ListPastSandboxes(), "p", 1_000_000)).sandboxes
     finally:
         await connection.close()
     assert (task.sandbox, task.priority, task.depends_on, task.max_attempts) == ("sbx-1", "normal", [], 1)

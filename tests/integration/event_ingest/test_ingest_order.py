@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from event_ingest.ingest import CONSUMER
 from sandherd.concurrency import cancel_and_wait
-from sandherd.contracts.requests import AskEvents
+from sandherd.contracts.requests import ListEvents
 from sandherd.contracts.subjects import Principal
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -57,21 +57,21 @@ def _story(script: Any) -> list[Any]:
     for life in ("a" * 32, "b" * 32):
         events += _named_again(script, f"/sandherd/spawner/task-3/{life}")
     for name, last in (("message-1", "acknowledged"), ("message-2", "delivered")):
-        said = {"source": f"/sandherd/message-relay/{name}", "message_id": name}
-        events.append(script.say("message.queued", "sbx-1", **said, content_length=2, sender_id="me"))
-        events.append(script.say("message.delivered", "sbx-1", **said, delivery_ms=1.5))
+        fields = {"source": f"/sandherd/message-relay/{name}", "message_id": name}
+        events.append(script.emit("message.queued", "sbx-1", **fields, content_length=2, sender_id="me"))
+        events.append(script.emit("message.delivered", "sbx-1", **fields, delivery_ms=1.5))
         if last == "acknowledged":
-            events.append(script.say("message.acknowledged", "sbx-1", **said))
+            events.append(script.emit("message.acknowledged", "sbx-1", **fields))
     return [*events, script.agent("agent.shutdown", "sbx-1", reason="done", timestamp=script.clock)]
 
 
 def _named_again(script: Any, source: str) -> list[Any]:
     """One life of a task whose name comes again: it is submitted, and assigned if it is the first."""
     own = {"entity": "task-3", "source": source, "taskid": "task-3"}
-    begun = [script.say("task.submitted", **own, task=source[-1], harness="command", runtime="process")]
+    begun = [script.emit("task.submitted", **own, task=source[-1], harness="command", runtime="process")]
     if source.endswith("b"):
         return begun
-    return [*begun, script.say("task.assigned", **own, sandbox="sbx-5"), script.say("task.cancelled", **own)]
+    return [*begun, script.emit("task.assigned", **own, sandbox="sbx-5"), script.emit("task.cancelled", **own)]
 
 
 def _alone(script: Any) -> list[Any]:
@@ -87,19 +87,19 @@ def _alone(script: Any) -> list[Any]:
         script.spawner("sandbox.resumed", **own),
         script.spawner("sandbox.paused", **own, reason="another"),
         script.spawner("sandbox.extended", **own, expires_at=later[1]),
-        script.say(
+        script.emit(
             "sandbox.refused", "sbx-4", "/sandherd/spawner/sbx-4/1", command="spawner.extend_sandbox", reason="no"
         ),
     ]
 
 
-async def _tell(history: Any, batches: list[list[Any]]) -> Any:
+async def _store_batches(history: Any, batches: list[list[Any]]) -> Any:
     async with history.database.writing() as connection:
         await connection.execute(
             "delete from events; delete from sources; delete from tasks; delete from sandboxes; delete from messages"
         )
     for batch in batches:
-        await history.hear(batch)
+        await history.deliver(batch)
     return await history.tables()
 
 
@@ -119,14 +119,14 @@ def test_any_order_and_repetition_yield_the_same_tables(postgres: str, script: A
     with asyncio.Runner() as runner:
         opening = open_history(postgres)
         history = runner.run(opening.__aenter__())
-        expected = runner.run(_tell(history, [[event] for event in events]))
+        expected = runner.run(_store_batches(history, [[event] for event in events]))
 
         @settings(max_examples=60, deadline=None)
         @given(places, repeated, st.lists(st.integers(1, 12), max_size=8), st.randoms(use_true_random=False))
         def check(order: list[int], again: list[int], sizes: list[int], random: Any) -> None:
-            told = [events[place] for place in (*order, *again)]
-            random.shuffle(told)
-            assert runner.run(_tell(history, _cut(told, sizes))) == expected
+            delivered_events = [events[place] for place in (*order, *again)]
+            random.shuffle(delivered_events)
+            assert runner.run(_store_batches(history, _cut(delivered_events, sizes))) == expected
 
         check()
         runner.run(opening.__aexit__(None, None, None))
@@ -166,10 +166,10 @@ async def test_messages_of_two_projects_may_have_one_name(history: Any, script: 
     """Neither state, recipient nor sender of the one is changed by the other, whichever is stored first."""
     named: dict[str, Any] = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
     for project, sandbox, sender in (("alpha", "sbx-a", "one"), ("beta", "sbx-b", "two")):
-        queued = script.say("message.queued", sandbox, project=project, content_length=2, sender_id=sender, **named)
-        await history.hear([queued])
-    delivered = script.say("message.delivered", "sbx-b", project="beta", delivery_ms=1.5, **named)
-    await history.hear([delivered])
+        queued = script.emit("message.queued", sandbox, project=project, content_length=2, sender_id=sender, **named)
+        await history.deliver([queued])
+    delivered = script.emit("message.delivered", "sbx-b", project="beta", delivery_ms=1.5, **named)
+    await history.deliver([delivered])
     rows = (await history.tables())["messages"]
     found = {(row["project"], row["sandbox"], row["sender_id"], row["state"]) for row in rows}
     assert found == {("alpha", "sbx-a", "one", "queued"), ("beta", "sbx-b", "two", "delivered")}
@@ -178,23 +178,23 @@ async def test_messages_of_two_projects_may_have_one_name(history: Any, script: 
 async def test_list_states_through_which_event_the_history_is_complete(world: Any, script: Any) -> None:
     """While another replica has an event that it has not stored, later ones are listed, but not as complete."""
     first, second, third = script.messages("sbx-1", 3)
-    await world.say([first])
+    await world.emit([first])
     other = await (await world.bus(Principal.EVENT_INGEST)).js.pull_subscribe_bind(CONSUMER, stream="EVENTS")
     [held] = await other.fetch(1, timeout=PATIENCE)
     holding = asyncio.create_task(_hold(held))
     async with world.service().running():
-        await world.say([second, third])
+        await world.emit([second, third])
         await world.stored(2)
-        page = await world.ask(AskEvents(sandbox="sbx-1"), "default")
+        page = await world.ask(ListEvents(sandbox="sbx-1"), "default")
         assert [stored.stream_sequence for stored in page.events] == [2, 3]
         assert page.stored_through == 0
         await cancel_and_wait([holding])
         await held.nak()
         await world.stored(3)
         await eventually(partial(_is_complete, world, 3), "the last event is acknowledged")
-        one = await world.ask(AskEvents(sandbox="sbx-1", limit=1), "default")
+        one = await world.ask(ListEvents(sandbox="sbx-1", limit=1), "default")
         assert one.stored_through == 3
-        assert (await world.ask(AskEvents(sandbox="sbx-1", cursor=one.next_cursor), "default")).stored_through is None
+        assert (await world.ask(ListEvents(sandbox="sbx-1", cursor=one.next_cursor), "default")).stored_through is None
 
 
 async def _hold(message: Any) -> None:
@@ -205,6 +205,6 @@ async def _hold(message: Any) -> None:
 
 
 async def _is_complete(world: Any, through: int) -> bool:
-    page = await world.ask(AskEvents(sandbox="sbx-1", newest_first=True), "default")
+    page = await world.ask(ListEvents(sandbox="sbx-1", newest_first=True), "default")
     assert page.stored_through is None or page.stored_through <= page.events[0].stream_sequence
     return bool(page.stored_through == through)

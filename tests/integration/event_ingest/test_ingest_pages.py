@@ -5,22 +5,22 @@ from typing import Any
 import pytest
 
 from event_ingest.queries.events import list_events
-from event_ingest.queries.records import list_sandboxes, list_tasks
+from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import AskEvents, AskTrajectory, PastSandboxes, PastTasks
+from sandherd.contracts.requests import GetTrajectory, ListEvents, ListPastSandboxes, ListPastTasks
 from sandherd.contracts.states import TaskState
 
-ROOM = 1_000_000
+MAX_BYTES = 1_000_000
 
 
 class Asker:
-    def __init__(self, history: Any, project: str = "default", room: int = ROOM) -> None:
-        self.history, self.project, self.room = history, project, room
+    def __init__(self, history: Any, project: str = "default", max_bytes: int = MAX_BYTES) -> None:
+        self.history, self.project, self.max_bytes = history, project, max_bytes
 
     async def ask(self, answer: Any, question: Any) -> Any:
         async with self.history.database.reading() as connection:
-            return await answer(connection, question, self.project, self.room)
+            return await answer(connection, question, self.project, self.max_bytes)
 
     async def walk(self, answer: Any, question: Any) -> list[Any]:
         """Every page from the question's first one on."""
@@ -41,23 +41,23 @@ def _ids(pages: list[Any]) -> list[str]:
 async def test_events_are_walked_once_both_ways(history: Any, script: Any, limit: int, project: str) -> None:
     """Forwards and backwards, each event of three sandboxes is met once, in the order of the stream."""
     events = [event for place in range(12) for event in script.messages(f"sbx-{place % 3}", 2)]
-    await history.hear(events)
-    said = [str(event.id) for event in events]
+    await history.deliver(events)
+    ids = [str(event.id) for event in events]
     asker = Asker(history, project)
-    assert _ids(await asker.walk(list_events, AskEvents(limit=limit))) == said
-    assert _ids(await asker.walk(list_events, AskEvents(limit=limit, newest_first=True))) == said[::-1]
+    assert _ids(await asker.walk(list_events, ListEvents(limit=limit))) == ids
+    assert _ids(await asker.walk(list_events, ListEvents(limit=limit, newest_first=True))) == ids[::-1]
 
 
 async def test_events_at_one_position_of_two_streams_are_not_skipped(history: Any, script: Any) -> None:
     """A recreated stream counts from 1 again: events of equal positions are distinguished by their ids."""
     events = []
     for _ in range(4):
-        told = script.messages("sbx-1", 5)
+        published = script.messages("sbx-1", 5)
         history.place = 1
-        await history.hear(told)
-        events += told
+        await history.deliver(published)
+        events += published
     asker = Asker(history)
-    for question in (AskEvents(limit=3), AskEvents(limit=3, newest_first=True), AskEvents(limit=3, sandbox="sbx-1")):
+    for question in (ListEvents(limit=3), ListEvents(limit=3, newest_first=True), ListEvents(limit=3, sandbox="sbx-1")):
         walked = _ids(await asker.walk(list_events, question))
         assert sorted(walked) == sorted(str(event.id) for event in events)
 
@@ -68,8 +68,8 @@ async def test_page_is_limited_to_the_size_of_a_reply(history: Any, script: Any)
         script.agent("agent.message", "sbx-1", content="é" * 1000 * size, content_length=1)
         for size in (1, 50, 2, 59, 3)
     ]
-    await history.hear(events)
-    pages = await Asker(history, room=120_000).walk(list_events, AskEvents(limit=100))
+    await history.deliver(events)
+    pages = await Asker(history, max_bytes=120_000).walk(list_events, ListEvents(limit=100))
     assert _ids(pages) == [str(event.id) for event in events]
     assert [len(page.events) for page in pages] == [3, 1, 1]
     assert all(len(page.model_dump_json().encode()) < 120_000 + 100 for page in pages)
@@ -81,8 +81,8 @@ async def test_number_that_grows_hides_no_event_behind_it(history: Any, script: 
     document = event.to_json().replace(b'"turn":0', b'"turn":0,"x":[' + b",".join([b"1e15"] * 20_000) + b"]")
     [delivery] = history.delivered([event])
     await history.ingest.handle([delivery._replace(data=document)])
-    await history.hear([after])
-    pages = await Asker(history, room=120_000).walk(list_events, AskEvents(limit=10))
+    await history.deliver([after])
+    pages = await Asker(history, max_bytes=120_000).walk(list_events, ListEvents(limit=10))
     assert _ids(pages) == [str(event.id), str(after.id)]
     assert "dataomitted" in pages[0].events[0].envelope
 
@@ -90,16 +90,16 @@ async def test_number_that_grows_hides_no_event_behind_it(history: Any, script: 
 async def test_filters(history: Any, script: Any) -> None:
     """Each filter gives what it says, alone and with others."""
     life = script.life("task-1", "sbx-1")
-    told = [*life, *script.messages("sbx-1", 3), script.heartbeat("sbx-1"), *script.messages("sbx-2", 2)]
+    published = [*life, *script.messages("sbx-1", 3), script.heartbeat("sbx-1"), *script.messages("sbx-2", 2)]
     script.clock = script.clock.replace(day=script.clock.day + 1)
-    told += script.messages("sbx-2", 1)
-    await history.hear(told)
+    published += script.messages("sbx-2", 1)
+    await history.deliver(published)
 
     async def found(**filters: Any) -> set[str]:
-        return set(_ids(await Asker(history).walk(list_events, AskEvents(limit=2, **filters))))
+        return set(_ids(await Asker(history).walk(list_events, ListEvents(limit=2, **filters))))
 
     def those(condition: Any) -> set[str]:
-        return {str(event.id) for event in told if condition(event)}
+        return {str(event.id) for event in published if condition(event)}
 
     assert await found(entity="sbx-1") == those(lambda e: e.subject == "sbx-1")
     assert await found(sandbox="sbx-1") == those(lambda e: e.sandboxid == "sbx-1")
@@ -120,10 +120,10 @@ async def test_filters(history: Any, script: Any) -> None:
 
 async def test_event_with_a_foreign_task_is_not_listed(history: Any, script: Any) -> None:
     """An event of an agent that names another's task is not among that task's events."""
-    await history.hear(script.life("task-1", "sbx-1"))
+    await history.deliver(script.life("task-1", "sbx-1"))
     liar = script.agent("agent.message", "sbx-2", taskid="task-1", content="x", content_length=1)
-    await history.hear([liar])
-    assert str(liar.id) not in _ids(await Asker(history).walk(list_events, AskEvents(task="task-1")))
+    await history.deliver([liar])
+    assert str(liar.id) not in _ids(await Asker(history).walk(list_events, ListEvents(task="task-1")))
 
 
 @pytest.mark.parametrize("limit", [1, 4, 100])
@@ -132,13 +132,13 @@ async def test_a_trajectory_is_walked_both_ways(history: Any, script: Any, limit
     events: list[Any] = []
     for _ in range(11):
         events += [*script.messages("sbx-1", 1), script.heartbeat("sbx-1")]
-    await history.hear([*events, *script.messages("sbx-2", 3)])
-    said = [str(event.id) for event in events if event.type != "agent.heartbeat"]
+    await history.deliver([*events, *script.messages("sbx-2", 3)])
+    ids = [str(event.id) for event in events if event.type != "agent.heartbeat"]
     asker = Asker(history)
-    newer = await asker.walk(read_trajectory, AskTrajectory(sandbox="sbx-1", limit=limit))
-    older = await asker.walk(read_trajectory, AskTrajectory(sandbox="sbx-1", limit=limit, direction="older"))
-    assert _ids(newer) == said
-    assert _ids(older[::-1]) == said
+    newer = await asker.walk(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=limit))
+    older = await asker.walk(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=limit, direction="older"))
+    assert _ids(newer) == ids
+    assert _ids(older[::-1]) == ids
     for pages in (newer, older):
         assert [len(page.events) for page in pages[:-1]] == [limit] * (len(pages) - 1)
         assert [page.has_more for page in pages] == [True] * (len(pages) - 1) + [False]
@@ -150,12 +150,12 @@ async def test_a_trajectory_is_walked_both_ways(history: Any, script: Any, limit
 
 async def test_the_way_back_meets_the_page_before(history: Any, script: Any) -> None:
     """`prev_cursor`, asked the other way, gives exactly the page one came from."""
-    await history.hear(script.messages("sbx-1", 9))
+    await history.deliver(script.messages("sbx-1", 9))
     asker = Asker(history)
-    first = await asker.ask(read_trajectory, AskTrajectory(sandbox="sbx-1", limit=3))
-    second = await asker.ask(read_trajectory, AskTrajectory(sandbox="sbx-1", limit=3, cursor=first.next_cursor))
+    first = await asker.ask(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=3))
+    second = await asker.ask(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=3, cursor=first.next_cursor))
     back = await asker.ask(
-        read_trajectory, AskTrajectory(sandbox="sbx-1", limit=3, cursor=second.prev_cursor, direction="older")
+        read_trajectory, GetTrajectory(sandbox="sbx-1", limit=3, cursor=second.prev_cursor, direction="older")
     )
     assert back.events == first.events
     assert not back.has_more
@@ -164,27 +164,27 @@ async def test_the_way_back_meets_the_page_before(history: Any, script: Any) -> 
 
 async def test_invalid_cursor_is_refused(history: Any, script: Any) -> None:
     """A changed, invented or foreign cursor is refused by name, never replaced by page one."""
-    await history.hear([*script.messages("sbx-1", 4), *script.messages("sbx-2", 4)])
+    await history.deliver([*script.messages("sbx-1", 4), *script.messages("sbx-2", 4)])
     asker = Asker(history)
-    good = (await asker.ask(read_trajectory, AskTrajectory(sandbox="sbx-1", limit=2))).next_cursor
+    good = (await asker.ask(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=2))).next_cursor
     changed = good[:-2] + ("A" if good[-2] != "A" else "B") + good[-1]
     for cursor, sandbox in ((changed, "sbx-1"), ("", "sbx-1"), ("bm9uZQ", "sbx-1"), ("é", "sbx-1"), (good, "sbx-2")):
         with pytest.raises(ContractError) as refused:
-            await asker.ask(read_trajectory, AskTrajectory(sandbox=sandbox, limit=2, cursor=cursor))
+            await asker.ask(read_trajectory, GetTrajectory(sandbox=sandbox, limit=2, cursor=cursor))
         assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "cursor")
     with pytest.raises(ContractError):
-        await Asker(history, "other").ask(list_events, AskEvents(cursor=good))
+        await Asker(history, "other").ask(list_events, ListEvents(cursor=good))
 
 
 async def test_tasks_and_sandboxes_newest_first(history: Any, script: Any) -> None:
     """Each is listed once, newest first, with the facts from its events; filters by state and name apply."""
     for place in range(5):
-        await history.hear(script.life(f"task-{place}", f"sbx-{place}"))
-        await history.hear(script.messages(f"sbx-{place}", 2))
-    await history.hear([script.heartbeat("sbx-0")])
+        await history.deliver(script.life(f"task-{place}", f"sbx-{place}"))
+        await history.deliver(script.messages(f"sbx-{place}", 2))
+    await history.deliver([script.heartbeat("sbx-0")])
     asker = Asker(history)
-    tasks = [task for page in await asker.walk(list_tasks, PastTasks(limit=2)) for task in page.tasks]
-    boxes = [box for page in await asker.walk(list_sandboxes, PastSandboxes(limit=2)) for box in page.sandboxes]
+    tasks = [task for page in await asker.walk(list_tasks, ListPastTasks(limit=2)) for task in page.tasks]
+    boxes = [box for page in await asker.walk(list_sandboxes, ListPastSandboxes(limit=2)) for box in page.sandboxes]
     assert [task.task for task in tasks] == [f"task-{place}" for place in (4, 3, 2, 1, 0)]
     assert {(task.state, task.text, task.result["exit_code"]) for task in tasks} == {
         ("completed", "compute C(50, 25)", 0)
@@ -194,28 +194,28 @@ async def test_tasks_and_sandboxes_newest_first(history: Any, script: Any) -> No
     last = boxes[-1]
     assert (last.task, last.state, last.isolation, last.reason) == ("task-0", "terminated", "bubblewrap", "completed")
     assert (last.events, last.last_heartbeat_at) == (8, last.last_event_at)
-    assert (await asker.ask(list_tasks, PastTasks(state=TaskState.FAILED))).tasks == []
-    assert [task.task for task in (await asker.ask(list_tasks, PastTasks(task="task-3"))).tasks] == ["task-3"]
+    assert (await asker.ask(list_tasks, ListPastTasks(state=TaskState.FAILED))).tasks == []
+    assert [task.task for task in (await asker.ask(list_tasks, ListPastTasks(task="task-3"))).tasks] == ["task-3"]
     for text, count in (("TASK-3", 1), ("compute c(", 5), ("100%", 0), ("task_3", 0)):
-        assert len((await asker.ask(list_tasks, PastTasks(contains=text))).tasks) == count
+        assert len((await asker.ask(list_tasks, ListPastTasks(contains=text))).tasks) == count
 
 
 async def test_another_projects_data_is_not_shown(history: Any, script: Any) -> None:
     """The same names in two projects: each asker sees its own, and `fleet` sees both."""
     for project in ("one", "two"):
-        await history.hear(script.life("task-1", "sbx-1", project=project))
-        await history.hear(script.messages("sbx-1", 3, project=project))
+        await history.deliver(script.life("task-1", "sbx-1", project=project))
+        await history.deliver(script.messages("sbx-1", 3, project=project))
     questions = [
         (list_events, question)
         for question in (
-            AskEvents(),
-            AskEvents(entity="sbx-1"),
-            AskEvents(sandbox="sbx-1"),
-            AskEvents(task="task-1"),
-            AskEvents(source="/sandherd/sandbox/sbx-1"),
-            AskEvents(types=["agent.*"], newest_first=True),
+            ListEvents(),
+            ListEvents(entity="sbx-1"),
+            ListEvents(sandbox="sbx-1"),
+            ListEvents(task="task-1"),
+            ListEvents(source="/sandherd/sandbox/sbx-1"),
+            ListEvents(types=["agent.*"], newest_first=True),
         )
-    ] + [(read_trajectory, AskTrajectory(sandbox="sbx-1"))]
+    ] + [(read_trajectory, GetTrajectory(sandbox="sbx-1"))]
     for answer, question in questions:
         seen = await Asker(history, "one").ask(answer, question)
         assert seen.events
@@ -223,26 +223,26 @@ async def test_another_projects_data_is_not_shown(history: Any, script: Any) -> 
         both = await Asker(history, "fleet").ask(answer, question)
         assert {event.envelope["project"] for event in both.events} == {"one", "two"}
         assert len(both.events) == 2 * len(seen.events)
-    trajectory = await Asker(history, "one").ask(read_trajectory, AskTrajectory(sandbox="sbx-1"))
+    trajectory = await Asker(history, "one").ask(read_trajectory, GetTrajectory(sandbox="sbx-1"))
     assert trajectory.total_events == 8
-    assert {task.project for task in (await Asker(history, "two").ask(list_tasks, PastTasks())).tasks} == {"two"}
-    boxes = (await Asker(history, "two").ask(list_sandboxes, PastSandboxes())).sandboxes
+    assert {task.project for task in (await Asker(history, "two").ask(list_tasks, ListPastTasks())).tasks} == {"two"}
+    boxes = (await Asker(history, "two").ask(list_sandboxes, ListPastSandboxes())).sandboxes
     assert [(box.project, box.events) for box in boxes] == [("two", 8)]
     with pytest.raises(ContractError) as refused:
-        await Asker(history, "three").ask(read_trajectory, AskTrajectory(sandbox="sbx-1"))
+        await Asker(history, "three").ask(read_trajectory, GetTrajectory(sandbox="sbx-1"))
     assert refused.value.problem.code is Code.NOT_FOUND
 
 
 @pytest.mark.parametrize(
     ("question", "field"),
     [
-        (AskEvents(types=["moon"]), "types.0"),
-        (AskEvents(types=["agent.tool_use", "a.b'; --"]), "types.1"),
-        (AskEvents(types=["*"]), "types.0"),
-        (AskEvents(after_sequence=3), "after_sequence"),
+        (ListEvents(types=["moon"]), "types.0"),
+        (ListEvents(types=["agent.tool_use", "a.b'; --"]), "types.1"),
+        (ListEvents(types=["*"]), "types.0"),
+        (ListEvents(after_sequence=3), "after_sequence"),
     ],
 )
-async def test_meaningless_filter_is_refused(history: Any, question: AskEvents, field: str) -> None:
+async def test_meaningless_filter_is_refused(history: Any, question: ListEvents, field: str) -> None:
     """A filter that could never match, or would match by accident, is refused by its name."""
     with pytest.raises(ContractError) as refused:
         await Asker(history).ask(list_events, question)
@@ -252,5 +252,5 @@ async def test_meaningless_filter_is_refused(history: Any, question: AskEvents, 
 async def test_text_refused_by_postgres_is_an_invalid_field(history: Any) -> None:
     """A source with a NUL is the client's mistake, not an unavailable database."""
     with pytest.raises(ContractError) as refused:
-        await Asker(history).ask(list_events, AskEvents(source="/sandherd/\x00"))
+        await Asker(history).ask(list_events, ListEvents(source="/sandherd/\x00"))
     assert refused.value.problem.code is Code.INVALID_FIELD

@@ -11,13 +11,13 @@ import asyncpg
 import pytest
 
 from event_ingest.database import Database
-from event_ingest.history_policy import Expired
-from event_ingest.history_reduction import DayReduction, Reduction, reduce_day
+from event_ingest.history_policy import ExpiredEvents
+from event_ingest.history_reduction import DayReduction, ReductionResult, reduce_day
 from event_ingest.partition_indexes import PartitionIndexes
 from event_ingest.schema import Schema
 from event_ingest.upgrade import upgrade
 from event_ingest.word_segment_indexes import WordSegments
-from sandherd.contracts.requests import AskAudit, AskEvents, AskVerification
+from sandherd.contracts.requests import GetAudit, ListEvents, VerifyHistory
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.databases import execute, pooler
 from tests.patience import PATIENCE
@@ -46,11 +46,11 @@ async def test_history_works_through_a_pooler(world: Any, script: Any, pooled: t
     events = [*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 300), *script.messages("sbx-2", 300)]
     await world.voices(events)
     async with world.service(database_pooled=True).running(), world.service(database_pooled=True).running():
-        await asyncio.gather(world.say(events), upgrade(url, PATIENCE, after=True))
+        await asyncio.gather(world.emit(events), upgrade(url, PATIENCE, after=True))
         await eventually(partial(_is_stored, server.url(DATABASE), len(events)), "all are stored", PATIENCE)
-        audits = await asyncio.gather(*[world.ask(AskAudit()) for _ in range(8)])
-        pages = await asyncio.gather(*[world.ask(AskEvents(sandbox="sbx-1", limit=50), "default") for _ in range(16)])
-        verified = await world.ask(AskVerification(), "default")
+        audits = await asyncio.gather(*[world.ask(GetAudit()) for _ in range(8)])
+        pages = await asyncio.gather(*[world.ask(ListEvents(sandbox="sbx-1", limit=50), "default") for _ in range(16)])
+        verified = await world.ask(VerifyHistory(), "default")
     assert {(one.event_count, one.missing, one.dead) for one in audits} == {(len(events), 0, 0)}
     assert {len(page.events) for page in pages} == {50}
     assert (verified.entities, verified.incomplete, verified.differences) == (3, 0, [])
@@ -60,8 +60,8 @@ async def test_history_works_through_a_pooler(world: Any, script: Any, pooled: t
         assert await WordSegments(database, minimum=0).create(datetime.now(UTC))
     day = datetime.fromtimestamp((events[-1].id.int >> 80) / 1000, UTC).date()
     async with database.maintaining() as connection:
-        wanted = DayReduction(day, Expired(frozenset({"agent.message"})))
-        assert await reduce_day(connection, wanted, datetime.now(UTC), None) is Reduction.REDUCED
+        wanted = DayReduction(day, ExpiredEvents(frozenset({"agent.message"})))
+        assert await reduce_day(connection, wanted, datetime.now(UTC), None) is ReductionResult.REDUCED
     connection = await asyncpg.connect(server.url(DATABASE))
     try:
         assert await connection.fetchval("select count(*) from events") == len(events) - 600

@@ -15,12 +15,12 @@ from event_ingest.stream_purge_policy import GOAL, MIN_PIECES, PURGE_THRESHOLD
 from sandherd.bus.connection import Bus, RefusedError, StreamFullError
 from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.requests import GetAudit
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import ARTIFACT, Principal, event_subject
 from sandherd.service.stream_usage import read_fill
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind, Record
+from sandherd_worker.spool_file import RecordKind, SpoolRecord
 from sandherd_worker.uplink import Uplink
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -49,7 +49,7 @@ def flood(script: Any, sandbox: str, count: int) -> list[Any]:
 async def saying(world: Any, events: list[Any]) -> AsyncIterator["asyncio.Task[None]"]:
     """Say these, each until the broker has it, while something else is done."""
     await world.voices(events)
-    task = asyncio.create_task(world.say(events))
+    task = asyncio.create_task(world.emit(events))
     try:
         yield task
     finally:
@@ -58,7 +58,7 @@ async def saying(world: Any, events: list[Any]) -> AsyncIterator["asyncio.Task[N
 
 
 async def until_full(world: Any, sandbox: str) -> None:
-    """Wait until there is no room for a large event."""
+    """Wait until a large event no longer fits."""
     bus: Bus = await world.bus(Principal.WORKER, sandbox=sandbox)
     subject = event_subject("default", sandbox, "agent.message")
 
@@ -80,7 +80,7 @@ async def test_flood_without_the_database_loses_nothing(small: Any, script: Any,
     before = [*script.messages("sbx-quiet", 20), *script.life("task-1", "sbx-quiet")]
     meanwhile = [*script.messages("sbx-quiet", 20), *script.life("task-2", "sbx-other")]
     meanwhile.append(
-        script.say(
+        script.emit(
             "monitor.dead_found", "sbx-other", "/sandherd/monitor/1", rule="dead", age_seconds=1, limit_seconds=1
         )
     )
@@ -88,12 +88,12 @@ async def test_flood_without_the_database_loses_nothing(small: Any, script: Any,
     async with small.service().running() as service, aiohttp.ClientSession() as session:
         await postgres_server.kill()
         try:
-            await small.say(before)
+            await small.emit(before)
             async with saying(small, mad) as flooding, saying(small, meanwhile) as speaking:
                 await until_full(small, "sbx-mad")
                 fill = await read_fill(service.bus, "EVENTS")
                 assert fill.first == 1, "something went that was not stored"
-                await eventually(partial(_told, session, service.http_port, "EVENTS is"))
+                await eventually(partial(_is_logged, session, service.http_port, "EVENTS is"))
                 assert not flooding.done()
                 await postgres_server.restart()
                 await asyncio.gather(flooding, speaking)
@@ -103,7 +103,7 @@ async def test_flood_without_the_database_loses_nothing(small: Any, script: Any,
         await whole(small)
 
 
-async def _told(session: aiohttp.ClientSession, port: int, text: str) -> bool:
+async def _is_logged(session: aiohttp.ClientSession, port: int, text: str) -> bool:
     async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
         return f"streams: look: {text}" in await answer.text()
 
@@ -113,14 +113,14 @@ async def whole(world: Any) -> None:
 
     async def stored() -> bool:
         try:
-            return not (await world.ask(AskAudit())).unstored
+            return not (await world.ask(GetAudit())).unstored
         except RefusedError as error:
             if error.problem.code is not Code.UNAVAILABLE:
                 raise
             return False
 
     await eventually(stored)
-    audit = await world.ask(AskAudit())
+    audit = await world.ask(GetAudit())
     assert (audit.missing, audit.conflicts, audit.dead) == (0, 0, 0)
 
 
@@ -136,7 +136,9 @@ async def test_refused_events_stay_in_the_spool(small: Any, script: Any, tmp_pat
         try:
             for event in quiet:
                 subject = event_subject(event.project, event.subject, event.type)
-                await spool.append(Record(Kind.EVENT, subject, str(event.id), event.to_json(), event.sequence))
+                await spool.append(
+                    SpoolRecord(RecordKind.EVENT, subject, str(event.id), event.to_json(), event.sequence)
+                )
             assert spool.depth == len(quiet)
             async with small.service().running():
                 await flooding
@@ -153,7 +155,7 @@ async def test_refused_events_stay_in_the_spool(small: Any, script: Any, tmp_pat
 async def test_stored_events_are_cleared_to_half_of_the_stream(small: Any, script: Any) -> None:
     """Many times the stream's capacity passes through it; afterwards it is neither full nor empty."""
     async with small.service().running() as service:
-        await small.say(flood(script, "sbx-1", 150))
+        await small.emit(flood(script, "sbx-1", 150))
         await small.stored(150)
 
         async def roomy() -> bool:
@@ -177,17 +179,17 @@ async def test_second_replica_clears_after_the_first_has_stopped(small: Any, scr
         async with small.service().running() as first, saying(small, mad) as flooding:
 
             async def given() -> bool:
-                return any(room_given(service) > 0 for service in (first, second))
+                return any(purged_bytes(service) > 0 for service in (first, second))
 
             await eventually(given)
         await asyncio.wait([flooding])
-        await small.say([*mad, *more])
+        await small.emit([*mad, *more])
         await small.stored(len(mad) + len(more))
-        assert room_given(second) > 0
+        assert purged_bytes(second) > 0
         await whole(small)
 
 
-def room_given(service: Any) -> float:
+def purged_bytes(service: Any) -> float:
     """How many bytes a replica has taken out of EVENTS."""
     return service.registry.get_sample_value("sandherd_room_given_bytes_total", {"stream": "EVENTS"}) or 0.0
 
@@ -195,7 +197,7 @@ def room_given(service: Any) -> float:
 async def test_events_that_the_spawner_has_not_handled_stay(small: Any, script: Any) -> None:
     """An event that another durable consumer still waits for is never cleared, even if it is stored."""
     about = {"agent": "a", "sdk": "none", "task": "", "task_description_length": 0, "timestamp": script.clock}
-    await small.say([script.agent("agent.started", "sbx-1", **about)])
+    await small.emit([script.agent("agent.started", "sbx-1", **about)])
     mad = flood(script, "sbx-mad", 60)
     async with small.service().running() as service, saying(small, mad) as flooding:
         await until_full(small, "sbx-mad")
@@ -231,7 +233,7 @@ async def test_sandbox_that_fills_artifacts_loses_its_oldest(world: Any) -> None
         count: dict[str, int] = {}
 
         async def given_up() -> bool:
-            """What is given up goes piece by piece; it may take a moment longer than there is room again."""
+            """What is given up goes piece by piece; it may take a moment longer than until there is space again."""
             count.update(await pieces_held(service.bus))
             return count["sbx-mad"] <= MIN_PIECES
 

@@ -8,7 +8,7 @@ import asyncpg
 
 from event_ingest.queries.verification import verify_tables
 from event_ingest.rebuild import is_complete, rebuild_tables, run_command
-from sandherd.contracts.requests import AskVerification
+from sandherd.contracts.requests import VerifyHistory
 
 FLOOD = 8
 DAMAGE = """
@@ -28,12 +28,14 @@ async def test_damaged_rows_are_rebuilt_while_events_are_stored(history: Any, sc
     An entity one of whose events is no longer stored stays as it is.
     """
     events = [event for place in range(6) for event in script.life(f"task-{place}", f"sbx-{place}")]
-    queued = script.say(
+    queued = script.emit(
         "message.queued", "sbx-1", "/sandherd/message-relay/sbx-1/m-1", message_id="m-1", message_type="user_message",
         content_length=4,
     )  # fmt: skip
-    asked = script.asking("sbx-2", "a-1", expires_at=script.clock, on_timeout="deny")
-    await history.hear([*events, queued, *asked, *script.life("task-gone", "sbx-gone"), script.heartbeat("sbx-4")])
+    requested = script.asking("sbx-2", "a-1", expires_at=script.clock, on_timeout="deny")
+    await history.deliver(
+        [*events, queued, *requested, *script.life("task-gone", "sbx-gone"), script.heartbeat("sbx-4")]
+    )
     before = await history.tables()
     connection = await asyncpg.connect(history.url)
     try:
@@ -52,13 +54,13 @@ async def test_damaged_rows_are_rebuilt_while_events_are_stored(history: Any, sc
     gone = next(row for row in tables["tasks"] if row["task"] == "task-gone")
     assert (gone["state"], gone["text"]) == ("running", "nothing")
     async with history.database.reading(heavy=True) as reading:
-        verified = await verify_tables(reading, AskVerification(limit=100), "default", 1_000_000)
+        verified = await verify_tables(reading, VerifyHistory(limit=100), "default", 1_000_000)
     assert (verified.incomplete, verified.differences) == (1, [])
 
 
 async def _flood(history: Any, script: Any) -> None:
     for place in range(FLOOD):
-        await history.hear([*script.life(f"new-{place}", f"box-{place}"), script.heartbeat("sbx-4")])
+        await history.deliver([*script.life(f"new-{place}", f"box-{place}"), script.heartbeat("sbx-4")])
 
 
 async def test_row_without_events_stays(history: Any) -> None:

@@ -12,18 +12,18 @@ from prometheus_client import CollectorRegistry
 
 from event_ingest.archive.directory_store import DirectoryStore
 from event_ingest.archive.history_archive import HistoryArchive
-from event_ingest.archive.restores import HistoryRestores
-from event_ingest.history_policy import Expired, RetentionPolicy
+from event_ingest.archive.restore_queue import HistoryRestores
+from event_ingest.history_policy import ExpiredEvents, RetentionPolicy
 from event_ingest.history_reducer import HistoryReducer
-from event_ingest.history_reduction import LATE, DayReduction, Reduction, reduce_day
+from event_ingest.history_reduction import LATE, DayReduction, ReductionResult, reduce_day
 from event_ingest.history_retention import HistoryRetention
 from event_ingest.partition_indexes import has_term_index, term_index_statement
-from event_ingest.queries.audit import Snapshot, read_snapshot
+from event_ingest.queries.audit import AuditSnapshot, read_snapshot
 from event_ingest.queries.retention import show_status
 from event_ingest.queries.verification import verify_tables
 from event_ingest.rebuild import rebuild_tables
 from event_ingest.schema import partition_name
-from sandherd.contracts.requests import AskAudit, AskHistoryStatus, AskVerification
+from sandherd.contracts.requests import GetAudit, GetHistoryStatus, VerifyHistory
 from sandherd.telemetry.meters import Meters
 from tests.integration.event_ingest.old_days import OLD, OldDays, opened_old_days
 
@@ -53,8 +53,8 @@ async def beating(days: OldDays) -> int:
     return int(await days.connection.fetchval("select count(*) from events where type = $1", HEARTBEAT))
 
 
-async def audited(days: OldDays, sandbox: str = "sbx-1") -> Snapshot:
-    return await read_snapshot(days.history.database, AskAudit(sandbox=sandbox), "default")
+async def audited(days: OldDays, sandbox: str = "sbx-1") -> AuditSnapshot:
+    return await read_snapshot(days.history.database, GetAudit(sandbox=sandbox), "default")
 
 
 async def assert_complete(days: OldDays) -> None:
@@ -62,7 +62,7 @@ async def assert_complete(days: OldDays) -> None:
     snapshot = await audited(days)
     assert (snapshot.missing, snapshot.conflicts) == (0, 0)
     async with days.history.database.reading(heavy=True) as connection:
-        verified = await verify_tables(connection, AskVerification(), "default", 1_000_000)
+        verified = await verify_tables(connection, VerifyHistory(), "default", 1_000_000)
     assert (verified.incomplete, verified.differences) == (0, [])
 
 
@@ -71,14 +71,14 @@ async def test_heartbeats_are_removed_and_summarized_and_nothing_else(days: OldD
     part = partition_name(days.old)
     await days.connection.execute(f"alter table {part} set (fillfactor = 90)")
     await days.connection.execute(term_index_statement(part, concurrently=False))
-    said = [
+    published = [
         *script.life("task-1", "sbx-1"),
         *script.messages("sbx-1", 3),
         *beats(script, 4),
         *script.messages("sbx-1", 1),
     ]
     script.clock += timedelta(minutes=7)
-    await days.store([*said, *beats(script, 1)], days.old)
+    await days.store([*published, *beats(script, 1)], days.old)
     before, totals = await rows(days), await days.history.tables()
     old = await days.connection.fetchrow(_KIND, part)
     metrics = await days.reduce(FOLDED)
@@ -144,7 +144,7 @@ class Observed:
         return call
 
 
-WANTED = Expired(frozenset({HEARTBEAT}), frozenset({"other"}))
+WANTED = ExpiredEvents(frozenset({HEARTBEAT}), frozenset({"other"}))
 
 
 async def test_interrupted_at_any_step_nothing_is_lost(days: OldDays, script: Any) -> None:
@@ -166,7 +166,7 @@ async def test_interrupted_at_any_step_nothing_is_lost(days: OldDays, script: An
             assert (await rows(days), await beating(days)) == (before, 3)
         finally:
             victim.terminate()
-    assert (done, steps > 15) == (Reduction.REDUCED, True)
+    assert (done, steps > 15) == (ReductionResult.REDUCED, True)
     assert (await rows(days), await beating(days)) == (before, 0)
     left = await days.connection.fetch("select relname from pg_class where relname ~ '_new(_|$)'")
     assert [row["relname"] for row in left] == []
@@ -186,7 +186,7 @@ async def test_events_that_are_stored_meanwhile_are_not_lost(days: OldDays, scri
 
     done = await reduce_day(Observed(days.connection, write), DayReduction(days.old, WANTED), days.now, None)  # type: ignore[arg-type]
     await asyncio.gather(*writers)
-    assert (done, len(writers)) == (Reduction.REDUCED, 40)
+    assert (done, len(writers)) == (ReductionResult.REDUCED, 40)
     assert len(await rows(days)) == 45
     await days.reduce(FOLDED)
     assert await beating(days) == 0
@@ -205,14 +205,14 @@ async def test_stream_that_is_read_again_meanwhile_postpones_it(days: OldDays, s
             await days.store(script.messages("sbx-1", 1), days.old)
 
     wanted = DayReduction(days.old, WANTED)
-    assert await reduce_day(Observed(days.connection, write), wanted, days.now, None) is Reduction.CHANGED  # type: ignore[arg-type]
+    assert await reduce_day(Observed(days.connection, write), wanted, days.now, None) is ReductionResult.CHANGED  # type: ignore[arg-type]
     assert (len(await rows(days)), await beating(days)) == (3, 2)
     second = await asyncpg.connect(days.history.url)
     try:
         done = await asyncio.gather(*[reduce_day(one, wanted, days.now, None) for one in (days.connection, second)])
     finally:
         await second.close()
-    assert done.count(Reduction.REDUCED) >= 1  # by two replicas
+    assert done.count(ReductionResult.REDUCED) >= 1  # by two replicas
     assert (len(await rows(days)), await beating(days)) == (3, 0)
     await assert_complete(days)
 
@@ -227,7 +227,7 @@ async def test_hold_prevents_it_also_when_it_has_begun(days: OldDays, script: An
             await days.history.rows(hold)
 
     wanted = DayReduction(days.old, WANTED)
-    assert await reduce_day(Observed(days.connection, add), wanted, days.now, None) is Reduction.NEEDED  # type: ignore[arg-type]
+    assert await reduce_day(Observed(days.connection, add), wanted, days.now, None) is ReductionResult.NEEDED  # type: ignore[arg-type]
     await days.reduce(FOLDED)
     assert await beating(days) == 2
     await days.connection.execute("delete from history_holds")
@@ -285,7 +285,7 @@ async def test_status_shows_when_events_of_a_project_are_removed(days: OldDays, 
     policy = RetentionPolicy(0, {"trial": OLD + 10}, {HEARTBEAT: 1})
 
     async def shown() -> datetime | None:
-        found = await show_status(policy, days.connection, AskHistoryStatus(), "fleet", 0)
+        found = await show_status(policy, days.connection, GetHistoryStatus(), "fleet", 0)
         return next(one.next_reduction_at for one in found.partitions if one.day == days.old)
 
     await days.store([*script.messages("sbx-1", 1), *beats(script, 1, project="trial")], days.old)
@@ -322,9 +322,11 @@ async def test_day_is_archived_before_it_is_reduced_and_restored_whole(
     await days.store([*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 2), *beats(script, 2)], days.old)
     missing = DirectoryStore(tmp_path / "missing")
     registry = CollectorRegistry()
-    kept = HistoryArchive(missing, Meters(registry))
+    stored = HistoryArchive(missing, Meters(registry))
     for one in (HistoryReducer, HistoryRetention):  # the second does not clear the problems of the first
-        await one(days.history.database, Meters(CollectorRegistry()), FOLDED, kept).run_once(days.connection, days.now)
+        await one(days.history.database, Meters(CollectorRegistry()), FOLDED, stored).run_once(
+            days.connection, days.now
+        )
     assert registry.get_sample_value("sandherd_history_unarchived_days") == 9
     assert await beating(days) == 2
     archive = DirectoryStore(tmp_path)

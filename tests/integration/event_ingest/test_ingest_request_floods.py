@@ -14,23 +14,23 @@ from sandherd.bus.connection import Bus, RefusedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
     TIMEOUT_HEADER,
-    AskApprovals,
-    AskAudit,
-    AskComparison,
-    AskDead,
-    AskEvents,
-    AskFileVersions,
-    AskOutput,
-    AskOverview,
-    AskSearch,
-    AskStatistics,
-    AskTrajectory,
-    AskTranscript,
-    AskUsage,
-    AskVerification,
-    PastSandboxes,
-    PastTasks,
+    GetAudit,
+    GetComparison,
+    GetOutput,
+    GetOverview,
+    GetStatistics,
+    GetTrajectory,
+    GetTranscript,
+    GetUsage,
+    ListApprovals,
+    ListDeadLetters,
+    ListEvents,
+    ListFileVersions,
+    ListPastSandboxes,
+    ListPastTasks,
     Request,
+    SearchEvents,
+    VerifyHistory,
 )
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.patience import PATIENCE
@@ -38,25 +38,25 @@ from tests.polling import eventually
 
 OWN, OTHER = "sbx-alpha", "sbx-beta"
 OF_DATABASE: tuple[Callable[[str], Request[Any]], ...] = (
-    lambda _: AskEvents(limit=1000),
-    lambda _: PastTasks(),
-    lambda _: PastSandboxes(),
-    lambda _: AskApprovals(),
-    lambda _: AskOverview(),
-    lambda sandbox: AskTranscript(sandbox=sandbox),
-    lambda sandbox: AskTrajectory(sandbox=sandbox, limit=1000),
-    lambda _: AskUsage(),
-    lambda _: AskStatistics(),
-    lambda sandbox: AskComparison(first=sandbox, second=sandbox),
-    lambda _: AskSearch(text="word"),
-    lambda sandbox: AskFileVersions(sandbox=sandbox),
-    lambda _: AskVerification(),
-    lambda _: AskAudit(),
+    lambda _: ListEvents(limit=1000),
+    lambda _: ListPastTasks(),
+    lambda _: ListPastSandboxes(),
+    lambda _: ListApprovals(),
+    lambda _: GetOverview(),
+    lambda sandbox: GetTranscript(sandbox=sandbox),
+    lambda sandbox: GetTrajectory(sandbox=sandbox, limit=1000),
+    lambda _: GetUsage(),
+    lambda _: GetStatistics(),
+    lambda sandbox: GetComparison(first=sandbox, second=sandbox),
+    lambda _: SearchEvents(text="word"),
+    lambda sandbox: ListFileVersions(sandbox=sandbox),
+    lambda _: VerifyHistory(),
+    lambda _: GetAudit(),
 )
 ALL: tuple[Callable[[str], Request[Any]], ...] = (
     *OF_DATABASE,
-    lambda sandbox: AskOutput(sandbox=sandbox),
-    lambda _: AskDead(),
+    lambda sandbox: GetOutput(sandbox=sandbox),
+    lambda _: ListDeadLetters(),
 )
 TABLES = "events, sources, tasks, sandboxes, approvals"
 OF_A_PROJECT = 3
@@ -66,7 +66,7 @@ OF_A_PROJECT = 3
 @pytest.fixture
 async def projects(running: Any, script: Any) -> tuple[Bus, Bus]:
     """The clients of alpha and beta, with a history each."""
-    await running.say([*script.messages(OWN, 9, project="alpha"), *script.messages(OTHER, 9, project="beta")])
+    await running.emit([*script.messages(OWN, 9, project="alpha"), *script.messages(OTHER, 9, project="beta")])
     await running.stored(18)
     return await running.bus(Principal.CLIENT, project="alpha"), await running.bus(Principal.CLIENT, project="beta")
 
@@ -117,7 +117,7 @@ async def test_kinds_share_the_limits_of_a_project(projects: tuple[Bus, Bus], po
     async with locked(postgres) as connection:
         flood = [asyncio.create_task(ask(alpha, make(OWN), "alpha")) for _ in range(8) for make in OF_DATABASE]
         await eventually(lambda: count(OF_A_PROJECT))
-        own = [asyncio.create_task(ask(beta, request, "beta")) for request in (AskEvents(limit=5), AskAudit())]
+        own = [asyncio.create_task(ask(beta, request, "beta")) for request in (ListEvents(limit=5), GetAudit())]
         await eventually(lambda: count(OF_A_PROJECT + len(own)))
     assert most == OF_A_PROJECT + len(own)
     assert await asyncio.gather(*own) == [None, None]
@@ -126,7 +126,7 @@ async def test_kinds_share_the_limits_of_a_project(projects: tuple[Bus, Bus], po
 
 @pytest.mark.parametrize("seconds", ["0.001", "nan", "-1", "1e9", "x"])
 async def test_requests_without_requester_leave_nothing(projects: tuple[Bus, Bus], seconds: str) -> None:
-    """Nobody receives the replies, or there is no reply subject; afterwards each kind is answered for both projects."""
+    """No one receives the replies, or there is no reply subject; afterwards each kind is answered for both projects."""
     alpha, beta = projects
     for make in ALL:
         request = make(OWN)
@@ -140,10 +140,10 @@ async def test_requests_without_requester_leave_nothing(projects: tuple[Bus, Bus
 async def test_budget_is_one_for_all_kinds(world: Any, script: Any) -> None:
     """What one kind has used up no other kind has left."""
     async with world.service(request_rows=10).running():
-        await world.say(script.messages(OWN, 50, project="alpha"))
+        await world.emit(script.messages(OWN, 50, project="alpha"))
         await world.stored(50)
         alpha = await world.bus(Principal.CLIENT, project="alpha")
-        assert await ask(alpha, AskEvents(limit=50), "alpha") is None
+        assert await ask(alpha, ListEvents(limit=50), "alpha") is None
         assert {await ask(alpha, make(OWN), "alpha") for make in ALL} == {Code.BUSY}
 
 

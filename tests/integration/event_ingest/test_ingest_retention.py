@@ -10,12 +10,12 @@ import pytest
 
 from event_ingest.history_partitions import read_partitions
 from event_ingest.history_policy import RetentionPolicy
-from event_ingest.history_retention import Drop, set_autovacuum, try_drop
+from event_ingest.history_retention import DropResult, set_autovacuum, try_drop
 from event_ingest.queries.retention import show_status
 from event_ingest.schema import ensure_partitions, partition_name
 from sandherd.bus.errors import RefusedError
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AskAudit, AskHistoryStatus, HoldHistory, ReleaseHistory
+from sandherd.contracts.requests import GetAudit, GetHistoryStatus, HoldHistory, ReleaseHistory
 from sandherd.contracts.subjects import Principal
 from tests.integration.event_ingest.old_days import POLICY, OldDays, opened_old_days
 from tests.patience import PATIENCE
@@ -54,10 +54,10 @@ async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: OldDays,
     await days.reduce(typed)
     assert await days.has(days.old)
     assert await days.counts() == {"default": 2}
-    reduced_at = (await show_status(typed, days.connection, AskHistoryStatus(), "fleet", 0)).next_reduction_at
+    reduced_at = (await show_status(typed, days.connection, GetHistoryStatus(), "fleet", 0)).next_reduction_at
     assert reduced_at is not None
     assert reduced_at > days.now + timedelta(days=6)
-    status = await show_status(POLICY, days.connection, AskHistoryStatus(), "fleet", 0)
+    status = await show_status(POLICY, days.connection, GetHistoryStatus(), "fleet", 0)
     assert status.next_drop_at == status.not_before
     assert status.next_drop_at is not None
     assert status.next_drop_at > days.now + timedelta(days=6)
@@ -66,7 +66,7 @@ async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: OldDays,
 @pytest.mark.parametrize("task", ["", "task-1"])
 async def test_hold_prevents_the_drop_until_it_is_released(days: OldDays, script: Any, task: str) -> None:
     """A hold of a project, or of a task, whose sandbox alone has events of that day; other days are dropped."""
-    await days.history.hear(script.life("task-1", "sbx-1"))
+    await days.history.deliver(script.life("task-1", "sbx-1"))
     await days.store(script.messages("sbx-1", 2), days.old)
     other = days.old + timedelta(days=1)
     await days.store(script.messages("sbx-2", 2, project="other"), other)
@@ -76,9 +76,9 @@ async def test_hold_prevents_the_drop_until_it_is_released(days: OldDays, script
     assert await days.has(days.old)
     assert not await days.has(other)
     assert metrics.get_sample_value("sandherd_history_held_days") == 1
-    status = await show_status(POLICY, days.connection, AskHistoryStatus(), "fleet", 0)
+    status = await show_status(POLICY, days.connection, GetHistoryStatus(), "fleet", 0)
     assert [one.day for one in status.partitions if one.held and one.day is not None and one.day < other] == [days.old]
-    assert await try_drop(days.connection, days.old, POLICY, days.now) is Drop.NEEDED
+    assert await try_drop(days.connection, days.old, POLICY, days.now) is DropResult.NEEDED
     await days.connection.execute("delete from history_holds")
     await days.run()
     assert not await days.has(days.old)
@@ -127,7 +127,7 @@ async def test_drop_gives_way_to_statements_before_it(days: OldDays, script: Any
     try:
         async with reader.transaction():
             await reader.fetchval("select count(*) from events")
-            assert await try_drop(days.connection, days.old, POLICY, days.now) is Drop.BUSY
+            assert await try_drop(days.connection, days.old, POLICY, days.now) is DropResult.BUSY
             await days.store(script.messages("sbx-1", 1), days.now.date())
         assert await days.counts() == {"default": 2}
         tries = [try_drop(one, days.old, POLICY, days.now) for one in (days.connection, second)]
@@ -135,21 +135,21 @@ async def test_drop_gives_way_to_statements_before_it(days: OldDays, script: Any
     finally:
         await reader.close()
         await second.close()
-    assert done.count(Drop.DROPPED) == 1
+    assert done.count(DropResult.DROPPED) == 1
     assert await days.counts() == {"default": 1}
 
 
 async def test_gap_of_a_source_with_dropped_days_is_counted(running: Any, script: Any) -> None:
     """Events that were dropped are not missing: only those that never arrived are."""
     events = script.messages("sbx-1", 6)
-    await running.say([*events[:4], events[5]])
+    await running.emit([*events[:4], events[5]])
     await running.stored(5)
     connection = await asyncpg.connect(running.postgres)
     try:
         await connection.execute("delete from events where sequence < 4")
     finally:
         await connection.close()
-    audit = await running.ask(AskAudit(sandbox="sbx-1"), "default")
+    audit = await running.ask(GetAudit(sandbox="sbx-1"), "default")
     assert (audit.missing, audit.conflicts, audit.sources[0].gaps) == (1, 0, [])
 
 
@@ -180,7 +180,7 @@ async def test_operator_holds_and_releases(world: Any) -> None:
 
         for reason in ("case 7", "case 8"):
             await ask(HoldHistory(task="task-1", reason=reason, held_by="ada"))
-        status = await ask(AskHistoryStatus(), "fleet")
+        status = await ask(GetHistoryStatus(), "fleet")
         assert [(one.project, one.task, one.reason, one.held_by) for one in status.holds] == [
             ("web", "task-1", "case 8", "ada")
         ]
@@ -195,5 +195,5 @@ async def test_operator_holds_and_releases(world: Any) -> None:
             ("b", "no event"),
         ):
             with pytest.raises(RefusedError, match=text) as refused:
-                await ask(AskAudit(sandbox=name), "fleet")
+                await ask(GetAudit(sandbox=name), "fleet")
             assert refused.value.problem.code is Code.NOT_FOUND

@@ -15,7 +15,7 @@ from event_ingest.schema import partition_name
 from event_ingest.search_texts import SEARCHED_TYPES, term_index
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
-from sandherd.contracts.requests import AskComparison, AskFileVersions, AskSearch
+from sandherd.contracts.requests import GetComparison, ListFileVersions, SearchEvents
 from sandherd.service.cursors import write_cursor
 from tests.integration.event_ingest.conftest import delivered
 from tests.integration.event_ingest.test_ingest_statistics import ask
@@ -55,7 +55,7 @@ def event(script: Any, event_type: str, text: str, sandbox: str = "sbx-1", **mor
 
 
 async def found(history: Any, text: str, project: str = "default", **more: Any) -> list[Any]:
-    hits = (await ask(history, search_events, AskSearch(text=text, **more), project)).hits
+    hits = (await ask(history, search_events, SearchEvents(text=text, **more), project)).hits
     for hit in hits:
         shown = {hit.snippet[one.start : one.end].lower() for one in hit.matches}
         assert shown, hit
@@ -67,7 +67,7 @@ async def test_each_searched_type_is_found_with_its_snippet(history: Any, script
     """The words of the index and those of the snippet are the same, for every type; words are cut as code is."""
     assert set(TEXTS) == set(SEARCHED_TYPES)
     text = "before <b>get_user_name(src/app/main.py:12)</b> Grüße 日本 after"
-    await history.hear([event(script, event_type, text) for event_type in TEXTS])
+    await history.deliver([event(script, event_type, text) for event_type in TEXTS])
     for query in ("username", "user_names", "ain.py", "nothing"):
         assert await found(history, query) == [], query
     for query in ("get_user_name", "USER", "src/app/main.py", '"main py 12"', "grüße after", "日本", "missing or user"):
@@ -84,9 +84,9 @@ async def test_each_searched_type_is_found_with_its_snippet(history: Any, script
 async def test_search_is_restricted_to_project_entities_and_time(history: Any, script: Any) -> None:
     """No hit of another project, sandbox, task or time; an operator finds all; the newest is first."""
     script.clock = datetime.now(UTC)
-    await history.hear(script.life("task-1", "sbx-1"))
+    await history.deliver(script.life("task-1", "sbx-1"))
     for number, (project, sandbox) in enumerate((("default", "sbx-1"), ("default", "sbx-2"), ("other", "sbx-1"))):
-        await history.hear([event(script, "agent.message", f"needle {number}", sandbox, project=project)])
+        await history.deliver([event(script, "agent.message", f"needle {number}", sandbox, project=project)])
     hits = await found(history, "needle")
     assert [hit.entity for hit in hits] == ["sbx-2", "sbx-1"]
     assert len(await found(history, "needle", FLEET)) == 3
@@ -110,8 +110,8 @@ async def test_pages_have_each_hit_once(
     moved = [
         one.model_copy(update={"id": _id_at(day, n)}) for n, (one, day) in enumerate(zip(events, days, strict=True))
     ]
-    await history.hear(moved)
-    question, snippets = AskSearch(text="needle", limit=2), []
+    await history.deliver(moved)
+    question, snippets = SearchEvents(text="needle", limit=2), []
     while True:
         page = await ask(history, search_events, question)
         snippets += [hit.snippet for hit in page.hits]
@@ -124,15 +124,15 @@ async def test_pages_have_each_hit_once(
         with pytest.raises(ContractError) as refused:
             await ask(history, search_events, changed, project)
         assert refused.value.problem.field == "cursor"
-    small = await ask(history, search_events, AskSearch(text="needle", limit=7), budget=600)
+    small = await ask(history, search_events, SearchEvents(text="needle", limit=7), budget=600)
     assert 1 <= len(small.hits) < 7
     assert small.next_cursor is not None
 
 
 async def test_letters_that_are_escaped_hide_nothing(history: Any, script: Any) -> None:
-    """A publisher may write any letter of JSON as an escape; the event is found all the same, on the same day."""
-    said = event(script, "agent.message", "needle in hay")
-    [delivery] = delivered([said], history.place)
+    """A publisher may write any letter of JSON as an escape; the event is found nevertheless, on the same day."""
+    published = event(script, "agent.message", "needle in hay")
+    [delivery] = delivered([published], history.place)
     escaped = delivery.data.replace(b"needle", rb"n\u0065edle")
     await history.ingest.handle([delivery._replace(data=escaped)])
     assert [hit.snippet for hit in await found(history, "needle")] == ["needle in hay"]
@@ -144,8 +144,10 @@ async def test_capitals_whose_lower_case_is_ascii_hide_nothing(history: Any, scr
     now = datetime.now(UTC)
     texts = ["needle \N{KELVIN SIGN}EY", "needle \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}NDEX", "needle ÄPFEL"]
     for number, text in enumerate(texts):
-        said = event(script, "agent.message", text).model_copy(update={"id": _id_at(now - timedelta(days=1), number)})
-        [delivery] = delivered([said], history.place)
+        published = event(script, "agent.message", text).model_copy(
+            update={"id": _id_at(now - timedelta(days=1), number)}
+        )
+        [delivery] = delivered([published], history.place)
         ascii_only = json.dumps(json.loads(delivery.data)).encode()
         await history.ingest.handle([delivery._replace(data=ascii_only) if escaped else delivery])
     queries = ("key", "index", "needle key", "key or index", '"needle index"', "needle -key", '"needle äpfel"')
@@ -159,8 +161,8 @@ async def test_capitals_whose_lower_case_is_ascii_hide_nothing(history: Any, scr
 @pytest.mark.parametrize("before", ["x", "7", "00000000-0000-0000-0000"])
 async def test_forged_position_is_refused(history: Any, script: Any, before: str) -> None:
     """A client can compute the seal of a cursor: an id that is none is an error of the client."""
-    await history.hear([event(script, "agent.message", "needle")])
-    question = AskSearch(text="needle")
+    await history.deliver([event(script, "agent.message", "needle")])
+    question = SearchEvents(text="needle")
     for name in (partition_name(datetime.now(UTC).date()), "events_default"):
         forged = question.model_copy(update={"cursor": write_cursor(question, "default", [name, before])})
         with pytest.raises(ContractError) as refused:
@@ -176,7 +178,7 @@ async def test_days_that_are_over_get_an_index_of_words(history: Any, script: An
     now = datetime.now(UTC)
     ages = [timedelta(days=1), timedelta(days=1, hours=1), timedelta(0)]
     events = [event(script, "agent.message", f"needle Grüße {n} ''x\\y") for n in range(3)]
-    await history.hear(
+    await history.deliver(
         [
             one.model_copy(update={"id": _id_at(now - age, n)})
             for n, (one, age) in enumerate(zip(events, ages, strict=True))
@@ -207,7 +209,7 @@ def _id_at(moment: datetime, number: int) -> Any:
 @pytest.mark.parametrize("text", ["-needle", "...", "-a -b", '""', "'; drop table events; --"])
 async def test_hostile_search_texts_are_refused_or_find_nothing(history: Any, script: Any, text: str) -> None:
     """Only exclusions, or no word at all, would search everything: refused with the field. Others are only words."""
-    await history.hear([event(script, "agent.message", "needle")])
+    await history.deliver([event(script, "agent.message", "needle")])
     if "drop" in text:
         assert await found(history, text) == []
         return
@@ -224,7 +226,7 @@ async def test_large_and_strange_texts_are_stored_and_found(history: Any, script
         "\x1b[31mneedle\x07",
         "\ud7ff\u00a0needle",
     ]
-    outcomes = await history.hear([event(script, "agent.message", text) for text in texts])
+    outcomes = await history.deliver([event(script, "agent.message", text) for text in texts])
     assert all(type(outcome).__name__ == "Done" for outcome in outcomes), outcomes
     assert len(await found(history, "needle")) == 3
     assert len(await found(history, "w100")) == 1
@@ -237,9 +239,9 @@ async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
     What comes after the end of a sandbox is not part of its duration.
     """
     life = script.life("task-1", "sbx-1")
-    await history.hear(life)
+    await history.deliver(life)
     for sandbox, digest in (("sbx-1", "a" * 64), ("sbx-2", "b" * 64)):
-        await history.hear(
+        await history.deliver(
             [
                 script.agent("agent.turn_started", sandbox, turn=1),
                 script.agent("agent.tool_use", sandbox, turn=1, tool="Bash", tool_use_id="t1"),
@@ -253,8 +255,8 @@ async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
                 script.agent("agent.usage", sandbox, turn=1, input_tokens=5, cost_micro_usd=7),
             ]
         )  # fmt: skip
-    await history.hear([script.agent("agent.turn_started", "sbx-2", turn=2)])
-    shown = await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-2"))
+    await history.deliver([script.agent("agent.turn_started", "sbx-2", turn=2)])
+    shown = await ask(history, compare_sandboxes, GetComparison(first="sbx-1", second="sbx-2"))
     assert (shown.first.task, shown.first.turns, shown.second.turns) == ("task-1", 1, 2)
     own = [event.time for event in life if event.subject == "sbx-1"]
     assert shown.first.seconds == (own[-1] - own[0]).total_seconds()
@@ -271,12 +273,12 @@ async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
         ("a.py", False), ("sbx-1.py", None), ("sbx-2.py", None),
     ]  # fmt: skip
     assert (shown.files[0].first.changes, shown.files[0].first.change_type) == (2, "modified")
-    same = await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-1"))
+    same = await ask(history, compare_sandboxes, GetComparison(first="sbx-1", second="sbx-1"))
     assert same.files[0].same_content
     assert not same.cut
-    assert (await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-2"), budget=2300)).cut
+    assert (await ask(history, compare_sandboxes, GetComparison(first="sbx-1", second="sbx-2"), budget=2300)).cut
     with pytest.raises(ContractError) as unknown:
-        await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-2"), "other")
+        await ask(history, compare_sandboxes, GetComparison(first="sbx-1", second="sbx-2"), "other")
     assert unknown.value.problem.code is Code.NOT_FOUND
 
 
@@ -286,7 +288,7 @@ async def test_versions_of_files_are_numbered_in_the_order_of_changes(history: A
     def edit(path: str, change: str, **more: Any) -> Any:
         return script.agent("agent.file_edited", "sbx-1", file_path=path, change_type=change, **more)
 
-    await history.hear(
+    await history.deliver(
         [
             edit("a.py", "created", full_diff="@@ -0,0 +1 @@\n+x\n", lines_added=1),
             edit("b.py", "created", full_diff=""),
@@ -296,7 +298,7 @@ async def test_versions_of_files_are_numbered_in_the_order_of_changes(history: A
             script.agent("agent.file_edited", "sbx-2", file_path="a.py", change_type="deleted"),
         ]
     )
-    question, found = AskFileVersions(sandbox="sbx-1", limit=1, diffs=True), []
+    question, found = ListFileVersions(sandbox="sbx-1", limit=1, diffs=True), []
     while True:
         page = await ask(history, list_file_versions, question)
         found += page.versions
@@ -307,10 +309,10 @@ async def test_versions_of_files_are_numbered_in_the_order_of_changes(history: A
         ("a.py", 1, True), ("b.py", 1, True), ("a.py", 2, False), ("c.py", 1, False),
     ]  # fmt: skip
     assert (found[1].diff, found[2].diff, found[3].previous_path) == ("", "@@ cut", "b.py")
-    newest = AskFileVersions(sandbox="sbx-1", file_path="a.py", newest_first=True)
+    newest = ListFileVersions(sandbox="sbx-1", file_path="a.py", newest_first=True)
     versions = (await ask(history, list_file_versions, newest)).versions
     assert [(one.number, one.diff) for one in versions] == [(2, None), (1, None)]
-    assert (await ask(history, list_file_versions, AskFileVersions(sandbox="sbx-1", file_path="z"))).versions == []
+    assert (await ask(history, list_file_versions, ListFileVersions(sandbox="sbx-1", file_path="z"))).versions == []
     with pytest.raises(ContractError) as unknown:
-        await ask(history, list_file_versions, AskFileVersions(sandbox="sbx-1"), "third")
+        await ask(history, list_file_versions, ListFileVersions(sandbox="sbx-1"), "third")
     assert unknown.value.problem.code is Code.NOT_FOUND

@@ -14,13 +14,13 @@ from sandherd.bus.connection import RefusedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS, base
 from sandherd.contracts.requests import (
-    AskAudit,
-    AskDead,
-    AskEvents,
-    AskOutput,
-    AskTrajectory,
-    PastSandboxes,
-    PastTasks,
+    GetAudit,
+    GetOutput,
+    GetTrajectory,
+    ListDeadLetters,
+    ListEvents,
+    ListPastSandboxes,
+    ListPastTasks,
     RequeueEventIngest,
 )
 from sandherd.contracts.subjects import OUTPUT, Principal, event_subject
@@ -30,29 +30,29 @@ from tests.patience import PATIENCE
 async def test_stored_event_is_returned_to_its_project_only(running: Any, script: Any) -> None:
     """An event published by its own credential is stored and returned to a client of the project, not of another."""
     events = [*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 5)]
-    await running.say(events)
+    await running.emit(events)
     await running.stored(len(events))
-    own = await running.ask(AskEvents(sandbox="sbx-1"), "default")
+    own = await running.ask(ListEvents(sandbox="sbx-1"), "default")
     assert sorted(event.envelope["id"] for event in own.events) == sorted(
         str(event.id) for event in events if event.sandboxid == "sbx-1"
     )
     assert own.events[0].envelope["specversion"] == "1.0"
-    assert (await running.ask(AskTrajectory(sandbox="sbx-1"), "default")).trajectory_events == 10
-    assert [task.task for task in (await running.ask(PastTasks(), "default")).tasks] == ["task-1"]
-    assert [box.events for box in (await running.ask(PastSandboxes(), "default")).sandboxes] == [10]
-    assert (await running.ask(AskEvents(), "other")).events == []
-    assert (await running.ask(PastTasks(), "other")).tasks == []
-    assert (await running.ask(AskAudit(), "other")).event_count == 0
+    assert (await running.ask(GetTrajectory(sandbox="sbx-1"), "default")).trajectory_events == 10
+    assert [task.task for task in (await running.ask(ListPastTasks(), "default")).tasks] == ["task-1"]
+    assert [box.events for box in (await running.ask(ListPastSandboxes(), "default")).sandboxes] == [10]
+    assert (await running.ask(ListEvents(), "other")).events == []
+    assert (await running.ask(ListPastTasks(), "other")).tasks == []
+    assert (await running.ask(GetAudit(), "other")).event_count == 0
 
 
 async def test_audit_finds_gaps_and_no_others(running: Any, script: Any) -> None:
     """A missing number is named until it is published; a number used twice does not hide another."""
     events = script.messages("sbx-1", 10)
     ending = script.agent("agent.shutdown", "sbx-1", reason="done", timestamp=script.clock)
-    held_back, told = events[3:6], [*events[:3], *events[6:], ending]
+    held_back, delivered = events[3:6], [*events[:3], *events[6:], ending]
     twice = script.messages("sbx-2", 4)
     twice[2] = twice[2].model_copy(update={"sequence": 2})
-    await running.say([*told, *twice])
+    await running.emit([*delivered, *twice])
     await running.stored(12)
     audit = await _settled(running)
     by_source = {source.source: source for source in audit.sources}
@@ -62,16 +62,16 @@ async def test_audit_finds_gaps_and_no_others(running: Any, script: Any) -> None
     other = by_source["/sandherd/sandbox/sbx-2"]
     assert [(gap.first, gap.last) for gap in other.gaps] == [(3, 3)]
     assert (audit.missing, audit.event_count, audit.source_count, audit.dead) == (4, 12, 2, 0)
-    await running.say(held_back)
+    await running.emit(held_back)
     await running.stored(15)
     audit = await _settled(running, sandbox="sbx-1")
     assert (audit.missing, audit.source_count, audit.sources[0].stored) == (0, 1, 11)
 
 
-async def _settled(running: Any, **asked: Any) -> Any:
+async def _settled(running: Any, **requested: Any) -> Any:
     """An audit with nothing on its way."""
     while True:
-        audit = await running.ask(AskAudit(**asked))
+        audit = await running.ask(GetAudit(**requested))
         if audit.unstored == 0:
             return audit
         await asyncio.sleep(0.01)
@@ -79,15 +79,15 @@ async def _settled(running: Any, **asked: Any) -> Any:
 
 async def test_audit_of_a_sandbox_covers_every_source_about_it(running: Any, script: Any) -> None:
     """The worker, the spawner's records of the sandbox and its task, and the relay's of its messages; no other."""
-    said = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
+    fields = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
     events = [
         *script.life("task-1", "sbx-1"),
         *script.messages("sbx-1", 2),
-        script.say("message.queued", "sbx-1", **said, content_length=1),
+        script.emit("message.queued", "sbx-1", **fields, content_length=1),
         *script.life("task-2", "sbx-2"),
         *script.messages("sbx-2", 2),
     ]
-    await running.say(events)
+    await running.emit(events)
     await running.stored(len(events))
     audit = await _settled(running, sandbox="sbx-1")
     assert {source.source: (source.stored, source.closed) for source in audit.sources} == {
@@ -102,12 +102,12 @@ async def test_audit_of_a_sandbox_covers_every_source_about_it(running: Any, scr
 async def test_output_is_paged(running: Any) -> None:
     """Each chunk comes once, in order, whatever the limit; invalid UTF-8 is replaced; no other sandbox's comes."""
     chunks = [f"line {place}\n".encode() for place in range(25)] + [b"\xff\xfe\x1b[0m"]
-    for sandbox, said in (("sbx-1", chunks), ("sbx-2", [b"other"])):
+    for sandbox, fields in (("sbx-1", chunks), ("sbx-2", [b"other"])):
         bus = await running.bus(Principal.WORKER, sandbox=sandbox)
-        for place, chunk in enumerate(said):
+        for place, chunk in enumerate(fields):
             await bus.publish(OUTPUT.fill(project="default", sandbox=sandbox), chunk, msg_id=f"{sandbox}-{place}")
     shown: list[str] = []
-    question = AskOutput(sandbox="sbx-1", limit=10)
+    question = GetOutput(sandbox="sbx-1", limit=10)
     while True:
         page = await running.ask(question, "default")
         shown += [chunk.text for chunk in page.chunks]
@@ -115,7 +115,7 @@ async def test_output_is_paged(running: Any) -> None:
             break
         question = question.model_copy(update={"cursor": page.next_cursor})
     assert shown == [chunk.decode(errors="replace") for chunk in chunks]
-    assert (await running.ask(AskOutput(sandbox="sbx-1"), "other")).chunks == []
+    assert (await running.ask(GetOutput(sandbox="sbx-1"), "other")).chunks == []
 
 
 async def test_long_output_is_paged(running: Any) -> None:
@@ -126,7 +126,7 @@ async def test_long_output_is_paged(running: Any) -> None:
         await bus.publish(OUTPUT.fill(project="default", sandbox="sbx-1"), chunk, msg_id=str(place))
     seen, cursor = 0, None
     while True:
-        page = await running.ask(AskOutput(sandbox="sbx-1", cursor=cursor), "default")
+        page = await running.ask(GetOutput(sandbox="sbx-1", cursor=cursor), "default")
         seen += sum(len(chunk.text) for chunk in page.chunks)
         cursor = page.next_cursor
         if cursor is None:
@@ -141,28 +141,28 @@ async def test_dead_letters_are_listed_and_retried(running: Any, script: Any) ->
     subject = event_subject("default", "sbx-1", "agent.message")
     for place in range(3):
         await bus.publish(subject, json.dumps({"bad": place}).encode(), msg_id=f"bad-{place}")
-    await running.say(good)
+    await running.emit(good)
     await running.stored(3)
     letters = await _dead(running, 3)
     assert [letter.payload for letter in letters.letters] == [None] * 3
     assert [letter.number for letter in letters.letters] == [3, 2, 1]
     assert {letter.reason.code for letter in letters.letters} == {Code.INVALID_FIELD}
-    shown = [(await running.ask(AskDead(number=number))).letters[0].payload for number in (1, 2, 3)]
-    # Batches are handled side by side, so that one may be given up before another that was said earlier.
+    shown = [(await running.ask(ListDeadLetters(number=number))).letters[0].payload for number in (1, 2, 3)]
+    # Batches are handled side by side, so that one may be given up before another that was published earlier.
     assert sorted(json.loads(payload)["bad"] for payload in shown) == [0, 1, 2]
-    first = await running.ask(AskDead(limit=2))
-    second = await running.ask(AskDead(limit=2, cursor=first.next_cursor))
+    first = await running.ask(ListDeadLetters(limit=2))
+    second = await running.ask(ListDeadLetters(limit=2, cursor=first.next_cursor))
     assert [letter.number for letter in (*first.letters, *second.letters)] == [3, 2, 1]
     assert (await running.ask(RequeueEventIngest(number=1))).outcome == "dead"
-    assert (await running.ask(AskDead(service="spawner"))).letters == []
+    assert (await running.ask(ListDeadLetters(service="spawner"))).letters == []
     with pytest.raises(RefusedError) as refused:
-        await running.ask(AskDead(number=99))
+        await running.ask(ListDeadLetters(number=99))
     assert refused.value.problem.code is Code.NOT_FOUND
 
 
 async def _dead(running: Any, count: int) -> Any:
     while True:
-        letters = await running.ask(AskDead())
+        letters = await running.ask(ListDeadLetters())
         if len(letters.letters) == count:
             return letters
         await asyncio.sleep(0.01)
@@ -175,7 +175,7 @@ async def test_dead_letter_that_has_become_valid_is_stored(
     known = dict(EVENTS)
     [event] = script.messages("sbx-1", 1)
     monkeypatch.setattr(base, "EVENTS", {name: model for name, model in known.items() if name != "agent.message"})
-    await running.say([event])
+    await running.emit([event])
     await _dead(running, 1)
     monkeypatch.setattr(base, "EVENTS", known)
     assert (await running.ask(RequeueEventIngest(number=1))).outcome == "done"
@@ -187,13 +187,13 @@ async def test_requests_without_the_database_are_refused_at_once(world: Any, scr
     """Postgres is down: an error with the remedy, and failing readiness; afterwards all is stored, once."""
     async with world.service().running() as service, aiohttp.ClientSession() as session:
         before, during = script.messages("sbx-1", 5), script.messages("sbx-1", 50)
-        await world.say(before)
+        await world.emit(before)
         await world.stored(5)
         await postgres_server.kill()
         try:
-            await world.say(during)
+            await world.emit(during)
             await _until_ready(session, service.http_port, 503)
-            for question in (AskEvents(), AskTrajectory(sandbox="sbx-1"), PastTasks(), AskAudit()):
+            for question in (ListEvents(), GetTrajectory(sandbox="sbx-1"), ListPastTasks(), GetAudit()):
                 with pytest.raises(RefusedError) as refused:
                     await asyncio.wait_for(world.ask(question), PATIENCE / 2)  # it may take as long as a whole PATIENCE
                 assert refused.value.problem.code is Code.UNAVAILABLE
@@ -223,7 +223,7 @@ async def test_service_starts_without_the_database(world: Any, script: Any, post
         await postgres_server.kill()
         events = script.messages("sbx-1", 20)
         async with world.service().running() as service:
-            await world.say(events)
+            await world.emit(events)
             assert "postgres" in service.health.problems()
             await postgres_server.restart()
             await _until(partial(_healthy, service))
@@ -254,12 +254,12 @@ async def _drop_all(connection: asyncpg.Connection) -> None:
 async def test_emptied_database_is_recreated(world: Any, script: Any) -> None:
     """Tables dropped under a running service are created again, rather than leaving it ready and useless."""
     async with world.service().running() as service:
-        await world.say(script.messages("sbx-1", 3))
+        await world.emit(script.messages("sbx-1", 3))
         await world.stored(3)
         connection = await asyncpg.connect(world.postgres)
         await _drop_all(connection)
         await connection.close()
-        await world.say(script.messages("sbx-1", 4))
+        await world.emit(script.messages("sbx-1", 4))
         await _until(partial(_has_tables, world.postgres))
         await world.stored(4)
         await _until(partial(_healthy, service))
@@ -278,8 +278,8 @@ async def test_largest_message_of_the_broker_is_handled(running: Any, script: An
     bus = await running.bus(Principal.MONITOR)
     large = b"x" * 1_048_300
     await bus.publish(event_subject("default", "sbx-1", "monitor.idle_found"), large, msg_id="large")
-    await running.say(script.messages("sbx-1", 3))
+    await running.emit(script.messages("sbx-1", 3))
     await running.stored(3)
     letters = await _dead(running, 1)
     assert (letters.letters[0].reason.code, letters.letters[0].size) == (Code.TOO_LARGE, len(large))
-    assert (await running.ask(AskDead(number=1))).letters[0].payload.startswith("xxx")
+    assert (await running.ask(ListDeadLetters(number=1))).letters[0].payload.startswith("xxx")

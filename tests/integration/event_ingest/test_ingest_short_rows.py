@@ -9,13 +9,13 @@ import asyncpg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from event_ingest.batch_writer import store
+from event_ingest.event_rows import EventBatch
 from event_ingest.migrator import migrate
 from event_ingest.queries.trajectory import read_trajectory
-from event_ingest.rows import Batch
-from event_ingest.writer import store
 from sandherd.bus.consumers.consumer import DONE
 from sandherd.contracts.errors import ContractError
-from sandherd.contracts.requests import AskTrajectory
+from sandherd.contracts.requests import GetTrajectory
 
 READ = """
 select event_document(e) as document, envelope::text as stored, size, event_source(source, entity) as source,
@@ -92,9 +92,9 @@ def _extend(draw: Any, members: list[str]) -> None:
 CHANGES = (_move, _repeat, _escape, _extend)
 
 
-def batch_of(history: Any, texts: list[str]) -> Batch:
+def batch_of(history: Any, texts: list[str]) -> EventBatch:
     """What event-ingest accepts of these documents."""
-    batch, [template] = Batch(), history.delivered(history.script.messages("sbx-1", 1))
+    batch, [template] = EventBatch(), history.delivered(history.script.messages("sbx-1", 1))
     for text in texts:
         history.place += 1
         try:
@@ -124,7 +124,7 @@ def test_every_document_is_returned_to_the_letter(postgres: str, open_history: A
     assert min(forms[False], forms[True]) > 10, "both forms were stored"
 
 
-async def _stored_and_read(history: Any, batch: Batch) -> list[bool]:
+async def _stored_and_read(history: Any, batch: EventBatch) -> list[bool]:
     """Store and compare; returns of each row whether it is short."""
     if not batch.rows:
         return []
@@ -151,7 +151,7 @@ async def test_events_of_today_are_short(history: Any, script: Any) -> None:
         update={"sequence": 9, "traceparent": TRACE[15:-1], "id": script.messages("sbx-1", 1)[0].id}
     )
     events = [*agents, traced, *script.life("task-1", "sbx-1")]
-    assert await history.hear(events) == [DONE] * len(events)
+    assert await history.deliver(events) == [DONE] * len(events)
     rows = await history.rows(READ)
     assert [row["document"] for row in rows] == [event.to_json().decode() for event in events]
     assert all(row["stored"].startswith(('{"data":{', '{"traceparent":')) for row in rows)
@@ -198,12 +198,12 @@ async def test_short_rows_wait_for_the_previous_version(postgres_server: Any, op
     connection = await asyncpg.connect(url)
     await migrate(connection, after=False)
     async with open_history(url) as history:
-        await history.hear(events[:2])
+        await history.deliver(events[:2])
     await migrate(connection)
     async with open_history(url) as history:
         history.place = 3
-        await history.hear(events[2:])
-        page = await read_trajectory(connection, AskTrajectory(sandbox="sbx-1"), "default", 1_000_000)
+        await history.deliver(events[2:])
+        page = await read_trajectory(connection, GetTrajectory(sandbox="sbx-1"), "default", 1_000_000)
         rows = await history.rows(READ)
     await connection.close()
     await postgres_server.drop_database("upgraded")

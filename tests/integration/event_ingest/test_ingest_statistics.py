@@ -15,7 +15,7 @@ from sandherd.bus.consumers.consumer import DONE
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.names import FLEET
-from sandherd.contracts.requests import AskOverview, AskStatistics, AskTranscript
+from sandherd.contracts.requests import GetOverview, GetStatistics, GetTranscript
 from sandherd.contracts.requests.statistics import StatisticGroup
 
 
@@ -36,16 +36,16 @@ def turn(script: Any, sandbox: str, number: int, *, model: str = "m1", cost: int
 
 async def write_two_tasks(history: Any, script: Any) -> None:
     for task, sandbox in (("task-1", "sbx-1"), ("task-2", "sbx-2")):
-        await history.hear(script.life(task, sandbox))
-    await history.hear(turn(script, "sbx-1", 1) + turn(script, "sbx-1", 2, model="m2", cost=7))
-    await history.hear([*turn(script, "sbx-2", 1, cost=40), script.agent("agent.error", "sbx-2", error="broken")])
-    await history.hear(turn(script, "sbx-1", 1, cost=1000, project="other"))
+        await history.deliver(script.life(task, sandbox))
+    await history.deliver(turn(script, "sbx-1", 1) + turn(script, "sbx-1", 2, model="m2", cost=7))
+    await history.deliver([*turn(script, "sbx-2", 1, cost=40), script.agent("agent.error", "sbx-2", error="broken")])
+    await history.deliver(turn(script, "sbx-1", 1, cost=1000, project="other"))
 
 
 async def test_statistics_are_exact_in_each_group(history: Any, script: Any) -> None:
     """By task, project, harness, model and day; of one project only; the total is also of groups beyond the limit."""
     await write_two_tasks(history, script)
-    by_task = await ask(history, count_statistics, AskStatistics(by="task", limit=1))
+    by_task = await ask(history, count_statistics, GetStatistics(by="task", limit=1))
     [first] = by_task.groups
     assert (first.group, first.project, first.cost_micro_usd, first.turns, first.tool_calls, first.errors) == (
         "task-2", "default", 40, 1, 2, 1,
@@ -60,30 +60,30 @@ async def test_statistics_are_exact_in_each_group(history: Any, script: Any) -> 
         ("day", [("2026-11-20", 3)]),
     ]
     for by, groups in expected:
-        found = await ask(history, count_statistics, AskStatistics(by=by))
+        found = await ask(history, count_statistics, GetStatistics(by=by))
         assert [(one.group, one.turns) for one in found.groups] == groups, by
         assert found.total.cost_micro_usd == 52
-    assert (await ask(history, count_statistics, AskStatistics(by="project"), FLEET)).total.cost_micro_usd == 1052
-    assert (await ask(history, count_statistics, AskStatistics(tasks=["task-1"]))).total.turns == 2
-    reversed_range = AskStatistics(since=datetime(2026, 12, 1, tzinfo=UTC), until=datetime(2026, 11, 1, tzinfo=UTC))
+    assert (await ask(history, count_statistics, GetStatistics(by="project"), FLEET)).total.cost_micro_usd == 1052
+    assert (await ask(history, count_statistics, GetStatistics(tasks=["task-1"]))).total.turns == 2
+    reversed_range = GetStatistics(since=datetime(2026, 12, 1, tzinfo=UTC), until=datetime(2026, 11, 1, tzinfo=UTC))
     assert (await ask(history, count_statistics, reversed_range)).groups == []
-    await history.hear(turn(script, "sbx-1", 3, cost=MAX_WHOLE) + turn(script, "sbx-1", 4, cost=MAX_WHOLE))
-    assert (await ask(history, count_statistics, AskStatistics(by="day"))).total.cost_micro_usd == MAX_WHOLE
+    await history.deliver(turn(script, "sbx-1", 3, cost=MAX_WHOLE) + turn(script, "sbx-1", 4, cost=MAX_WHOLE))
+    assert (await ask(history, count_statistics, GetStatistics(by="day"))).total.cost_micro_usd == MAX_WHOLE
 
 
 async def test_overview_has_states_rates_and_what_needs_a_user(history: Any, script: Any) -> None:
     """Exact counts by state; each event once in the rates, also if it is delivered twice; needs in their order."""
     await write_two_tasks(history, script)
     events = [*script.asking("sbx-2", "ap-1"), *turn(script, "sbx-2", 2, cost=MAX_WHOLE)]
-    await history.hear(events)
-    await history.hear([*events, *turn(script, "sbx-2", 3, cost=MAX_WHOLE)])
-    await history.hear(
+    await history.deliver(events)
+    await history.deliver([*events, *turn(script, "sbx-2", 3, cost=MAX_WHOLE)])
+    await history.deliver(
         [script.spawner("task.submitted", "task-3", taskid="task-3", task="t", harness="command", runtime="process")]
     )
     failed = script.spawner("task.failed", "task-3", taskid="task-3", attempt=1, error="x" * 999, error_type="internal")
-    await history.hear([failed])
+    await history.deliver([failed])
     stored = (await history.rows("select count(*) as stored from events where project = 'default'"))[0]["stored"]
-    long = AskOverview(seconds=31 * 86_400, bucket_seconds=86_400, needs=1)
+    long = GetOverview(seconds=31 * 86_400, bucket_seconds=86_400, needs=1)
     found = await ask(history, show_overview, long)
     assert found.tasks == {"completed": 2, "failed": 1}
     assert found.sandboxes == {"terminated": 2}
@@ -98,15 +98,15 @@ async def test_overview_has_states_rates_and_what_needs_a_user(history: Any, scr
     assert found.need_count == 2
     both = await ask(history, show_overview, long.model_copy(update={"needs": 50}))
     assert [(need.kind, need.task, len(need.text)) for need in both.needs][1:] == [("failed", "task-3", 300)]
-    empty = await ask(history, show_overview, AskOverview(), "nowhere")
+    empty = await ask(history, show_overview, GetOverview(), "nowhere")
     assert (empty.tasks, empty.sandboxes, empty.buckets, empty.needs, empty.need_count) == ({}, {}, [], [], 0)
     with pytest.raises(ValidationError, match="buckets"):
-        AskOverview(seconds=31 * 86_400)
+        GetOverview(seconds=31 * 86_400)
 
 
 async def test_transcript_is_complete_in_pages_of_any_size(history: Any, script: Any) -> None:
     """Every message, call, result and edit once and in order, forwards and backwards; no other project's."""
-    said = [
+    published = [
         script.agent("agent.user_message", "sbx-1", content="do it", content_length=5),
         script.agent("agent.thinking", "sbx-1", content="hm"),
         script.agent("agent.tool_use", "sbx-1", tool="Bash", tool_use_id="t1", input={"command": "ls <b>"}),
@@ -116,8 +116,8 @@ async def test_transcript_is_complete_in_pages_of_any_size(history: Any, script:
         script.agent("agent.message", "sbx-1", content="y" * 30_000, content_length=30_000, turn=2),
         script.agent("agent.message", "sbx-1", project="other", content="secret", content_length=6),
     ]
-    await history.hear(said)
-    question, found = AskTranscript(sandbox="sbx-1", limit=2), []
+    await history.deliver(published)
+    question, found = GetTranscript(sandbox="sbx-1", limit=2), []
     while True:
         page = await ask(history, read_transcript, question)
         found += page.entries
@@ -130,14 +130,14 @@ async def test_transcript_is_complete_in_pages_of_any_size(history: Any, script:
     ]  # fmt: skip
     assert found[3].is_error
     assert (len(found[5].text), found[5].cut, found[5].turn) == (20_000, True, 2)
-    newest = AskTranscript(sandbox="sbx-1", newest_first=True, thoughts=False, results=False)
+    newest = GetTranscript(sandbox="sbx-1", newest_first=True, thoughts=False, results=False)
     entries = (await ask(history, read_transcript, newest)).entries
     assert [one.kind for one in entries] == ["message", "edit", "call", "input"]
     with pytest.raises(ContractError) as refused:
         await ask(history, read_transcript, question.model_copy(update={"cursor": page.next_cursor or "x"}), "other")
     assert refused.value.problem.code is Code.INVALID_FIELD
     with pytest.raises(ContractError) as unknown:
-        await ask(history, read_transcript, AskTranscript(sandbox="sbx-1"), "third")
+        await ask(history, read_transcript, GetTranscript(sandbox="sbx-1"), "third")
     assert unknown.value.problem.code is Code.NOT_FOUND
 
 
@@ -167,13 +167,13 @@ async def test_indexes_of_days_that_are_over_are_packed_once(history: Any, scrip
         full = "select count(*) from pg_class where relname = any($1) and 'fillfactor=100' = any(reloptions)"
         assert await connection.fetchval(full, names) == len(names)
         assert await connection.fetchval("select to_regclass($1)", f"{names[0]}_ccnew") is None
-    assert await history.hear([event, event]) == [DONE, DONE]
+    assert await history.deliver([event, event]) == [DONE, DONE]
     assert await history.rows("select count(*) from events where id = $1", event.id) == [{"count": 1}]
 
 
 async def test_partitions_get_their_indexes_while_events_are_stored(history: Any, script: Any) -> None:
     """Without it, and with one that is not complete: then each partition has a valid index, and the table, too."""
-    await history.hear(turn(script, "sbx-1", 1))
+    await history.deliver(turn(script, "sbx-1", 1))
     async with history.database.maintaining() as connection:
         for name in NAMES:
             definition = await connection.fetchval("select pg_get_indexdef($1::regclass)", name)
@@ -186,7 +186,7 @@ async def test_partitions_get_their_indexes_while_events_are_stored(history: Any
         await connection.execute(
             f"update pg_index set indisvalid = false where indexrelid = '{missing[0].name}'::regclass"
         )
-        await history.hear(turn(script, "sbx-1", 2))
+        await history.deliver(turn(script, "sbx-1", 2))
         assert await PartitionIndexes(history.database).create(datetime.now(UTC))
         assert await missing_indexes(connection) == []
         assert await connection.fetchval(
@@ -195,4 +195,4 @@ async def test_partitions_get_their_indexes_while_events_are_stored(history: Any
         async with history.database.maintaining() as other:
             await other.execute("select pg_advisory_lock($1::bigint)", 0x5A4D_494E_4458)
             assert not await PartitionIndexes(history.database).create(datetime.now(UTC))
-    assert (await ask(history, count_statistics, AskStatistics())).total.turns == 2
+    assert (await ask(history, count_statistics, GetStatistics())).total.turns == 2

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from event_ingest.rows import Batch
+from event_ingest.batch_writer import stored_rows, write_new
+from event_ingest.event_rows import EventBatch
 from event_ingest.schema import ensure_partitions, partition_name
-from event_ingest.writer import stored_rows, write_new
 from sandherd.bus.consumers.consumer import DONE, Dead, Retry
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import derived_uuid
@@ -20,10 +20,10 @@ from tests.polling import eventually
 async def test_event_is_stored_verbatim(history: Any, script: Any) -> None:
     """Unknown members, numbers, blanks and control characters are stored as published."""
     [event] = script.messages("sbx-1", 1)
-    said = json.loads(event.to_json())
-    said["newer"] = "extension"
-    said["data"] |= {"content": "a\x01b \U0001f41f", "later_field": [1.50, 2**70]}
-    document = json.dumps(said, indent=1).encode()
+    event_document = json.loads(event.to_json())
+    event_document["newer"] = "extension"
+    event_document["data"] |= {"content": "a\x01b \U0001f41f", "later_field": [1.50, 2**70]}
+    document = json.dumps(event_document, indent=1).encode()
     [delivery] = history.delivered([event])
     assert await history.ingest.handle([delivery._replace(data=document)]) == [DONE]
     [row] = await history.rows("select *, envelope::text as text from events")
@@ -35,15 +35,15 @@ async def test_event_is_stored_verbatim(history: Any, script: Any) -> None:
 @pytest.fixture(params=[1, 10**6], ids=["copied", "inserted"])
 def copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of any size are written by COPY first, or none is."""
-    monkeypatch.setattr("event_ingest.writer._COPIED", request.param)
+    monkeypatch.setattr("event_ingest.batch_writer._COPIED", request.param)
 
 
 @pytest.mark.usefixtures("copied")
 async def test_redelivered_event_is_counted_once(history: Any, script: Any) -> None:
     """An event delivered twice, in one batch and in a later one, is one row and one in every count."""
     events = script.messages("sbx-1", 10)
-    assert await history.hear([*events, *events[:3]]) == [DONE] * 13
-    assert await history.hear(events) == [DONE] * 10
+    assert await history.deliver([*events, *events[:3]]) == [DONE] * 13
+    assert await history.deliver(events) == [DONE] * 10
     [row] = await history.rows("select stored, highest, sequence_sum from sources")
     assert row == {"stored": 10, "highest": 10, "sequence_sum": 55}
     assert await history.rows("select * from refusals") == [{"project": "default", "duplicates": 13}]
@@ -55,14 +55,14 @@ async def test_redelivered_event_is_counted_once(history: Any, script: Any) -> N
 async def test_batch_waits_for_what_another_replica_is_storing(history: Any, script: Any, ends: str) -> None:
     """Of events that another transaction has written, those that it commits are duplicates, and no other is."""
     events = script.messages("sbx-1", 6)
-    other = Batch()
+    other = EventBatch()
     for index, delivery in enumerate(history.delivered(events[2:4])):
         other.add(index, delivery)
     async with history.database.writing() as connection:
         transaction = connection.transaction()
         await transaction.start()
         await write_new(connection, other, stored_rows(history.database, other))
-        handling = asyncio.create_task(history.hear(events))
+        handling = asyncio.create_task(history.deliver(events))
         waiting = "select exists (select from pg_stat_activity where wait_event = 'transactionid') as waits"
         await eventually(lambda: _is_true(history, waiting), "the batch waits for the transaction")
         await getattr(transaction, ends)()
@@ -85,7 +85,7 @@ async def test_replicas_that_store_the_same_events_at_once_count_each_once(histo
     """Overlapping batches in opposite orders, at the same time: no deadlock loses one, and all counts are exact."""
     events = script.messages("sbx-1", 60) + script.messages("sbx-2", 60)
     batches = [events[:80], events[::-1][:80], events[20:100], events[::-1]]
-    outcomes = await asyncio.gather(*[history.hear(batch) for batch in batches])
+    outcomes = await asyncio.gather(*[history.deliver(batch) for batch in batches])
     assert outcomes == [[DONE] * len(batch) for batch in batches]
     rows = await history.rows("select stored, highest, sequence_sum from sources order by source")
     assert rows == [{"stored": 60, "highest": 60, "sequence_sum": 1830}] * 2
@@ -98,9 +98,9 @@ async def test_replicas_that_store_the_same_events_at_once_count_each_once(histo
 async def test_large_batch_is_stored_in_parts(history: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each event once, with a count for each that was stored before, whichever part it is in."""
     events = script.messages("sbx-1", 9)
-    assert await history.hear(events[3:5]) == [DONE] * 2
-    monkeypatch.setattr("event_ingest.writer.MAX_BYTES", len(events[0].to_json()) * 2)
-    assert await history.hear(events) == [DONE] * 9
+    assert await history.deliver(events[3:5]) == [DONE] * 2
+    monkeypatch.setattr("event_ingest.batch_writer.MAX_BYTES", len(events[0].to_json()) * 2)
+    assert await history.deliver(events) == [DONE] * 9
     [row] = await history.rows("select stored, highest, sequence_sum from sources")
     assert row == {"stored": 9, "highest": 9, "sequence_sum": 45}
     assert await history.rows("select duplicates from refusals") == [{"duplicates": 2}]
@@ -112,8 +112,8 @@ async def test_event_with_a_used_id_is_refused_visibly(history: Any, script: Any
     """Another event under a used id is counted as refused and does not vanish as if it were stored."""
     mine, others = script.messages("sbx-1", 1), script.messages("sbx-2", 1)
     stolen = others[0].model_copy(update={"id": mine[0].id})
-    assert await history.hear(mine) == [DONE]
-    first, second = await history.hear([stolen, *mine])
+    assert await history.deliver(mine) == [DONE]
+    first, second = await history.deliver([stolen, *mine])
     assert isinstance(first, Dead)
     assert (first.problem.code, first.problem.field) == (Code.CONFLICT, "id")
     assert second == DONE
@@ -132,19 +132,19 @@ async def test_new_events_are_counted_like_others(history: Any, script: Any, cou
             f"sum({name})::int as {name}" for name in ("events", "turns", "tool_calls", "errors", "cost_micro_usd")
         )
     )
-    assert await history.hear(events) == [DONE] * len(events)
+    assert await history.deliver(events) == [DONE] * len(events)
     new = [await history.rows("select * from sources order by source"), await history.rows(totals)]
     stored = await history.rows("select id, size from events order by id")
     async with history.database.writing() as connection:
         await connection.execute("delete from events; delete from sources; delete from event_rates")
-    assert await history.hear([*events, events[0]]) == [DONE] * (len(events) + 1)
+    assert await history.deliver([*events, events[0]]) == [DONE] * (len(events) + 1)
     assert [await history.rows("select * from sources order by source"), await history.rows(totals)] == new
     assert await history.rows("select id, size from events order by id") == stored
     assert new[1][0]["cost_micro_usd"] == 12
 
 
 def _poisons(event: Any, delivery: Any) -> list[tuple[Any, Code]]:
-    """Deliveries that are no events, or none that Postgres takes, and what is said of them."""
+    """Deliveries that are no events, or none that Postgres takes, and their dead letters."""
     document = json.loads(delivery.data)
     return [
         (delivery._replace(data=b"{"), Code.INVALID_JSON),
@@ -194,7 +194,7 @@ async def test_event_refused_by_postgres_is_singled_out(history: Any, script: An
         events[place] = events[place].model_copy(
             update={"data": events[place].data.model_copy(update={"content": "poison"})}
         )
-    outcomes = await history.hear(events)
+    outcomes = await history.deliver(events)
     assert [place for place, outcome in enumerate(outcomes) if isinstance(outcome, Dead)] == [0, 41, 99]
     assert await history.rows("select stored from sources") == [{"stored": 97}]
 
@@ -234,7 +234,7 @@ async def test_ids_of_no_partition_move_to_their_day(history: Any, script: Any) 
     [event] = [
         event.model_copy(update={"id": derived_uuid(later, "an event")}) for event in script.messages("sbx-1", 1)
     ]
-    assert await history.hear([event]) == [DONE]
+    assert await history.deliver([event]) == [DONE]
     assert await history.rows("select count(*) from events_default") == [{"count": 1}]
     async with history.database.writing() as connection:
         made = await ensure_partitions(connection, later)
@@ -243,5 +243,5 @@ async def test_ids_of_no_partition_move_to_their_day(history: Any, script: Any) 
     assert again == []
     assert await history.rows("select count(*) from events_default") == [{"count": 0}]
     assert await history.rows(f"select count(*) from {partition_name(later.date())}") == [{"count": 1}]
-    assert await history.hear([event]) == [DONE]
+    assert await history.deliver([event]) == [DONE]
     assert await history.rows("select count(*) from events") == [{"count": 1}]

@@ -9,7 +9,7 @@ import pytest
 from sandherd.bus.connection import RefusedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.requests import AskEvents, Subscribe
+from sandherd.contracts.requests import ListEvents, Subscribe
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.integration.event_ingest.test_ingest_subscriptions import subscribe, subscriptions, take, waits, words
 
@@ -17,7 +17,7 @@ from tests.integration.event_ingest.test_ingest_subscriptions import subscribe, 
 async def test_a_subscription_has_the_events_about_what_it_names(running: Any, script: Any) -> None:
     """Of two sandboxes of a project those of one; with a type, those of that type only."""
     one, two = script.messages("sbx-1", 3, project="p1"), script.messages("sbx-2", 3, project="p1")
-    await running.say([*one, *two])
+    await running.emit([*one, *two])
     about = await subscribe(running, "about", start="all", entities=["sbx-2"])
     narrow = await subscribe(running, "narrow", start="all", entities=["sbx-2", "sbx-1"], types=["task", "agent.*"])
     assert (about.entities, about.waiting) == (["sbx-2"], 3)
@@ -28,7 +28,7 @@ async def test_a_subscription_has_the_events_about_what_it_names(running: Any, s
 
 async def test_a_subscription_is_changed_and_keeps_its_position(running: Any, script: Any) -> None:
     """Acknowledged events are not redelivered; from then on only events of the new filter are delivered."""
-    await running.say(script.messages("sbx-1", 2, project="p1"))
+    await running.emit(script.messages("sbx-1", 2, project="p1"))
     first = await subscribe(running, start="all", types=["agent"])
     await take(running, first, 2)
     with pytest.raises(RefusedError) as refused:
@@ -38,7 +38,7 @@ async def test_a_subscription_is_changed_and_keeps_its_position(running: Any, sc
     assert (changed.consumer, changed.types, changed.entities) == (first.consumer, [], ["sbx-2"])
     assert (changed.created_at, changed.idle_seconds) == (first.created_at, first.idle_seconds)
     later = script.messages("sbx-2", 1, project="p1")
-    await running.say([*script.messages("sbx-3", 1, project="p1"), *later])
+    await running.emit([*script.messages("sbx-3", 1, project="p1"), *later])
     await waits(running, "alerts", 1)
     assert words(await take(running, changed, 1)) == [later[0].data.content]
     assert await subscribe(running, entities=["sbx-2"], update=True) == await subscribe(running, entities=["sbx-2"])
@@ -48,10 +48,10 @@ async def test_a_subscription_is_changed_and_keeps_its_position(running: Any, sc
 
 async def test_a_subscription_begins_at_a_time(running: Any, script: Any) -> None:
     """At all that the stream has, for one before it; at nothing yet, for the next sequence."""
-    await running.say(script.messages("sbx-1", 4, project="p1"))
+    await running.emit(script.messages("sbx-1", 4, project="p1"))
     assert (await subscribe(running, "past", start=datetime.now(UTC) - timedelta(hours=1))).waiting == 4
     assert (await subscribe(running, "next", start=5)).waiting == 0
-    await running.say(script.messages("sbx-1", 1, project="p1"))
+    await running.emit(script.messages("sbx-1", 1, project="p1"))
     await waits(running, "next", 1)
 
 
@@ -65,7 +65,7 @@ async def test_a_subscription_begins_at_a_time(running: Any, script: Any) -> Non
 )
 async def test_a_start_in_the_future_is_refused(running: Any, script: Any, start: Any, reason: str) -> None:
     """A start that would silently omit events creates nothing; for an existing subscription no start matters."""
-    await running.say(script.messages("sbx-1", 4, project="p1"))
+    await running.emit(script.messages("sbx-1", 4, project="p1"))
     with pytest.raises(RefusedError) as refused:
         await subscribe(running, start=start)
     assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "start")
@@ -83,14 +83,14 @@ async def test_both_filters_of_types_are_one(running: Any, types: list[str], fie
     """What one request refuses, the other does, with the same words; and both take a domain in either form."""
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
     problems = []
-    for request in (Subscribe(name="alerts", types=types), AskEvents(types=types)):
+    for request in (Subscribe(name="alerts", types=types), ListEvents(types=types)):
         with pytest.raises(RefusedError) as refused:
             await bus.ask(request, "p1")
         problems.append(refused.value.problem)
     assert problems[0] == problems[1]
     assert (problems[0].code, problems[0].field) == (Code.INVALID_FIELD, field)
     for form in ("monitor", "monitor.*"):
-        await bus.ask(AskEvents(types=[form]), "p1")
+        await bus.ask(ListEvents(types=[form]), "p1")
         assert (await bus.ask(Subscribe(name="same", types=[form]), "p1")).types == ["monitor"]
 
 

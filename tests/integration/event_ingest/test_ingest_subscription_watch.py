@@ -8,7 +8,7 @@ from typing import Any
 from event_ingest.database import Database
 from event_ingest.schema import Schema
 from event_ingest.subscription_watch import SubscriptionWatch
-from sandherd.contracts.requests import AskEvents, Subscribe
+from sandherd.contracts.requests import ListEvents, Subscribe
 from sandherd.contracts.subjects import Principal
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -19,7 +19,7 @@ IDLE = 1000.0
 
 async def warnings(world: Any) -> list[Any]:
     """The warnings in the history of the project."""
-    return list((await world.ask(AskEvents(types=[WARNING]), "p1")).events)
+    return list((await world.ask(ListEvents(types=[WARNING]), "p1")).events)
 
 
 async def is_measured(service: Any, watch: SubscriptionWatch, lag: int) -> bool:
@@ -35,7 +35,7 @@ async def test_neglected_subscription_is_measured_and_warned_of_once(world: Any,
     async with service.running():
         bus = await world.bus(Principal.SUBSCRIBER, project="p1")
         await bus.ask(Subscribe(name="alerts", types=["agent"], start="all"), "p1")
-        await world.say(script.messages("sbx-1", 3, project="p1"))
+        await world.emit(script.messages("sbx-1", 3, project="p1"))
         await world.stored(3)
         database = Database(world.postgres, Schema(partial(datetime.now, UTC)).prepare)
         checks = asyncio.create_task(database.run_checks())

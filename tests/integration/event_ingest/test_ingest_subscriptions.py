@@ -12,7 +12,7 @@ from sandherd.bus.api_subjects import API_FROM_OUTSIDE
 from sandherd.bus.connection import BusError, NoResponderError, RefusedError
 from sandherd.bus.consumers.pull import Puller
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AskSubscriptions, Subscribe, Subscription, Unsubscribe
+from sandherd.contracts.requests import ListSubscriptions, Subscribe, Subscription, Unsubscribe
 from sandherd.contracts.subjects import Principal, command_subject, event_subject
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -35,7 +35,7 @@ async def take(
                 if ack:
                     await message.ack_sync(timeout=PATIENCE)
     await puller.unbind()
-    await bus.flush()  # what is said from now on is not sent here any more
+    await bus.flush()  # what is published from now on is not sent here any more
 
     async def is_forgotten() -> bool:
         async with world.broker.provisioner() as jetstream:
@@ -51,7 +51,7 @@ def words(documents: list[Any]) -> list[str]:
 
 async def subscriptions(world: Any, project: str = "p1") -> dict[str, Subscription]:
     bus = await world.bus(Principal.SUBSCRIBER, project=project)
-    return {one.name: one for one in (await bus.ask(AskSubscriptions(), project)).subscriptions}
+    return {one.name: one for one in (await bus.ask(ListSubscriptions(), project)).subscriptions}
 
 
 async def waits(world: Any, name: str, count: int) -> None:
@@ -82,10 +82,10 @@ async def test_events_are_retained_until_acknowledged(running: Any, script: Any)
     others = script.messages("sbx-2", 5, project="p2")
     made = await subscribe(running)
     for event in [*own[:6], *others]:
-        await running.say([event])
+        await running.emit([event])
     assert words(await take(running, made, 6)) == [f"word {place}" for place in range(6)]
     for event in own[6:]:
-        await running.say([event])
+        await running.emit([event])
     await waits(running, "alerts", 6)
     taken = await take(running, made, 6)
     assert words(taken) == [f"word {place}" for place in range(6, 12)]
@@ -97,7 +97,7 @@ async def test_events_are_retained_until_acknowledged(running: Any, script: Any)
 async def test_subscription_starts_at_its_position(running: Any, script: Any) -> None:
     """`all` gives what the stream still has, a number what follows it, `new` nothing earlier."""
     for event in script.messages("sbx-1", 4, project="p1"):
-        await running.say([event])
+        await running.emit([event])
     everything, later = await subscribe(running, "all", start="all"), await subscribe(running, "later", start=3)
     new = await subscribe(running, "new")
     assert words(await take(running, everything, 4)) == ["word 0", "word 1", "word 2", "word 3"]
@@ -111,7 +111,7 @@ async def test_subscription_selects_types_and_domains(running: Any, script: Any)
     made = await subscribe(running, types=types, start="all")
     assert made.types == ["sandbox.terminated", "task"]
     for event in [*script.life("task-1", "sbx-1", project="p1"), *script.messages("sbx-1", 3, project="p1")]:
-        await running.say([event])
+        await running.emit([event])
     found = [document["type"] for document in await take(running, made, 5)]
     assert found == ["task.submitted", "task.assigned", "task.running", "task.completed", "sandbox.terminated"]
     with pytest.raises(RefusedError) as refused:
@@ -122,7 +122,7 @@ async def test_subscription_selects_types_and_domains(running: Any, script: Any)
 async def test_repeated_subscribe_is_idempotent(running: Any, script: Any) -> None:
     """Its position stays, whatever start is given; with other types the name is refused."""
     made = await subscribe(running)
-    await running.say(script.messages("sbx-1", 1, project="p1"))
+    await running.emit(script.messages("sbx-1", 1, project="p1"))
     await waits(running, "alerts", 1)
     again = await subscribe(running, start="all")
     assert (again.consumer, again.created_at, again.waiting) == (made.consumer, made.created_at, 1)
@@ -160,7 +160,7 @@ async def test_all_sixteen_places_are_a_subscribers_to_take_from(world: Any, scr
     async with world.service(subscriptions_per_project=16).running():
         made = [await subscribe(world, f"copy-{place}") for place in range(16)]
         assert len({one.consumer for one in made}) == 16
-        await world.say(script.messages("sbx-1", 1, project="p1"))
+        await world.emit(script.messages("sbx-1", 1, project="p1"))
         for one in made:
             assert words(await take(world, one, 1)) == ["word 0"]
 
@@ -179,7 +179,7 @@ async def test_unacknowledged_event_is_redelivered(world: Any, script: Any) -> N
     """A reader that is lost with its events loses none: the next one gets them."""
     async with world.service(subscription_ack_wait=0.5).running():
         made = await subscribe(world)
-        await world.say(script.messages("sbx-1", 1, project="p1"))
+        await world.emit(script.messages("sbx-1", 1, project="p1"))
         assert words(await take(world, made, 1, ack=False)) == ["word 0"]
         assert (await subscriptions(world))["alerts"].unacknowledged == 1
         assert words(await take(world, made, 1)) == ["word 0"]
@@ -199,7 +199,7 @@ async def test_idle_subscription_is_deleted(world: Any) -> None:
 async def test_subscription_is_of_one_project(running: Any) -> None:
     """An operator must name the project: one for all would show one project's events to another's subscribers."""
     operator = await running.bus(Principal.OPERATOR)
-    for request in (AskSubscriptions(), Subscribe(name="all"), Unsubscribe(name="all")):
+    for request in (ListSubscriptions(), Subscribe(name="all"), Unsubscribe(name="all")):
         with pytest.raises(RefusedError) as refused:
             await operator.ask(request, "fleet")
         assert refused.value.problem.field == "project"
@@ -210,12 +210,12 @@ async def test_subscription_is_of_one_project(running: Any) -> None:
 async def test_subscriber_gets_nothing_of_another_project(running: Any, script: Any) -> None:
     """A subscriber can't pull, list, acknowledge or request another project's events, nor receive them live."""
     theirs = await subscribe(running, project="p2", start="all")
-    await running.say(script.messages("sbx-2", 3, project="p2"))
+    await running.emit(script.messages("sbx-2", 3, project="p2"))
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def on_message(message: Any) -> None:
-        heard.append(message.data)
+        received.append(message.data)
 
     inbox = bus.client.new_inbox()
     await bus.client.subscribe(inbox, cb=on_message)
@@ -234,9 +234,9 @@ async def test_subscriber_gets_nothing_of_another_project(running: Any, script: 
         await bus.flush()
         assert bus.violations == before + 1, subject
     await bus.client.subscribe("sandherd.v1.event.p2.>", cb=on_message)
-    await running.say(script.messages("sbx-3", 1, project="p2"))
+    await running.emit(script.messages("sbx-3", 1, project="p2"))
     await bus.flush()
-    assert heard == []
+    assert received == []
     assert sorted(words(await take(running, theirs, 4, project="p2"))) == ["word 0", "word 0", "word 1", "word 2"]
 
 
@@ -246,7 +246,7 @@ async def test_pulled_events_reach_no_other_subject(running: Any, script: Any) -
     Neither a command nor a request of another project, nor an acknowledgement of what another project was given.
     """
     theirs, own = await subscribe(running, project="p2", start="all"), await subscribe(running, start="all")
-    await running.say(script.messages("sbx-2", 2, project="p2"))
+    await running.emit(script.messages("sbx-2", 2, project="p2"))
     await take(running, theirs, 2, project="p2", ack=False)
     elsewhere = (
         f"$JS.ACK.EVENTS.{theirs.consumer}.1.1.1.0.0",
@@ -259,8 +259,8 @@ async def test_pulled_events_reach_no_other_subject(running: Any, script: Any) -
         await worker.publish(event_subject("p1", "sbx-1", "agent.message"), b'{"name": "alerts"}', msg_id=f"{number}")
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
     for reply in elsewhere:
-        for asked in (f"{API_FROM_OUTSIDE}.CONSUMER.MSG.NEXT", f"{API_FROM_OUTSIDE}.CONSUMER.INFO"):
-            await bus.client.publish(f"{asked}.EVENTS.{own.consumer}", b'{"batch": 1}', reply)
+        for requested in (f"{API_FROM_OUTSIDE}.CONSUMER.MSG.NEXT", f"{API_FROM_OUTSIDE}.CONSUMER.INFO"):
+            await bus.client.publish(f"{requested}.EVENTS.{own.consumer}", b'{"batch": 1}', reply)
         await bus.client.publish("sandherd.v1.request.event-ingest.subscriptions.p1", b"{}", reply)
     await bus.flush()
     async with asyncio.timeout(
@@ -289,7 +289,7 @@ async def test_subscriber_cannot_create_or_change_consumers(running: Any, script
     assert bus.violations == 2 * len(verbs)
     after = (await subscriptions(running))["alerts"]
     assert after == made
-    await running.say(script.messages("sbx-2", 1, project="p2"))
+    await running.emit(script.messages("sbx-2", 1, project="p2"))
     assert (await subscriptions(running))["alerts"].waiting == 0
 
 

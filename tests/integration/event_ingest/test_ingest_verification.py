@@ -7,12 +7,12 @@ import pytest
 
 from event_ingest.queries.verification import verify_tables
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import AskVerification, Verification
+from sandherd.contracts.requests import Verification, VerifyHistory
 
 
 async def _verified(history: Any, project: str = "default", **wanted: Any) -> Verification:
     async with history.database.reading(heavy=True) as connection:
-        return await verify_tables(connection, AskVerification(**wanted), project, 1_000_000)
+        return await verify_tables(connection, VerifyHistory(**wanted), project, 1_000_000)
 
 
 async def _changed(history: Any, *statements: str) -> None:
@@ -25,20 +25,20 @@ async def _changed(history: Any, *statements: str) -> None:
 
 
 def _happened(script: Any) -> list[Any]:
-    queued = script.say(
+    queued = script.emit(
         "message.queued", "sbx-1", "/sandherd/message-relay/sbx-1/m-1", message_id="m-1", message_type="user_message",
         content_length=4,
     )  # fmt: skip
-    asked = script.asking("sbx-1", "a-1", expires_at=script.clock, on_timeout="deny")
+    requested = script.asking("sbx-1", "a-1", expires_at=script.clock, on_timeout="deny")
     others = script.life("task-2", "sbx-2", project="other")
-    return [*script.life("task-1", "sbx-1"), queued, *asked, *script.messages("sbx-1", 3), *others]
+    return [*script.life("task-1", "sbx-1"), queued, *requested, *script.messages("sbx-1", 3), *others]
 
 
 async def test_tables_of_events_in_any_order_have_no_difference(history: Any, script: Any) -> None:
     """Events that were stored backwards, in several batches: every page, of any length, is without a difference."""
     events = _happened(script)[::-1]
-    await history.hear(events[:7])
-    await history.hear(events[7:])
+    await history.deliver(events[:7])
+    await history.deliver(events[7:])
     whole = await _verified(history, "fleet")
     assert (whole.entities, whole.incomplete, whole.differences) == (4, 0, [])
     assert (await _verified(history)).entities == 2
@@ -53,7 +53,7 @@ async def test_tables_of_events_in_any_order_have_no_difference(history: Any, sc
 
 async def test_each_difference_is_listed(history: Any, script: Any) -> None:
     """A changed value, a row that is missing, one that no event results in, and numbers of a source."""
-    await history.hear(_happened(script))
+    await history.deliver(_happened(script))
     await _changed(
         history,
         "update tasks set state = 'running' where task = 'task-1'",
@@ -75,7 +75,7 @@ async def test_each_difference_is_listed(history: Any, script: Any) -> None:
 
 async def test_states_of_events_that_are_no_longer_stored_are_not_compared(history: Any, script: Any) -> None:
     """Days of the history are dropped, and totals stay: that is counted, and no difference; others are compared."""
-    await history.hear(_happened(script))
+    await history.deliver(_happened(script))
     await _changed(history, "delete from events where entity = 'task-1'", "update sandboxes set state = 'running'")
     found = await _verified(history)
     assert found.incomplete == 1

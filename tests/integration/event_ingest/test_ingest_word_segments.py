@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from event_ingest.archive.directory_store import DirectoryStore
-from event_ingest.archive.restores import HistoryRestores
+from event_ingest.archive.restore_queue import HistoryRestores
 from event_ingest.history_policy import RetentionPolicy
 from event_ingest.partition_indexes import PartitionIndexes, create_missing, has_term_index
 from event_ingest.queries import search
@@ -24,7 +24,7 @@ from event_ingest.schema import bounds, partition_name
 from event_ingest.word_segment_indexes import SETTLED_MS, WordSegments, create_segments, read_segments
 from event_ingest.word_segments import WordSegment, id_at
 from sandherd.bus.consumers.consumer import DONE
-from sandherd.contracts.requests import AskSearch, AskVerification
+from sandherd.contracts.requests import SearchEvents, VerifyHistory
 from tests.integration.event_ingest.old_days import OldDays, opened_old_days
 from tests.integration.event_ingest.test_ingest_search import event
 from tests.integration.event_ingest.test_ingest_statistics import ask
@@ -55,16 +55,16 @@ class Day:
 
     async def store(self, count: int, begun: datetime, seconds: float) -> None:
         """Store events with ids of an interval, in any order; a quarter has no words, and some only escaped ones."""
-        said = []
+        published = []
         for _ in range(count):
             self._number += 1
             moment = begun + timedelta(seconds=self.draw.uniform(0, seconds))
-            one = self._say()
-            said.append(one.model_copy(update={"id": id_of(moment, self._number)}))
-        outcomes = await self.history.hear(said)
+            one = self._publish()
+            published.append(one.model_copy(update={"id": id_of(moment, self._number)}))
+        outcomes = await self.history.deliver(published)
         assert [one for one in outcomes if one != DONE] == []
 
-    def _say(self) -> Any:
+    def _publish(self) -> Any:
         if self.draw.random() < 0.25:
             return self._script.heartbeat("sbx-1")
         likely = (0.9, 0.3, 0.03, 0.01)
@@ -74,7 +74,7 @@ class Day:
 
 async def pages(history: Any, text: str, limit: int = 7) -> list[str]:
     """The ids of all hits, in pages."""
-    question, ids = AskSearch(text=text, limit=limit), []
+    question, ids = SearchEvents(text=text, limit=limit), []
     while True:
         page = await ask(history, search_events, question)
         ids += [hit.id for hit in page.hits]
@@ -132,7 +132,7 @@ async def test_searches_find_the_same_with_any_segments(
 
 
 async def _pages_of_changing_segments(history: Any, connection: Any, draw: random.Random) -> list[str]:
-    question, ids = AskSearch(text="common", limit=9), []
+    question, ids = SearchEvents(text="common", limit=9), []
     while True:
         page = await ask(history, search_events, question)
         ids += [hit.id for hit in page.hits]
@@ -189,7 +189,7 @@ async def test_each_segment_is_read_by_its_index(history: Any, script: Any) -> N
         own = await segments_of(connection)
         for _ in range(2):
             explained: Any = Explained(connection)
-            await search_events(explained, AskSearch(text="single rare", limit=50), "default", 1_000_000)
+            await search_events(explained, SearchEvents(text="single rare", limit=50), "default", 1_000_000)
             plans = [plan for plan in explained.plans if PART in plan]
             for one in own:
                 [plan] = [plan for plan in plans if one.name in plan]
@@ -218,7 +218,7 @@ async def test_segments_that_are_merged_while_a_search_runs(history: Any, script
 
         await day.store(1, NOON + timedelta(minutes=6), 1)
         explained: Any = Explained(searching, replace)
-        found = await search_events(explained, AskSearch(text="common -absent", limit=200), "default", 1_000_000)
+        found = await search_events(explained, SearchEvents(text="common -absent", limit=200), "default", 1_000_000)
         assert [hit.id for hit in found.hits][-len(expected) :] == expected
         [merged] = await segments_of(connection)
         assert sum(merged.name in plan for plan in explained.plans) == 3
@@ -303,7 +303,7 @@ async def test_events_are_stored_while_a_segment_is_created_and_a_killed_one_is_
 
 
 async def test_one_replica_creates_them_at_a_time(history: Any, script: Any) -> None:
-    """Another one does nothing meanwhile; indexes of days that are over are created all the same."""
+    """Another one does nothing meanwhile; indexes of days that are over are created nevertheless."""
     day, now = Day(history, script), NOON + timedelta(minutes=6)
     await day.store(30, NOON, 60)
     await day.store(1, NOON + timedelta(minutes=5), 1)
@@ -335,8 +335,8 @@ async def test_days_with_segments_are_reduced_archived_restored_and_dropped(
     days: OldDays, script: Any, tmp_path: Path
 ) -> None:
     """A replaced partition has none of them, and its index of words later; verification finds no difference."""
-    said = [*script.life("task-1", "sbx-1"), *[event(script, "agent.message", f"common {n}") for n in range(5)]]
-    await days.store([*said, script.heartbeat("sbx-1")], days.old)
+    published = [*script.life("task-1", "sbx-1"), *[event(script, "agent.message", f"common {n}") for n in range(5)]]
+    await days.store([*published, script.heartbeat("sbx-1")], days.old)
     await segment_of(days.connection, days.old)
     found = await pages(days.history, "common")
     assert len(found) == 5
@@ -345,7 +345,7 @@ async def test_days_with_segments_are_reduced_archived_restored_and_dropped(
     assert await segments_of(days.connection) == []
     assert await pages(days.history, "common") == found
     async with days.history.database.reading(heavy=True) as connection:
-        verified = await verify_tables(connection, AskVerification(), "default", 1_000_000)
+        verified = await verify_tables(connection, VerifyHistory(), "default", 1_000_000)
     assert (verified.incomplete, verified.differences) == (0, [])
     await segment_of(days.connection, days.old)
     await days.run(RetentionPolicy(90), archive)

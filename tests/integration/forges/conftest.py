@@ -53,7 +53,7 @@ def repository(github: GitHub, shop: Repository) -> ForgeRepository:
 
 @pytest.fixture
 def forge(github: GitHub, forges: Forges, repository: ForgeRepository) -> Forge:
-    """The repository by our client, with a person's token."""
+    """The repository by our client, with a user's token."""
     token = github.person_token("ada")
     forges.add_token(repository.host, lambda: token)
     return forges.of(repository)

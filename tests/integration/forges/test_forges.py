@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from spawner.forges.body_section import marked
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import (
@@ -21,7 +22,6 @@ from spawner.forges.forge import (
     Verdict,
 )
 from spawner.forges.locations import ForgeKind, forge_of
-from spawner.forges.own_section import marked
 from spawner.repositories.git import RemoteRepository
 from spawner.repositories.mirror import NO_COMMIT, Mirror
 from tests.doubles.forges.faults import Way, html, huge, nested

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from spawner.forges.body_section import marked
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import ChecksState, Forge, Obstacle, ReviewsState, Verdict
-from spawner.forges.own_section import marked
 from tests.doubles.forges.faults import Way
 from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from gateway.guard import MAX_BODY
+from gateway.request_guard import MAX_BODY
 from sandherd.client import Herd
 from sandherd.stack.broker import Broker
 from tests.integration.gateway.conftest import OTHER, Api, herd_context

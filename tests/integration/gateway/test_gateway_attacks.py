@@ -55,7 +55,7 @@ async def sent(api: Api, request: str) -> tuple[int, str, str]:
     return int(head.split(" ")[1]), head.lower(), rest
 
 
-async def test_each_response_tells_browsers_to_do_nothing_with_it(api: Api) -> None:
+async def test_each_response_forbids_browsers_to_interpret_it(api: Api) -> None:
     """Whatever is refused, and wherever: no sniffing, no frame, no referrer, and no other site may read it."""
     host, close, foreign = "Host: localhost\r\n", "Connection: close\r\n\r\n", "Origin: https://evil.example\r\n"
     for request, status in (
@@ -126,7 +126,7 @@ async def test_hostile_messages_end_their_own_socket_only(api: Api) -> None:
 async def test_position_of_another_project_shows_nothing_of_it(api: Api, herd: Broker) -> None:
     """A position is that of the whole stream, so it can be guessed: what is behind it is the caller's own project."""
     async with herd.bus(Principal.WORKER, project=PROJECT, sandbox=SANDBOX) as bus:
-        await Talker(bus).say(3)
+        await Talker(bus).publish_numbers(3)
     stranger = Api(api.url, api.session, FOREIGN)
     async with asyncio.timeout(PATIENCE), api.stream("/api/v1/events/stream") as own:
         await own.next()
@@ -136,12 +136,12 @@ async def test_position_of_another_project_shows_nothing_of_it(api: Api, herd: B
         async with stranger.stream("/api/v1/events/stream", after=f"{epoch}-0") as foreign:
             assert (await foreign.next())[0] == "ready"
             async with herd.bus(Principal.WORKER, project=OTHER, sandbox="sbx-2") as bus:
-                await Talker(bus, "sbx-2", OTHER).say(1)
+                await Talker(bus, "sbx-2", OTHER).publish_numbers(1)
             assert (await foreign.next())[2]["subject"] == "sbx-2"
 
 
 class Proxy:
-    """A proxy that speaks HTTP/1.0 to its server, and can cut every connection as one with a time-out does."""
+    """A proxy that uses HTTP/1.0 to its server, and can cut every connection as one with a time-out does."""
 
     def __init__(self, url: str) -> None:
         self.url = ""
@@ -193,13 +193,13 @@ async def test_stream_continues_behind_a_proxy_that_cuts_it(api: Api, herd: Brok
             async with asyncio.timeout(PATIENCE), behind.stream("/api/v1/events/stream", after=position) as stream:
                 assert stream.response.headers["X-Accel-Buffering"] == "no"
                 assert (await stream.next())[0] == "ready"
-                await talker.say(10)
-                got += await numbers(stream, talker.said - 3)
+                await talker.publish_numbers(10)
+                got += await numbers(stream, talker.published - 3)
                 position = stream.last
                 proxy.cut()
                 await _end(stream)
         async with asyncio.timeout(PATIENCE), behind.stream("/api/v1/events/stream", after=position) as stream:
-            got += await numbers(stream, talker.said)
+            got += await numbers(stream, talker.published)
     assert got == list(range(1, 41))
 
 

@@ -123,19 +123,19 @@ async def test_attacks_on_a_sign_in_give_no_session(
     own = await victim.begun()
     state = dict(parse_qsl(urlsplit(own).query))["state"]
     callback = f"{BEGIN}/callback?state={state}"
-    kept = dict(victim.cookies)
+    stored = dict(victim.cookies)
     for query, error in (
         (f"&code={code}&iss={provider.issuer}", "identity"),
         (f"&code={code}&iss=https://evil.example", "state"),
         (f"&code={code}", "state"),
         (f"&error=access_denied&iss={provider.issuer}", "denied"),
     ):
-        victim.cookies = dict(kept)
+        victim.cookies = dict(stored)
         assert shown((await victim.visit(callback + query))[1])["error"] == error, query
-    victim.cookies = dict(kept)
+    victim.cookies = dict(stored)
     assert (await victim.visit(own))[1] == "/"
     assert await victim.session(oidc_api)
-    again = {**victim.cookies, "__Host-sandherd-sign-in": kept["__Host-sandherd-sign-in"]}
+    again = {**victim.cookies, "__Host-sandherd-sign-in": stored["__Host-sandherd-sign-in"]}
     victim.cookies = {name: value for name, value in again.items() if name != "__Host-sandherd"}
     assert shown((await victim.visit(own))[1])["error"] == "identity", "the code was used"
     usual = dict(provider.claims)

@@ -82,8 +82,8 @@ async def test_dead_letter_is_requeued_by_an_operator_of_its_project(
     assert (still[0], still[1]["outcome"]) == (202, "dead")
     assert "JSON" in still[1]["detail"]
     found = [line for line in lines if line["event"] == "dead letter requeued"]
-    said = [(line["number"], line["project"], line["user"]) for line in found]
-    assert said == [(number, PROJECT, "token:all") for number in (good, bad)]
+    letters = [(line["number"], line["project"], line["user"]) for line in found]
+    assert letters == [(number, PROJECT, "token:all") for number in (good, bad)]
     assert await numbers(api) == [bad]
     assert (await api.call("POST", f"{LETTERS}/{good}/requeue"))[0] == 404
     await eventually(partial(is_stored, api), "the event is stored")

@@ -96,10 +96,10 @@ async def test_link_of_open_gives_one_session_once(api: Api, herd: Broker) -> No
     stolen = browser.cookie.partition("=")[2]
     assert (await Api(api.url, api.session, stolen).call("GET", SESSION))[0] == 401
     assert (await api.call("DELETE", SESSION))[0] == 409
-    kept = Browser(api, browser.cookie)
+    stored = Browser(api, browser.cookie)
     status, _, headers = await browser.call("DELETE", SESSION)
     assert (status, "Max-Age=0" in headers["Set-Cookie"]) == (204, True)
-    assert (await kept.call("GET", SESSION))[0] == 401
+    assert (await stored.call("GET", SESSION))[0] == 401
     assert (await Browser(api).call("POST", SESSION, json={"code": code}))[0] == 401
 
 

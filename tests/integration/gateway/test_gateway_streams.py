@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from gateway import event_stream, live
+from gateway import event_stream, live_feeds
 from sandherd.bus.connection import Bus
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.conversation import AgentMessage
@@ -34,21 +34,21 @@ class Talker:
     """A worker that publishes numbered messages."""
 
     def __init__(self, bus: Bus, sandbox: str = SANDBOX, project: str = PROJECT) -> None:
-        self.said = 0
+        self.published = 0
         self._bus = bus
         self._sandbox = sandbox
         self._project = project
 
-    async def say(self, count: int, text: str = "") -> None:
+    async def publish_numbers(self, count: int, text: str = "") -> None:
         """Publish the next messages; each is stored when this returns."""
         for _ in range(count):
-            self.said += 1
-            content = f"{self.said} {text}"
+            self.published += 1
+            content = f"{self.published} {text}"
             event = wrap(
                 AgentMessage(content=content, content_length=len(content)),
                 AgentMessage.type,
                 source=f"/sandherd/sandbox/{self._sandbox}",
-                sequence=self.said,
+                sequence=self.published,
                 project=self._project,
                 subject=self._sandbox,
                 time=datetime.now(UTC),
@@ -113,24 +113,24 @@ async def test_restarts_lose_and_double_nothing(
         async with api.stream("/api/v1/events/stream") as stream:
             assert (await stream.next())[0] == "ready"
             begin = stream.last
-            await talker.say(300)
+            await talker.publish_numbers(300)
             got += await numbers(stream, 300)
             await herd.nats.restart()
-            await talker.say(50)
+            await talker.publish_numbers(50)
             got += await numbers(stream, 350)
             position = stream.last
         url = api.url
     with suppress(aiohttp.ClientError):
         await Api(url, http, TOKEN).call("GET", "/api/v1/tasks")
-    await talker.say(50)
+    await talker.publish_numbers(50)
     async with gateway(herd, http, port_file) as api:
         assert api.url == url
         async with api.stream(f"/api/v1/events/stream?after={position}") as stream:
-            await talker.say(10)
+            await talker.publish_numbers(10)
             got += await numbers(stream, 410)
         assert got == list(range(1, 411))
         async with api.stream("/api/v1/events/stream", after=begin) as again:
-            saying = asyncio.create_task(talker.say(200))
+            saying = asyncio.create_task(talker.publish_numbers(200))
             assert await numbers(again, 610) == list(range(1, 611))
             await saying
         for wrong in ("1-1", f"{position.partition('-')[0]}-999999", "x"):
@@ -144,14 +144,14 @@ async def test_slow_client_is_disconnected_and_delays_no_other(
     herd: Broker, http: aiohttp.ClientSession, port_file: Path, talker: Talker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that reads nothing is closed when its queue is full; another one gets every event meanwhile."""
-    monkeypatch.setattr(live.LiveFeeds.__init__, "__defaults__", (20,))
+    monkeypatch.setattr(live_feeds.LiveFeeds.__init__, "__defaults__", (20,))
     async with gateway(herd, http, port_file) as api, api.stream("/api/v1/events/stream") as stream:
         deaf = await _deaf(api)
-        heard: list[int] = []
-        while talker.said < 150:
-            await talker.say(1, "x" * 60_000)
-            heard += await numbers(stream, talker.said)  # so its own queue has one event at the most
-        assert heard == list(range(1, 151))
+        received: list[int] = []
+        while talker.published < 150:
+            await talker.publish_numbers(1, "x" * 60_000)
+            received += await numbers(stream, talker.published)  # so its own queue has one event at the most
+        assert received == list(range(1, 151))
         deaf.setblocking(False)
         await eventually(lambda: _is_closed(deaf), "the slow client is disconnected")
         deaf.close()
@@ -161,7 +161,7 @@ async def test_client_that_never_reads_is_disconnected_also_before_live_events(
     herd: Broker, http: aiohttp.ClientSession, port_file: Path, talker: Talker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stored events that are not read hold memory, too; and the end of its token ends such a stream likewise."""
-    await talker.say(100, "x" * 60_000)
+    await talker.publish_numbers(100, "x" * 60_000)
     defaults = event_stream.EventStreams.__init__
     async with gateway(herd, http, port_file) as api, api.stream("/api/v1/events/stream") as stream:
         await stream.next()

@@ -18,11 +18,11 @@ from message_relay.main import compose
 from sandherd.bus.connection import Bus
 from sandherd.client import Herd
 from sandherd.contracts.commands import AnswerApproval, Command, RequestApproval, SendMessage, WithdrawApproval
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.sandbox import SandboxResumed, SandboxTerminated
 from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.names import new_name
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
@@ -41,11 +41,11 @@ CommandT = TypeVar("CommandT", bound=Command)
 
 
 class Worker:
-    """Answers for one sandbox as a worker does: a message that was heard already is not heard twice."""
+    """Answers for one sandbox as a worker does: a message is received once."""
 
     def __init__(self, sandbox: str, world: "World") -> None:
         self.sandbox = sandbox
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.handed: list[str] = []
         self.knocked = 0
         self.dead = False
@@ -65,7 +65,7 @@ class Worker:
         identity = message.message_type, message.source or (message.message, message.sent_at)
         if identity not in self._ids:
             self._ids.add(identity)
-            self.heard.append(message.content)
+            self.received.append(message.content)
         answer = self.answers(message)
         if answer is not None:
             await msg.respond(answer)
@@ -90,9 +90,9 @@ class World:
         self.herd = herd
         self.stack = stack
         self.changed = asyncio.Event()
-        self.said: dict[str, list[str]] = defaultdict(list)
+        self.published: dict[str, list[str]] = defaultdict(list)
         self._relayed: set[str] = set()
-        """The ids of what the relay was heard to say."""
+        """The ids of the events that were received from the relay."""
         self.approvals: dict[str, list[str]] = defaultdict(list)
         self.refused: dict[str, dict[str, Any]] = {}
         """The data of refusals, by the id of the refused command."""
@@ -113,7 +113,7 @@ class World:
         if "message-relay" in event["source"]:
             self._relayed.add(event["id"])
         if "message_id" in event["data"]:
-            self.said[event["data"]["message_id"]].append(event["type"].removeprefix("message."))
+            self.published[event["data"]["message_id"]].append(event["type"].removeprefix("message."))
         if event["type"] == "message.refused":
             self.refused[event["data"]["command_id"]] = event["data"]
         if event["type"].startswith("approval."):
@@ -127,21 +127,21 @@ class World:
                 await self.changed.wait()
 
     async def restart_broker(self) -> None:
-        """Kill the broker, start it again, and wait until we hear it: what is said before is said to nobody."""
+        """Kill the broker, start it again, and wait until we receive from it: what is published before is lost."""
         await self.herd.kill()
         await self.herd.restart()
-        heard: list[bool] = []
+        results: list[bool] = []
 
         async def ask() -> None:
             """A round trip, behind which all subscriptions are known to the broker."""
             with suppress(nats.errors.Error, TimeoutError, OSError):
                 await self.client.client.flush(1)
-                heard.append(True)
+                results.append(True)
 
-        await self.until_after(ask, lambda: bool(heard))
+        await self.until_after(ask, lambda: bool(results))
 
-    async def until_said(self, message: str, state: str) -> None:
-        await self.until(lambda: state in self.said[message])
+    async def until_published(self, message: str, state: str) -> None:
+        await self.until(lambda: state in self.published[message])
 
     async def until_after(self, act: Callable[[], Awaitable[None]], condition: Callable[[], bool]) -> None:
         """Act until the condition holds, again and again: the relay may not be listening the first time."""
@@ -217,7 +217,7 @@ class World:
         return _command(data, sandbox)
 
     async def decide(self, sandbox: str, approval: str, granted: bool = True, **more: Any) -> str:
-        """Somebody answers. Returns the name of the message that the answer is."""
+        """A user answers. Returns the name of the message that the answer is."""
         command = self.answer(sandbox, approval, granted, **more)
         await self.client.publish_command(command)
         return command.data.message
@@ -228,8 +228,8 @@ class World:
 
     async def ask(self, sandbox: str, approval: str, **more: Any) -> Envelope[Any]:
         """The worker of a sandbox asks for leave, through a connection of its own."""
-        asked = {"tool": "Bash", "input": {"command": "rm"}} | more
-        return await self.by_worker(sandbox, AgentApprovalRequested(approval_id=approval, **asked))
+        requested = {"tool": "Bash", "input": {"command": "rm"}} | more
+        return await self.by_worker(sandbox, AgentApprovalRequested(approval_id=approval, **requested))
 
     async def withdraw(self, sandbox: str, approval: str, reason: str = "its turn is over") -> Envelope[Any]:
         """Its agent waits for it no more."""
@@ -273,9 +273,9 @@ class World:
             await bus.publish(f"sandherd.v1.event.{PROJECT}.{sandbox}.agent.waiting", b"{}", msg_id=new_name("x"))
 
     async def stored(self, key: str = "message_id") -> dict[str, list[dict[str, Any]]]:
-        """All events in the stream that the relay said of messages, by message and in their own numbering.
+        """All events in the stream that the relay published of messages, by message and in their own numbering.
 
-        With `approval_id`, those of approvals. What was heard by now is among them: a stream stores a moment later.
+        With `approval_id`, those of approvals. What was received by now is among them: a stream stores a moment later.
         """
         found = defaultdict[str, list[dict[str, Any]]](list)
         events = await self.relayed()
@@ -285,11 +285,11 @@ class World:
         return dict(found)
 
     async def relayed(self) -> list[dict[str, Any]]:
-        """All events in the stream that the relay said, what was heard by now among them."""
-        heard = set(self._relayed)
+        """All events in the stream that the relay published, with those received by now."""
+        results = set(self._relayed)
         events = await self._relayed_in_stream()
         async with asyncio.timeout(PATIENCE):
-            while not heard <= {event["id"] for event in events}:
+            while not results <= {event["id"] for event in events}:
                 await asyncio.sleep(0.02)
                 events = await self._relayed_in_stream()
         return events

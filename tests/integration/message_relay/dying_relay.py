@@ -10,10 +10,10 @@ from message_relay.approval_expiry import ApprovalExpiry
 from message_relay.approval_handler import ApprovalHandler
 from message_relay.approval_store import ApprovalStore
 from message_relay.commands import MessageCommands
-from message_relay.events import RelayEvents
 from message_relay.inbox import Inbox
 from message_relay.inbox_delivery import InboxDelivery
 from message_relay.message_names import MessageNames
+from message_relay.relay_events import RelayEvents
 from sandherd.bus.connection import Bus
 from sandherd.telemetry.meters import Meters
 
@@ -23,7 +23,7 @@ class Killed(BaseException):
 
 
 class Relay:
-    """The relay's parts on a connection that dies before its n-th act."""
+    """The relay's parts on a connection that ends before its n-th act."""
 
     def __init__(self, bus: Bus, acts: int | None) -> None:
         self._left = acts

@@ -3,17 +3,17 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.conversation import AgentMessageSent
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.subjects import Principal
 
 World = Any
 
 
-async def tell(world: World, sandbox: str, recipient: str, *, project: str = "default") -> str:
-    """The worker of a sandbox says that its agent tells another something; the message's name."""
+async def send_to_agent(world: World, sandbox: str, recipient: str, *, project: str = "default") -> str:
+    """The worker of a sandbox publishes that its agent messages another; the message's name."""
     data = AgentMessageSent(recipient=recipient, content="leave it", message_id=new_name("msg"))
     event = wrap(
         data,
@@ -42,16 +42,16 @@ async def test_message_of_an_agent_reaches_another_of_its_project(world: World) 
             return bytes(two.acknowledge(message))
 
         two.answers = keep
-        message = await tell(world, "sbx-1", "sbx-2")
-        await world.until_said(message, "acknowledged")
-        answer = await tell(world, "sbx-2", "sbx-1")
-        await world.until_said(answer, "acknowledged")
+        message = await send_to_agent(world, "sbx-1", "sbx-2")
+        await world.until_published(message, "acknowledged")
+        answer = await send_to_agent(world, "sbx-2", "sbx-1")
+        await world.until_published(answer, "acknowledged")
         steps = [event["type"] for event in (await world.stored())[message]]
     assert steps == ["message.queued", "message.delivered", "message.acknowledged"]
     assert [(one.message, one.sender_id, one.content) for one in handed] == [
         (message, "sbx-1", "[MESSAGE FROM AGENT sbx-1] leave it")
     ]
-    assert one.heard == ["[MESSAGE FROM AGENT sbx-2] leave it"]
+    assert one.received == ["[MESSAGE FROM AGENT sbx-2] leave it"]
 
 
 async def test_undeliverable_message_is_rejected_with_the_reason(world: World) -> None:
@@ -59,15 +59,15 @@ async def test_undeliverable_message_is_rejected_with_the_reason(world: World) -
     await world.record("sbx-1")
     await world.end("sbx-2")
     async with world.relay().running(), world.worker("sbx-1") as one:
-        messages = [await tell(world, "sbx-1", recipient) for recipient in ("sbx-2", "sbx-3", "sbx-1")]
+        messages = [await send_to_agent(world, "sbx-1", recipient) for recipient in ("sbx-2", "sbx-3", "sbx-1")]
         # `sbx-1` of the project default exists, and is none of that other project's business.
-        elsewhere = await tell(world, "sbx-9", "sbx-1", project="other")
+        elsewhere = await send_to_agent(world, "sbx-9", "sbx-1", project="other")
         for message in messages:
-            await world.until_said(message, "rejected")
-        while not (said := await world.stored()).get(elsewhere):
+            await world.until_published(message, "rejected")
+        while not (stored_events := await world.stored()).get(elsewhere):
             await world.client.client.flush()
-    reasons = [said[message][0]["data"]["reason"] for message in messages]
+    reasons = [stored_events[message][0]["data"]["reason"] for message in messages]
     assert "is terminated" in reasons[0]
     assert reasons[1:3] == ["there is no sandbox sbx-3", "an agent can't send messages to itself"]
-    assert [(event["project"], event["type"]) for event in said[elsewhere]] == [("other", "message.rejected")]
-    assert one.heard == []
+    assert [(event["project"], event["type"]) for event in stored_events[elsewhere]] == [("other", "message.rejected")]
+    assert one.received == []

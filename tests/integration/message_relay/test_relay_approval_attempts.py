@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.subjects import Principal
 
 World = Any
@@ -17,12 +17,12 @@ class Agent:
 
     def __init__(self, world: World, sandbox: str) -> None:
         self.worker = world.new_worker(sandbox)
-        self.told: list[tuple[str, bool]] = []
-        self.worker.answers = self._hear
+        self.answers_received: list[tuple[str, bool]] = []
+        self.worker.answers = self._receive
 
-    def _hear(self, message: InboxMessage) -> bytes:
+    def _receive(self, message: InboxMessage) -> bytes:
         answer = ApprovalAnswer.model_validate_json(message.content)
-        self.told.append((answer.approval_id, answer.granted))
+        self.answers_received.append((answer.approval_id, answer.granted))
         assert message.sandbox == self.worker.sandbox
         return bytes(self.worker.acknowledge(message))
 
@@ -33,13 +33,13 @@ async def at_work(world: World, stack: AsyncExitStack, sandbox: str) -> Agent:
     return agent
 
 
-async def said_of(world: World, approval: str) -> list[str]:
+async def published_about(world: World, approval: str) -> list[str]:
     events = (await world.stored("approval_id"))[approval]
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     return [event["type"].removeprefix("approval.") for event in events]
 
 
-async def asked(world: World, number: int, approval: str, **more: Any) -> None:
+async def requested(world: World, number: int, approval: str, **more: Any) -> None:
     """An attempt begins, its agent requests an approval, and the relay receives the request."""
     await world.attempt(number)
     await world.ask(f"sbx-{number}", approval, **more)
@@ -47,7 +47,7 @@ async def asked(world: World, number: int, approval: str, **more: Any) -> None:
 
 
 async def waits(world: World, approval: str) -> bool:
-    """Whether nothing was said of it but that it was asked, though relays have looked through all of them."""
+    """Whether nothing was published of it but its request, though relays have looked through all of them."""
     async with world.herd.bus(Principal.MESSAGE_RELAY):
         marker = f"marker-{approval}"
         await world.record("sbx-marker")
@@ -63,24 +63,24 @@ async def test_decision_between_attempts_is_given_to_the_next(world: World, gran
     async with AsyncExitStack() as stack:
         for _ in range(replicas):
             await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         assert await waits(world, "a1")
         answer = await world.decide("sbx-1", "a1", granted, answered_by="ada")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         second = Agent(world, "sbx-2")
         await stack.enter_async_context(world.worker("sbx-2", second.worker))
-        await asked(world, 2, "a2")
-        await world.until_said(answer, "acknowledged")
-        told = (await world.stored())[answer]
+        await requested(world, 2, "a2")
+        await world.until_published(answer, "acknowledged")
+        published = (await world.stored())[answer]
         events = await world.stored("approval_id")
     word = "granted" if granted else "denied"
-    assert second.told == [("a2", granted)]
+    assert second.answers_received == [("a2", granted)]
     assert [event["type"].removeprefix("approval.") for event in events["a1"]] == ["requested", word]
     assert [event["type"].removeprefix("approval.") for event in events["a2"]] == ["requested", word]
     assert (events["a2"][1]["data"]["answer"], events["a2"][1]["data"]["by"]) == (answer, "ada")
-    assert {event["subject"] for event in told} == {"sbx-1"}
-    assert [event["type"].removeprefix("message.") for event in told] == DELIVERED
+    assert {event["subject"] for event in published} == {"sbx-1"}
+    assert [event["type"].removeprefix("message.") for event in published] == DELIVERED
 
 
 @pytest.mark.parametrize("answered", ["a1", "a2"])
@@ -88,18 +88,18 @@ async def test_repeated_question_of_the_next_attempt_replaces_the_first(world: W
     """A decision on either is delivered to the second attempt's agent."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         await world.until(lambda: world.approvals["a1"] == ["requested", "expired"])
         answer = await world.decide("sbx-1" if answered == "a1" else "sbx-2", answered)
-        await world.until_said(answer, "acknowledged")
+        await world.until_published(answer, "acknowledged")
         late = await world.decide("sbx-2" if answered == "a1" else "sbx-1", "a2" if answered == "a1" else "a1")
-        await world.until_said(late, "rejected")
+        await world.until_published(late, "rejected")
         events, rejected = await world.stored("approval_id"), (await world.stored())[late]
-    assert second.told == [("a2", True)]
-    assert await said_of(world, "a2") == ["requested", "granted"]
+    assert second.answers_received == [("a2", True)]
+    assert await published_about(world, "a2") == ["requested", "granted"]
     ended = events["a1"][1]["data"]
     assert (ended["outcome"], ended["reason"]) == ("asked_again", "requested again in sbx-2 as a2")
     assert rejected[0]["data"]["code"] == "conflict"
@@ -111,15 +111,15 @@ async def test_used_approval_is_requested_again(world: World) -> None:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         async with world.worker("sbx-1", Agent(world, "sbx-1").worker):
-            await asked(world, 1, "a1")
-            await world.until_said(await world.decide("sbx-1", "a1"), "acknowledged")
+            await requested(world, 1, "a1")
+            await world.until_published(await world.decide("sbx-1", "a1"), "acknowledged")
         await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         assert await waits(world, "a2")
-        assert second.told == []
-        await world.until_said(await world.decide("sbx-2", "a2", False), "acknowledged")
-    assert second.told == [("a2", False)]
+        assert second.answers_received == []
+        await world.until_published(await world.decide("sbx-2", "a2", False), "acknowledged")
+    assert second.answers_received == [("a2", False)]
 
 
 async def test_possibly_delivered_approval_is_requested_again(world: World, monkeypatch: Any) -> None:
@@ -130,15 +130,15 @@ async def test_possibly_delivered_approval_is_requested_again(world: World, monk
         first = world.new_worker("sbx-1")
         first.answers = lambda _: None
         async with world.worker("sbx-1", first):
-            await asked(world, 1, "a1")
+            await requested(world, 1, "a1")
             answer = await world.decide("sbx-1", "a1")
             await world.until(lambda: answer in first.handed)
         await world.lose(1)
-        await world.until_said(answer, "rejected")
+        await world.until_published(answer, "rejected")
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         assert await waits(world, "a2")
-    assert second.told == []
+    assert second.answers_received == []
 
 
 async def test_decision_for_a_dead_worker_is_given_to_the_next_attempt(world: World, monkeypatch: Any) -> None:
@@ -146,7 +146,7 @@ async def test_decision_for_a_dead_worker_is_given_to_the_next_attempt(world: Wo
     monkeypatch.setattr("message_relay.inbox_delivery.RECEIPT_WITHIN", 0.2)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         dead = world.new_worker("sbx-1")
         dead.dead = True
         async with world.worker("sbx-1", dead):
@@ -154,28 +154,28 @@ async def test_decision_for_a_dead_worker_is_given_to_the_next_attempt(world: Wo
             await world.until(lambda: dead.knocked > 0)
             await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2")
-        await world.until_said(answer, "acknowledged")
-    assert (dead.handed, second.told) == ([], [("a2", True)])
+        await requested(world, 2, "a2")
+        await world.until_published(answer, "acknowledged")
+    assert (dead.handed, second.answers_received) == ([], [("a2", True)])
 
 
 async def test_decision_refused_by_a_recovering_worker_is_given_to_the_next_attempt(world: World) -> None:
     """The agent was gone and its sandbox not known to be lost: the refusal does not end the decision."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         recovering = world.new_worker("sbx-1")
         recovering.answers = recovering.is_gone
         async with world.worker("sbx-1", recovering):
             answer = await world.decide("sbx-1", "a1")
             await world.until(lambda: answer in recovering.handed)
-            assert "rejected" not in world.said[answer]
+            assert "rejected" not in world.published[answer]
         await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2")
-        await world.until_said(answer, "acknowledged")
-    assert second.told == [("a2", True)]
-    assert world.said[answer][-2:] == ["delivered", "acknowledged"]
+        await requested(world, 2, "a2")
+        await world.until_published(answer, "acknowledged")
+    assert second.answers_received == [("a2", True)]
+    assert world.published[answer][-2:] == ["delivered", "acknowledged"]
 
 
 @pytest.mark.parametrize(
@@ -187,80 +187,80 @@ async def test_another_question_is_another_approval(world: World, other: dict[st
     """Another tool or input needs its own approval, and the first waits on for the same question."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2", **other)
+        await requested(world, 2, "a2", **other)
         assert await waits(world, "a2")
-        assert (second.told, world.said[answer]) == ([], ["queued"])
+        assert (second.answers_received, world.published[answer]) == ([], ["queued"])
         await world.ask("sbx-2", "a3")
-        await world.until_said(answer, "acknowledged")
-    assert second.told == [("a3", True)]
+        await world.until_published(answer, "acknowledged")
+    assert second.answers_received == [("a3", True)]
 
 
 async def test_own_sandbox_in_a_path_makes_no_difference(world: World) -> None:
     """Where agents see the host's paths, each attempt's work is in another folder."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1", input={"path": "/herd/sbx-1/a.txt"})
+        await requested(world, 1, "a1", input={"path": "/herd/sbx-1/a.txt"})
         await world.lose(1)
-        await world.until_said(await world.decide("sbx-1", "a1"), "queued")
+        await world.until_published(await world.decide("sbx-1", "a1"), "queued")
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2", input={"path": "/herd/sbx-2/a.txt"})
-        await world.until(lambda: second.told == [("a2", True)])
+        await requested(world, 2, "a2", input={"path": "/herd/sbx-2/a.txt"})
+        await world.until(lambda: second.answers_received == [("a2", True)])
 
 
 async def test_decision_waits_over_an_attempt_without_the_question(world: World) -> None:
     """Two workers are lost, the second before its agent's request: the third's gets the first decision."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         await world.attempt(2)
         await world.lose(2)
         third = await at_work(world, stack, "sbx-3")
-        await asked(world, 3, "a3")
-        await world.until_said(answer, "acknowledged")
-    assert third.told == [("a3", True)]
+        await requested(world, 3, "a3")
+        await world.until_published(answer, "acknowledged")
+    assert third.answers_received == [("a3", True)]
 
 
 async def test_decision_passes_to_a_third_attempt(world: World) -> None:
     """The second attempt's worker was lost before it got the decision; the third gets it."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         answer = await world.decide("sbx-1", "a1")
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         await world.until(lambda: world.approvals["a2"] == ["requested", "granted"])
         await world.lose(2)
         third = await at_work(world, stack, "sbx-3")
-        await asked(world, 3, "a3")
-        await world.until_said(answer, "acknowledged")
-        assert await said_of(world, "a3") == ["requested", "granted"]
-    assert third.told == [("a3", True)]
+        await requested(world, 3, "a3")
+        await world.until_published(answer, "acknowledged")
+        assert await published_about(world, "a3") == ["requested", "granted"]
+    assert third.answers_received == [("a3", True)]
 
 
 @pytest.mark.parametrize("state", ["failed", "completed", "cancelled"])
 async def test_open_approvals_end_with_their_task(world: World, state: str) -> None:
     """An unanswered one expires, and an undelivered decision is rejected, with the reason."""
     async with world.relay().running():
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.ask("sbx-1", "a2", tool="Write")
         await world.until(lambda: "requested" in world.approvals["a2"])
         await world.lose(1)
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         assert await waits(world, "a2")
         await world.record_task(state=state, attempt=2, previous={"sandbox": "sbx-1", "attempt": 1})
         await world.until(lambda: world.approvals["a2"] == ["requested", "expired"])
-        await world.until_said(answer, "rejected")
+        await world.until_published(answer, "rejected")
         late = await world.decide("sbx-1", "a2")
-        await world.until_said(late, "rejected")
+        await world.until_published(late, "rejected")
         events, messages = await world.stored("approval_id"), await world.stored()
     assert events["a2"][1]["data"]["outcome"] == "ended"
     reason = "sandbox sbx-1 is terminated (worker_lost): attempt 1 of task-1 has ended"
@@ -270,10 +270,10 @@ async def test_open_approvals_end_with_their_task(world: World, state: str) -> N
 async def test_time_out_applies_between_attempts(world: World) -> None:
     """Undecided, it expires with its default; the next attempt's request is new, with its own time-out."""
     async with world.relay().running():
-        await asked(world, 1, "a1", timeout_seconds=1.0, on_timeout="deny")
+        await requested(world, 1, "a1", timeout_seconds=1.0, on_timeout="deny")
         await world.lose(1)
         await world.until(lambda: world.approvals["a1"] == ["requested", "expired"])
-        await asked(world, 2, "a2", timeout_seconds=600.0)
+        await requested(world, 2, "a2", timeout_seconds=600.0)
         assert await waits(world, "a2")
         assert (await world.stored("approval_id"))["a1"][1]["data"]["outcome"] == "denied"
 
@@ -282,14 +282,14 @@ async def test_reused_task_name_requests_its_own_approval(world: World) -> None:
     """A name used again is another task: earlier approvals do not apply to it."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
-        await world.until_said(await world.decide("sbx-1", "a1"), "queued")
+        await world.until_published(await world.decide("sbx-1", "a1"), "queued")
         second = await at_work(world, stack, "sbx-2")
         await world.attempt(2, life="l2")
         await world.ask("sbx-2", "a2")
         assert await waits(world, "a2")
-    assert second.told == []
+    assert second.answers_received == []
 
 
 async def test_withdrawn_approval_expires_at_once(world: World) -> None:
@@ -300,7 +300,7 @@ async def test_withdrawn_approval_expires_at_once(world: World) -> None:
         await world.withdraw("sbx-1", "a1")
         await world.until(lambda: world.approvals["a1"] == ["requested", "expired"])
         late = await world.decide("sbx-1", "a1")
-        await world.until_said(late, "rejected")
+        await world.until_published(late, "rejected")
         approvals, [rejected] = await world.stored("approval_id"), (await world.stored())[late]
     ended = approvals["a1"][1]["data"]
     assert (ended["outcome"], ended["reason"]) == ("withdrawn", "its turn is over")
@@ -314,21 +314,21 @@ async def test_withdrawn_approval_is_not_passed_to_the_next_attempt(world: World
     """Decided or not, the next attempt requests its own."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         await world.withdraw("sbx-1", "a1")
         await world.ask("sbx-1", "a2", tool="Write")
         await world.withdraw("sbx-1", "a2")
         await world.until(lambda: world.approvals["a2"] == ["requested", "expired"])
         await world.lose(1)
-        await world.until_said(answer, "rejected")
+        await world.until_published(answer, "rejected")
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a3")
+        await requested(world, 2, "a3")
         await world.ask("sbx-2", "a4", tool="Write")
         assert await waits(world, "a3")
         assert await waits(world, "a4")
-    assert second.told == []
+    assert second.answers_received == []
 
 
 async def test_withdrawal_applies_to_its_own_sandbox_only(world: World) -> None:
@@ -339,7 +339,7 @@ async def test_withdrawal_applies_to_its_own_sandbox_only(world: World) -> None:
         await world.ask("sbx-1", "a1")
         await world.until(lambda: "requested" in world.approvals["a1"])
         await world.withdraw("sbx-2", "a1")
-        await world.until_said(await world.decide("sbx-1", "a1"), "acknowledged")
+        await world.until_published(await world.decide("sbx-1", "a1"), "acknowledged")
         await world.withdraw("sbx-1", "a1")
         assert not await waits(world, "a1")
     assert world.approvals["a1"] == ["requested", "granted"]

@@ -41,13 +41,13 @@ async def live(world: World, acts: int, *does: Callable[[Relay], Awaitable[Any]]
         return acts - relay.acts_left
 
 
-def hears(event: Any) -> Callable[[Relay], Awaitable[Any]]:
+def receives(event: Any) -> Callable[[Relay], Awaitable[Any]]:
     subject = event_subject("default", event.subject, event.type)
     delivery = Delivery(subject, event.to_json(), "EVENTS", 1, 1, event.time)
     return lambda relay: relay.answering.handle(delivery)
 
 
-def hears_withdrawn(event: Any) -> Callable[[Relay], Awaitable[Any]]:
+def receives_withdrawn(event: Any) -> Callable[[Relay], Awaitable[Any]]:
     subject = event_subject("default", event.subject, event.type)
     delivery = Delivery(subject, event.to_json(), "EVENTS", 2, 1, event.time)
     return lambda relay: relay.answering.withdraw(delivery)
@@ -68,18 +68,18 @@ def looks(relay: Relay) -> Awaitable[Any]:
     return relay.lapsing.expire_due()
 
 
-async def said(world: World, approval: str) -> list[str]:
+async def published(world: World, approval: str) -> list[str]:
     events = (await world.stored("approval_id")).get(approval, [])
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     return [event["type"].removeprefix("approval.") for event in events]
 
 
-async def is_asked_anew(world: World) -> None:
+async def is_requested_again(world: World) -> None:
     """The attempt after that asks the same, and has no answer."""
     await world.lose(2)
     await world.attempt(3)
-    await live(world, ENDLESS, hears(await world.ask("sbx-3", "a3")), looks, drains)
-    assert await said(world, "a3") == ["requested"]
+    await live(world, ENDLESS, receives(await world.ask("sbx-3", "a3")), looks, drains)
+    assert await published(world, "a3") == ["requested"]
 
 
 def answer() -> AnswerApproval:
@@ -88,7 +88,7 @@ def answer() -> AnswerApproval:
 
 async def lost_with_a_question(world: World) -> None:
     await world.attempt(1)
-    await live(world, ENDLESS, hears(await world.ask("sbx-1", "a1")))
+    await live(world, ENDLESS, receives(await world.ask("sbx-1", "a1")))
     await world.lose(1)
 
 
@@ -100,14 +100,14 @@ async def test_decision_between_attempts_is_delivered_once(world: World, killed_
     await world.attempt(2)
     event = await world.ask("sbx-2", "a2")
     async with world.worker("sbx-2") as worker:
-        done = await live(world, ENDLESS if killed_at is None else killed_at, hears(event), drains)
-        await live(world, ENDLESS, hears(event), looks, drains)
-        assert len(worker.heard) == 1
+        done = await live(world, ENDLESS if killed_at is None else killed_at, receives(event), drains)
+        await live(world, ENDLESS, receives(event), looks, drains)
+        assert len(worker.received) == 1
     assert killed_at is not None or done == len(ANSWERED)
-    assert await said(world, "a1") == await said(world, "a2") == ["requested", "granted"]
+    assert await published(world, "a1") == await published(world, "a2") == ["requested", "granted"]
     assert [event["type"] for event in (await world.stored())["msg-1"]] == DELIVERED
     assert await world.inbox_size() == 0
-    await is_asked_anew(world)
+    await is_requested_again(world)
 
 
 @pytest.mark.parametrize("killed_at", [*range(len(PENDING)), None], ids=[*PENDING, "not at all"])
@@ -118,15 +118,15 @@ async def test_decision_on_a_repeated_question_is_delivered_once(world: World, k
     event, at = await world.ask("sbx-2", "a2"), datetime.now(UTC)
     async with world.worker("sbx-2") as worker:
         acts = ENDLESS if killed_at is None else killed_at
-        done = await live(world, acts, hears(event), takes(answer(), at), drains)
-        await live(world, ENDLESS, looks, hears(event), takes(answer(), at, 2), looks, drains)
-        assert len(worker.heard) == 1
+        done = await live(world, acts, receives(event), takes(answer(), at), drains)
+        await live(world, ENDLESS, looks, receives(event), takes(answer(), at, 2), looks, drains)
+        assert len(worker.received) == 1
     assert killed_at is not None or done == len(PENDING)
-    assert await said(world, "a1") == ["requested", "expired"]
-    assert await said(world, "a2") == ["requested", "granted"]
+    assert await published(world, "a1") == ["requested", "expired"]
+    assert await published(world, "a2") == ["requested", "granted"]
     assert [event["type"] for event in (await world.stored())["msg-1"]] == DELIVERED
     assert await world.inbox_size() == 0
-    await is_asked_anew(world)
+    await is_requested_again(world)
 
 
 @pytest.mark.parametrize("killed_at", [*range(len(WITHDRAWN)), None], ids=[*WITHDRAWN, "not at all"])
@@ -135,14 +135,14 @@ async def test_withdrawal_survives_a_kill_before_any_act(world: World, killed_at
     await world.attempt(1)
     event, withdrawn = await world.ask("sbx-1", "a1"), await world.withdraw("sbx-1", "a1")
     acts = ENDLESS if killed_at is None else killed_at
-    done = await live(world, acts, hears(event), hears_withdrawn(withdrawn))
-    await live(world, ENDLESS, hears(event), hears_withdrawn(withdrawn), looks)
+    done = await live(world, acts, receives(event), receives_withdrawn(withdrawn))
+    await live(world, ENDLESS, receives(event), receives_withdrawn(withdrawn), looks)
     assert killed_at is not None or done == len(WITHDRAWN)
-    assert await said(world, "a1") == ["requested", "expired"]
+    assert await published(world, "a1") == ["requested", "expired"]
     await world.lose(1)
     await world.attempt(2)
-    await live(world, ENDLESS, hears(await world.ask("sbx-2", "a2")), looks)
-    assert await said(world, "a2") == ["requested"]
+    await live(world, ENDLESS, receives(await world.ask("sbx-2", "a2")), looks)
+    assert await published(world, "a2") == ["requested"]
 
 
 async def test_two_relays_take_over_one_question_once(world: World) -> None:
@@ -153,7 +153,10 @@ async def test_two_relays_take_over_one_question_once(world: World) -> None:
     events = [await world.ask("sbx-2", name) for name in ("a2", "a3")]
     async with world.relay().running(), world.relay().running(), world.worker("sbx-2") as worker:
         await world.until(lambda: sorted(map(len, (world.approvals["a2"], world.approvals["a3"]))) == [1, 2])
-        await world.until_said("msg-1", "acknowledged")
-        await live(world, ENDLESS, *map(hears, events), looks)
-    assert len(worker.heard) == 1
-    assert sorted([await said(world, "a2"), await said(world, "a3")]) == [["requested"], ["requested", "granted"]]
+        await world.until_published("msg-1", "acknowledged")
+        await live(world, ENDLESS, *map(receives, events), looks)
+    assert len(worker.received) == 1
+    assert sorted([await published(world, "a2"), await published(world, "a3")]) == [
+        ["requested"],
+        ["requested", "granted"],
+    ]

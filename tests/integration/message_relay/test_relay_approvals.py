@@ -10,8 +10,8 @@ import pytest
 from message_relay.approval import digest_of
 from sandherd.bus.connection import Bus
 from sandherd.contracts.commands import RequestApproval, WithdrawApproval
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events.conversation import AgentMessageSent
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 from tests.patience import PATIENCE
@@ -32,26 +32,30 @@ async def test_decision_reaches_the_requesting_worker(world: World, granted: boo
             return bytes(worker.acknowledge(message))
 
         worker.answers = answer_and_keep
-        asked = await world.ask("sbx-1", "toolu_01A", reason="removes files")
+        request_data = await world.ask("sbx-1", "toolu_01A", reason="removes files")
         await world.until(lambda: world.approvals["toolu_01A"] == ["requested"])
         answer = await world.decide("sbx-1", "toolu_01A", granted, reason="so be it", answered_by="ada")
-        await world.until_said(answer, "acknowledged")
+        await world.until_published(answer, "acknowledged")
         requested, decided = (await world.stored("approval_id"))["toolu_01A"]
-        told = (await world.stored())[answer]
+        published = (await world.stored())[answer]
     [message] = handed
-    said = ApprovalAnswer.model_validate_json(message.content)
-    assert (said.approval_id, said.granted, said.reason) == ("toolu_01A", granted, "so be it")
+    answer_content = ApprovalAnswer.model_validate_json(message.content)
+    assert (answer_content.approval_id, answer_content.granted, answer_content.reason) == (
+        "toolu_01A",
+        granted,
+        "so be it",
+    )
     assert (message.message, message.message_type, message.sender_id) == (answer, "approval", "ada")
     assert (requested["sequence"], requested["data"]["tool"], requested["data"]["reason"]) == (
         1,
         "Bash",
         "removes files",
     )
-    assert requested["data"]["asked_in"] == str(asked.id)
+    assert requested["data"]["asked_in"] == str(request_data.id)
     assert (decided["sequence"], decided["type"]) == (2, f"approval.{'granted' if granted else 'denied'}")
     assert decided["data"] | {"by": "ada", "answer": answer, "reason": "so be it"} == decided["data"]
     assert requested["source"] == decided["source"]
-    assert [event["data"]["message_type"] for event in told] == ["approval"] * 3
+    assert [event["data"]["message_type"] for event in published] == ["approval"] * 3
 
 
 async def test_decision_is_delivered_in_order_with_messages(world: World) -> None:
@@ -61,11 +65,11 @@ async def test_decision_is_delivered_in_order_with_messages(world: World) -> Non
         await world.ask("sbx-1", "a1")
         before = await world.send("sbx-1", "before")
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         after = await world.send("sbx-1", "after")
         async with world.worker("sbx-1") as worker:
             await world.speak("sbx-1")
-            await world.until_said(after, "acknowledged")
+            await world.until_published(after, "acknowledged")
     assert worker.handed == [before, answer, after]
 
 
@@ -90,10 +94,10 @@ async def test_decision_overtakes_messages_of_a_blocked_agent(world: World, monk
             answer = await world.decide("sbx-1", "a1")
         else:
             answer = await world.send("sbx-1", "stop", message_type="interrupt")
-        await world.until_said(second, "acknowledged")
-        heard = [name for name in dict.fromkeys(worker.handed) if name != first]
-    assert heard == [answer, second]
-    assert all(world.said[name] == DELIVERED for name in (first, answer, second))
+        await world.until_published(second, "acknowledged")
+        delivered = [name for name in dict.fromkeys(worker.handed) if name != first]
+    assert delivered == [answer, second]
+    assert all(world.published[name] == DELIVERED for name in (first, answer, second))
 
 
 async def test_only_the_first_of_many_decisions_counts(world: World) -> None:
@@ -102,12 +106,12 @@ async def test_only_the_first_of_many_decisions_counts(world: World) -> None:
     async with world.relay().running(), world.relay().running(), world.worker("sbx-1") as worker:
         await world.ask("sbx-1", "a1")
         await world.until(lambda: world.approvals["a1"] == ["requested"])
-        people = [f"person {number}" for number in range(10)]
+        users = [f"person {number}" for number in range(10)]
         answers = await asyncio.gather(
-            *(world.decide("sbx-1", "a1", place % 2 == 0, answered_by=who) for place, who in enumerate(people))
+            *(world.decide("sbx-1", "a1", place % 2 == 0, answered_by=who) for place, who in enumerate(users))
         )
         await world.until(
-            lambda: all(world.said[answer][-1:] in (["acknowledged"], ["rejected"]) for answer in answers)
+            lambda: all(world.published[answer][-1:] in (["acknowledged"], ["rejected"]) for answer in answers)
         )
         events, approval = await world.stored(), (await world.stored("approval_id"))["a1"]
     first = approval[1]["data"]
@@ -131,7 +135,7 @@ async def test_repeated_decision_is_one(world: World) -> None:
         last = await world.send("sbx-1", "last")
         async with world.worker("sbx-1") as worker:
             await world.speak("sbx-1")
-            await world.until_said(last, "acknowledged")
+            await world.until_published(last, "acknowledged")
         assert worker.handed == ["msg-1", last]
         assert [event["sequence"] for event in (await world.stored())["msg-1"]] == [1, 2, 3]
         assert [event["sequence"] for event in (await world.stored("approval_id"))["a1"]] == [1, 2]
@@ -143,7 +147,7 @@ async def test_decision_before_its_request_waits(world: World) -> None:
     async with world.relay().running(), world.worker("sbx-1"):
         answer = await world.decide("sbx-1", "a1")
         await world.ask("sbx-1", "a1")
-        await world.until_said(answer, "acknowledged")
+        await world.until_published(answer, "acknowledged")
     assert world.approvals["a1"] == ["requested", "granted"]
 
 
@@ -156,7 +160,7 @@ async def test_decision_on_an_unknown_approval_is_rejected(world: World, monkeyp
         await world.ask("sbx-2", "a1")
         await world.until(lambda: world.approvals["a1"] == ["requested"])
         unknown, nowhere = await world.decide("sbx-1", "a1"), await world.decide("sbx-none", "a1")
-        await world.until(lambda: world.said[unknown] == world.said[nowhere] == ["rejected"])
+        await world.until(lambda: world.published[unknown] == world.published[nowhere] == ["rejected"])
         events = await world.stored()
     [rejected] = events[unknown]
     assert rejected["data"]["code"] == "not_found"
@@ -173,7 +177,7 @@ async def test_unanswered_approval_expires_with_its_default(world: World) -> Non
         await world.ask("sbx-1", "a2", timeout_seconds=0.2, on_timeout="allow")
         await world.until(lambda: world.approvals["a1"] == world.approvals["a2"] == ["requested", "expired"])
         late = await world.decide("sbx-1", "a1")
-        await world.until_said(late, "rejected")
+        await world.until_published(late, "rejected")
         approvals, [rejected] = await world.stored("approval_id"), (await world.stored())[late]
     assert [approvals[name][1]["data"]["outcome"] for name in ("a1", "a2")] == ["denied", "granted"]
     assert rejected["data"]["code"] == "conflict"
@@ -189,7 +193,7 @@ async def test_approval_of_an_ended_sandbox_expires(world: World) -> None:
         await world.until(lambda: world.approvals["a1"] == ["requested"])
         await world.end("sbx-1", reason="done")
         answer = await world.decide("sbx-1", "a1")
-        await world.until(lambda: world.said[answer] == ["rejected"] and len(world.approvals["a1"]) == 2)
+        await world.until(lambda: world.published[answer] == ["rejected"] and len(world.approvals["a1"]) == 2)
         approvals, [rejected] = await world.stored("approval_id"), (await world.stored())[answer]
     assert (approvals["a1"][1]["type"], approvals["a1"][1]["data"]["outcome"]) == ("approval.expired", "ended")
     assert rejected["data"]["code"] == "refused"
@@ -202,8 +206,8 @@ async def test_undelivered_decision_of_an_ended_sandbox_is_rejected(world: World
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "queued")
-        await world.until_after(lambda: world.end("sbx-1"), lambda: "rejected" in world.said[answer])
+        await world.until_published(answer, "queued")
+        await world.until_after(lambda: world.end("sbx-1"), lambda: "rejected" in world.published[answer])
     assert world.approvals["a1"] == ["requested", "granted"]
 
 
@@ -223,8 +227,8 @@ async def is_answered_in_time(world: World, name: str, seconds: float) -> bool:
     """Whether an answer was before its approval's time-out, and expired with it; on a busy machine it may be late."""
     await world.ask("sbx-1", name, timeout_seconds=seconds)
     answer = await world.decide("sbx-1", name)
-    await world.until(lambda: bool({"expired", "rejected"} & {*world.said[answer]}))
-    return "expired" in world.said[answer]
+    await world.until(lambda: bool({"expired", "rejected"} & {*world.published[answer]}))
+    return "expired" in world.published[answer]
 
 
 async def test_repeated_request_of_a_restarted_worker_is_one_approval(world: World) -> None:
@@ -236,7 +240,7 @@ async def test_repeated_request_of_a_restarted_worker_is_one_approval(world: Wor
         answer = await world.decide("sbx-1", "a1")
         async with world.worker("sbx-1") as worker:
             await world.speak("sbx-1")
-            await world.until_said(answer, "acknowledged")
+            await world.until_published(answer, "acknowledged")
         await world.ask("sbx-1", "a2")
         await world.until(lambda: world.approvals["a2"] == ["requested"])
     assert (worker.handed, world.approvals["a1"]) == ([answer], ["requested", "granted"])
@@ -267,9 +271,9 @@ async def test_approval_cannot_be_forged_by_a_message(world: World) -> None:
         command["data"]["message_type"] = "approval"
         subject = "sandherd.v1.command.message-relay.send_message.default"
         await world.client.publish(subject, json.dumps(command).encode(), msg_id="forged")
-        await world.until_said(await world.send("sbx-1", "next"), "acknowledged")
+        await world.until_published(await world.send("sbx-1", "next"), "acknowledged")
         assert await world.dead(1) == 1
-    assert worker.heard == ["next"]
+    assert worker.received == ["next"]
 
 
 @pytest.mark.own_broker
@@ -282,13 +286,13 @@ async def test_decision_survives_restarts_of_relay_and_broker(world: World) -> N
         await world.until(lambda: world.approvals["a1"] == ["requested"])
     answer = await world.decide("sbx-1", "a1")
     async with world.relay().running():
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         await world.restart_broker()
         async with world.worker("sbx-1") as worker:
             await world.until_after(lambda: world.speak("sbx-1"), lambda: worker.handed == [answer])
-            await world.until_said(answer, "acknowledged")
+            await world.until_published(answer, "acknowledged")
         second = await world.decide("sbx-1", "a1", False)
-        await world.until_said(second, "rejected")
+        await world.until_published(second, "rejected")
         events = await world.stored()
     assert [event["type"] for event in events[answer]] == [f"message.{state}" for state in DELIVERED]
 
@@ -299,7 +303,7 @@ async def test_decided_approval_is_deleted_after_a_day(world: World) -> None:
     async with world.relay().running(), world.worker("sbx-1"):
         for name in ("a1", "a2"):
             await world.ask("sbx-1", name)
-        await world.until_said(await world.decide("sbx-1", "a1"), "acknowledged")
+        await world.until_published(await world.decide("sbx-1", "a1"), "acknowledged")
         async with world.herd.bus(Principal.MESSAGE_RELAY) as bus, asyncio.timeout(PATIENCE):
             # The record follows the event that was waited for.
             while await life_of(bus, "a1") is None:
@@ -319,7 +323,7 @@ async def test_answer_with_the_name_of_a_message_is_refused(world: World) -> Non
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         name = await world.send("sbx-1", "hello")
-        await world.until_said(name, "acknowledged")
+        await world.until_published(name, "acknowledged")
         await world.ask("sbx-1", "toolu_01A")
         await world.until(lambda: world.approvals["toolu_01A"] == ["requested"])
         command = world.answer("sbx-1", "toolu_01A", True, message=name)
@@ -328,7 +332,7 @@ async def test_answer_with_the_name_of_a_message_is_refused(world: World) -> Non
         assert world.refused[str(command.id)]["code"] == "conflict"
         assert world.approvals["toolu_01A"] == ["requested"]
         answer = await world.decide("sbx-1", "toolu_01A")
-        await world.until_said(answer, "acknowledged")
+        await world.until_published(answer, "acknowledged")
     assert worker.handed == [name, answer]
 
 
@@ -337,20 +341,20 @@ async def test_answer_with_the_name_of_an_agents_message_is_delivered(world: Wor
     for sandbox in ("sbx-1", "sbx-2"):
         await world.record(sandbox)
     async with world.relay().running(), world.worker("sbx-1") as worker, world.worker("sbx-2"):
-        told = AgentMessageSent(recipient="sbx-1", content="x", message_id="msg-1")
-        await world.by_worker("sbx-2", told)
-        await world.until_said("msg-1", "acknowledged")
+        published = AgentMessageSent(recipient="sbx-1", content="x", message_id="msg-1")
+        await world.by_worker("sbx-2", published)
+        await world.until_published("msg-1", "acknowledged")
         await world.ask("sbx-1", "toolu_01A")
         await world.until(lambda: world.approvals["toolu_01A"] == ["requested"])
         await world.decide("sbx-1", "toolu_01A", message="msg-1")
-        await world.until(lambda: len(worker.heard) == 2)
+        await world.until(lambda: len(worker.received) == 2)
         await world.until_inbox_has(0)
     assert worker.handed == ["msg-1", "msg-1"]
     world.check_sequences(await world.relayed())
 
 
 async def test_approval_of_a_service_is_answered_by_an_event(world: World) -> None:
-    """No worker gets the answer; it is acknowledged all the same. The agent can't withdraw it, its service can."""
+    """No worker gets the answer; it is acknowledged nevertheless. The agent can't withdraw it, its service can."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         for name in ("pause-1", "pause-2"):
@@ -360,10 +364,10 @@ async def test_approval_of_a_service_is_answered_by_an_event(world: World) -> No
         await world.ask("sbx-1", "a1")  # handled after the withdrawal
         await world.until(lambda: world.approvals["a1"] == ["requested"])
         answer = await world.decide("sbx-1", "pause-1", True, reason="the other file", answered_by="ada")
-        await world.until_said(answer, "acknowledged")
+        await world.until_published(answer, "acknowledged")
         await world.by_monitor(WithdrawApproval(sandbox="sbx-1", approval_id="pause-2", reason="resumed"))
         await world.until(lambda: world.approvals["pause-2"] == ["requested", "expired"])
-        stored, told = await world.stored("approval_id"), (await world.stored())[answer]
+        stored, published = await world.stored("approval_id"), (await world.stored())[answer]
     requested, granted = stored["pause-1"]
     assert (requested["data"]["requested_by"], requested["data"].get("asked_in")) == ("monitor", None)
     assert (granted["type"], granted["data"]["reason"], granted["data"]["by"]) == (
@@ -372,5 +376,5 @@ async def test_approval_of_a_service_is_answered_by_an_event(world: World) -> No
         "ada",
     )
     assert stored["pause-2"][1]["data"]["outcome"] == "withdrawn"
-    assert [event["type"].removeprefix("message.") for event in told] == DELIVERED
+    assert [event["type"].removeprefix("message.") for event in published] == DELIVERED
     assert worker.handed == []

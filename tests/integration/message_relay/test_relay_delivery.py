@@ -1,4 +1,4 @@
-"""The relay on a real broker: what is sent reaches the worker, in order, once; and what can't is said."""
+"""The relay on a real broker: what is sent reaches the worker, in order, once; and what can't is reported."""
 
 import asyncio
 import json
@@ -31,8 +31,8 @@ async def test_message_reaches_its_worker_with_three_numbered_events(world: Worl
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         message = await world.send("sbx-1", "do this")
-        await world.until_said(message, "acknowledged")
-        assert worker.heard == ["do this"]
+        await world.until_published(message, "acknowledged")
+        assert worker.received == ["do this"]
         events = (await world.stored())[message]
         assert [event["type"] for event in events] == [f"message.{state}" for state in QUEUED_TO_END]
         assert [event["sequence"] for event in events] == [1, 2, 3]
@@ -54,9 +54,9 @@ async def test_message_is_delivered_while_its_first_event_is_published(world: Wo
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         message = await world.send("sbx-1", "do this")
-        await world.until(lambda: worker.heard == ["do this"])
+        await world.until(lambda: worker.received == ["do this"])
         received.set()
-        await world.until_said(message, "acknowledged")
+        await world.until_published(message, "acknowledged")
         assert [event["type"] for event in (await world.stored())[message]] == [
             f"message.{state}" for state in QUEUED_TO_END
         ]
@@ -71,8 +71,8 @@ async def test_messages_are_ordered_within_each_of_many_sandboxes(world: World) 
                 group.create_task(send_in_order(world, sandbox, 20))
         workers = [await world.stack.enter_async_context(world.worker(sandbox)) for sandbox in sandboxes]
         await asyncio.gather(*(world.speak(sandbox) for sandbox in sandboxes))
-        await world.until(lambda: all(len(worker.heard) == 20 for worker in workers))
-    assert all(worker.heard == [str(number) for number in range(20)] for worker in workers)
+        await world.until(lambda: all(len(worker.received) == 20 for worker in workers))
+    assert all(worker.received == [str(number) for number in range(20)] for worker in workers)
 
 
 async def test_unknown_and_ended_sandboxes_reject_at_once(world: World) -> None:
@@ -80,7 +80,7 @@ async def test_unknown_and_ended_sandboxes_reject_at_once(world: World) -> None:
     await world.record("sbx-old", SandboxState.TERMINATED)
     async with world.relay().running():
         unknown, old = await world.send("sbx-none"), await world.send("sbx-old")
-        await world.until(lambda: world.said[unknown] == world.said[old] == ["rejected"])
+        await world.until(lambda: world.published[unknown] == world.published[old] == ["rejected"])
         events = await world.stored()
     assert [event["sequence"] for event in events[unknown]] == [1]
     assert "there is no sandbox sbx-none" in events[unknown][0]["data"]["reason"]
@@ -94,11 +94,11 @@ async def test_disconnected_worker_gets_its_messages_at_its_next_event(world: Wo
     await world.record("sbx-1")
     async with world.relay().running():
         first, second = await world.send("sbx-1", "1"), await world.send("sbx-1", "2")
-        await world.until_said(second, "queued")
+        await world.until_published(second, "queued")
         async with world.worker("sbx-1") as worker:
-            await world.until_after(lambda: world.speak("sbx-1"), lambda: worker.heard == ["1", "2"])
-            await world.until_said(second, "acknowledged")
-    assert world.said[first][-1] == "acknowledged"
+            await world.until_after(lambda: world.speak("sbx-1"), lambda: worker.received == ["1", "2"])
+            await world.until_published(second, "acknowledged")
+    assert world.published[first][-1] == "acknowledged"
 
 
 async def test_reconnecting_worker_gets_each_message_once_and_ordered(world: World) -> None:
@@ -110,9 +110,9 @@ async def test_reconnecting_worker_gets_each_message_once_and_ordered(world: Wor
         for goal in range(4, 44, 4):
             async with world.worker("sbx-1", worker):
                 await world.speak("sbx-1")
-                await world.until(lambda goal=goal: len(worker.heard) >= goal)
+                await world.until(lambda goal=goal: len(worker.received) >= goal)
         await sending
-    assert worker.heard == [str(number) for number in range(40)]
+    assert worker.received == [str(number) for number in range(40)]
 
 
 async def test_lost_receipt_is_requested_again(world: World, monkeypatch: Any) -> None:
@@ -122,9 +122,9 @@ async def test_lost_receipt_is_requested_again(world: World, monkeypatch: Any) -
     async with world.relay().running(), world.worker("sbx-1") as worker:
         worker.answers = lambda message: None if len(worker.handed) < 3 else worker.acknowledge(message)
         message = await world.send("sbx-1")
-        await world.until_said(message, "acknowledged")
+        await world.until_published(message, "acknowledged")
     assert len(worker.handed) == 3
-    assert worker.heard == ["hello"]
+    assert worker.received == ["hello"]
 
 
 async def test_lost_receipt_delays_no_message(world: World, monkeypatch: Any) -> None:
@@ -135,9 +135,9 @@ async def test_lost_receipt_delays_no_message(world: World, monkeypatch: Any) ->
     async with world.relay().running(), world.worker("sbx-1") as worker:
         worker.answers = lambda message: None if len(worker.handed) == 1 else worker.acknowledge(message)
         first, second = await world.send("sbx-1", "1"), await world.send("sbx-1", "2")
-        await world.until_said(second, "acknowledged")
+        await world.until_published(second, "acknowledged")
     assert worker.handed == [first, first, second]
-    assert worker.heard == ["1", "2"]
+    assert worker.received == ["1", "2"]
 
 
 async def test_refused_message_is_rejected_and_the_next_delivered(world: World) -> None:
@@ -146,10 +146,10 @@ async def test_refused_message_is_rejected_and_the_next_delivered(world: World) 
     async with world.relay().running(), world.worker("sbx-1") as worker:
         worker.answers = worker.refuse
         refused = await world.send("sbx-1", "no")
-        await world.until_said(refused, "rejected")
+        await world.until_published(refused, "rejected")
         worker.answers = worker.acknowledge
         taken = await world.send("sbx-1", "yes")
-        await world.until_said(taken, "acknowledged")
+        await world.until_published(taken, "acknowledged")
         event = (await world.stored())[refused][-1]
     assert (event["sequence"], event["data"]["reason"]) == (2, "full")
 
@@ -161,8 +161,8 @@ async def test_invalid_receipt_causes_a_redelivery(world: World) -> None:
     async with world.relay().running(), world.worker("sbx-1") as worker:
         worker.answers = lambda message: nonsense.pop() if nonsense else worker.acknowledge(message)
         message = await world.send("sbx-1")
-        await world.until_said(message, "acknowledged")
-    assert world.said[message] == QUEUED_TO_END
+        await world.until_published(message, "acknowledged")
+    assert world.published[message] == QUEUED_TO_END
 
 
 async def test_message_expires_behind_one_that_may_wait(world: World) -> None:
@@ -171,11 +171,11 @@ async def test_message_expires_behind_one_that_may_wait(world: World) -> None:
     async with world.relay().running():
         patient = await world.send("sbx-1", "patient", expires=600)
         hasty = await world.send("sbx-1", "hasty", expires=1)
-        await world.until_said(hasty, "expired")
+        await world.until_published(hasty, "expired")
         async with world.worker("sbx-1") as worker:
             await world.speak("sbx-1")
-            await world.until_said(patient, "acknowledged")
-        assert worker.heard == ["patient"]
+            await world.until_published(patient, "acknowledged")
+        assert worker.received == ["patient"]
         assert [event["sequence"] for event in (await world.stored())[hasty]] == [1, 2]
 
 
@@ -185,9 +185,9 @@ async def test_waiting_messages_of_an_ended_sandbox_are_rejected(world: World, m
     await world.record("sbx-1")
     async with world.relay().running():
         messages = [await world.send("sbx-1", str(number)) for number in range(3)]
-        await world.until(lambda: all(world.said[message] == ["queued"] for message in messages))
+        await world.until(lambda: all(world.published[message] == ["queued"] for message in messages))
         await world.until_after(
-            lambda: world.end("sbx-1"), lambda: all(world.said[message][-1] == "rejected" for message in messages)
+            lambda: world.end("sbx-1"), lambda: all(world.published[message][-1] == "rejected" for message in messages)
         )
         await world.until_inbox_has(0)
 
@@ -199,8 +199,8 @@ async def test_repeated_message_id_is_one_message(world: World) -> None:
         message = await world.send("sbx-1", "once", message="msg-1")
         await world.send("sbx-1", "once", message="msg-1")
         other = await world.send("sbx-1", "other")
-        await world.until_said(other, "acknowledged")
-        assert worker.heard == ["once", "other"]
+        await world.until_published(other, "acknowledged")
+        assert worker.received == ["once", "other"]
         assert [event["sequence"] for event in (await world.stored())[message]] == [1, 2, 3]
 
 
@@ -213,8 +213,8 @@ async def test_record_with_an_invalid_name_blocks_no_message(world: World) -> No
             await bus.publish(f"sandherd.v1.inbox.{project}.{sandbox}", b"{}", msg_id=project + sandbox)
         assert await Inbox(bus).waiting_sandboxes() == []
     async with world.relay().running(), world.worker("sbx-1") as worker:
-        await world.until_said(await world.send("sbx-1", "hello"), "acknowledged")
-        assert worker.heard == ["hello"]
+        await world.until_published(await world.send("sbx-1", "hello"), "acknowledged")
+        assert worker.received == ["hello"]
 
 
 @pytest.mark.own_broker
@@ -227,7 +227,7 @@ async def test_invalid_command_goes_to_dead_and_others_are_delivered(world: Worl
                 "sandherd.v1.command.message-relay.send_message.default", payload, msg_id=str(payload)
             )
         message = await world.send("sbx-1")
-        await world.until_said(message, "acknowledged")
+        await world.until_published(message, "acknowledged")
         assert await world.dead(3) == 3
 
 
@@ -239,8 +239,8 @@ async def test_inbox_entry_of_another_version_blocks_no_other(world: World) -> N
         await bus.publish("sandherd.v1.inbox.default.sbx-1", b'{"v":9}', msg_id="x")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         message = await world.send("sbx-1")
-        await world.until_said(message, "acknowledged")
-    assert worker.heard == ["hello"]
+        await world.until_published(message, "acknowledged")
+    assert worker.received == ["hello"]
 
 
 async def test_standby_accepts_commands_and_takes_over_delivery(world: World) -> None:
@@ -250,11 +250,11 @@ async def test_standby_accepts_commands_and_takes_over_delivery(world: World) ->
         async with world.relay().running():
             for number in range(30):
                 await world.send("sbx-1", str(number))
-            await world.until(lambda: len(worker.heard) == 30)
+            await world.until(lambda: len(worker.received) == 30)
         last = await world.send("sbx-1", "last")
-        await world.until_said(last, "acknowledged")
+        await world.until_published(last, "acknowledged")
         assert second.health.problems() == {}
-    assert sorted(worker.heard[:-1], key=int) == [str(number) for number in range(30)]
+    assert sorted(worker.received[:-1], key=int) == [str(number) for number in range(30)]
     assert len(worker.handed) == len(set(worker.handed))
 
 
@@ -262,7 +262,7 @@ async def test_idle_inbox_needs_no_consumer_and_no_subscription(world: World) ->
     """After everything was delivered, INBOX is empty and has no consumer: only its stream is left."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1"):
-        await world.until_said(await world.send("sbx-1"), "acknowledged")
+        await world.until_published(await world.send("sbx-1"), "acknowledged")
         await world.until_inbox_has(0)
         async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
             assert (await bus.js.stream_info("INBOX")).state.consumer_count == 0
@@ -276,7 +276,7 @@ async def test_requeued_dead_letter_is_handled_and_leaves_dead(world: World) -> 
     async with stream_admin(world.herd), world.relay().running(), world.worker("sbx-1") as worker:
         subject = "sandherd.v1.command.message-relay.send_message.default"
         await world.client.publish(subject, b"not json", msg_id="bad")
-        await world.until_said(await world.send("sbx-1", "first"), "acknowledged")
+        await world.until_published(await world.send("sbx-1", "first"), "acknowledged")
         assert await world.dead(1) == 1
         async with world.herd.bus(Principal.MESSAGE_RELAY) as relay:
             command = world.command("sbx-1", "again", message="msg-again")
@@ -286,11 +286,11 @@ async def test_requeued_dead_letter_is_handled_and_leaves_dead(world: World) -> 
             good = (await relay.publish(dead, delivery.data, msg_id="dead-1", headers=headers)).seq
             async with world.herd.bus(Principal.OPERATOR) as operator:
                 answers = [await operator.ask(RequeueMessageRelay(number=n), "fleet") for n in (good, 1)]
-            await world.until_said("msg-again", "acknowledged")
+            await world.until_published("msg-again", "acknowledged")
             left = (await relay.js.stream_info("DEAD")).state
     assert [answer.outcome for answer in answers] == ["done", "dead"]
     assert (left.messages, left.first_seq) == (1, 1)
-    assert worker.heard == ["first", "again"]
+    assert worker.received == ["first", "again"]
 
 
 async def send_in_order(world: World, sandbox: str, count: int) -> None:
@@ -305,20 +305,20 @@ def slow_timer_out_of_reach(monkeypatch: Any) -> None:
 
 async def test_an_invalid_command_is_refused_by_an_event(world: World, herd: Any) -> None:
     """With its id, its sequence number in COMMANDS and a code; a message to no sandbox is rejected with its own."""
-    heard: list[dict[str, Any]] = []
+    received_messages: list[dict[str, Any]] = []
 
-    async def hear(msg: Any) -> None:
-        heard.append(json.loads(msg.data))
+    async def receive(msg: Any) -> None:
+        received_messages.append(json.loads(msg.data))
 
     async with world.relay().running(), herd.bus(Principal.CLIENT, project="default") as client:
-        await client.client.subscribe("sandherd.v1.event.default.>", cb=hear)
+        await client.client.subscribe("sandherd.v1.event.default.>", cb=receive)
         await client.flush()
         document = {"id": str(uuid4()), "data": {"sandbox": "sbx-1", "message": "msg-1"}}
         stored = await client.js.publish(command_subject(SendMessage.type, "default"), json.dumps(document).encode())
-        await eventually(lambda: heard)
+        await eventually(lambda: received_messages)
         unknown = await world.send("sbx-none")
-        await eventually(lambda: len(heard) == 2)
-    refused, rejected = heard
+        await eventually(lambda: len(received_messages) == 2)
+    refused, rejected = received_messages
     assert (refused["type"], refused["subject"], refused["sandboxid"]) == ("message.refused", "sbx-1", "sbx-1")
     assert refused["data"]["command_id"] == document["id"]
     assert refused["data"]["command_sequence"] == stored.seq

@@ -133,9 +133,9 @@ async def test_messages_to_a_projects_sandboxes_are_limited(world: World) -> Non
         await world.record(sandbox)
     async with world.relay(project_messages=2).running():
         for sandbox in ("sbx-a", "sbx-b"):
-            await world.until_said(await world.send(sandbox), "queued")
+            await world.until_published(await world.send(sandbox), "queued")
         refused = await world.send("sbx-c")
-        await world.until_said(refused, "rejected")
+        await world.until_published(refused, "rejected")
         (event,) = (await world.stored())[refused]
     assert event["data"]["code"] == "refused"
     assert "project" in event["data"]["reason"]
@@ -150,7 +150,7 @@ async def test_invalid_messages_of_a_sandbox_are_counted_and_not_stored(world: W
         async with world.herd.bus(Principal.WORKER, sandbox="sbx-mad") as mad:
             for number in range(300):
                 await mad.publish("sandherd.v1.event.default.sbx-mad.agent.message_sent", b"1", msg_id=f"junk-{number}")
-        await world.until_said(await world.send("sbx-1", "hello"), "acknowledged")
+        await world.until_published(await world.send("sbx-1", "hello"), "acknowledged")
         name = "sandherd_dead_letters_dropped_total"
         labels = {"consumer": "message-relay-agents", "code": "invalid_field"}
 
@@ -164,7 +164,7 @@ async def test_invalid_messages_of_a_sandbox_are_counted_and_not_stored(world: W
         while dropped() < 295:
             await world.speak("sbx-1")
         assert await world.dead(5) == 5
-    assert worker.heard == ["hello"]
+    assert worker.received == ["hello"]
 
 
 @pytest.mark.own_broker
@@ -182,5 +182,5 @@ async def test_large_commands_do_not_displace_dead_letters_of_others(world: Worl
         async with world.herd.bus(Principal.OPERATOR) as operator:
             with pytest.raises(RefusedError, match="only the beginning"):
                 await operator.ask(RequeueMessageRelay(number=30), FLEET)
-        await world.until_said(await world.send("sbx-1", "hello"), "acknowledged")
-    assert worker.heard == ["hello"]
+        await world.until_published(await world.send("sbx-1", "hello"), "acknowledged")
+    assert worker.received == ["hello"]

@@ -30,13 +30,13 @@ async def test_full_inbox_rejects_further_messages(small: World) -> None:
     async with small.relay().running(), small.worker("sbx-1") as worker:
         waiting = [await small.send("sbx-deaf", str(number)) for number in range(FEW)]
         for message in waiting:
-            await small.until_said(message, "queued")
+            await small.until_published(message, "queued")
         refused = await small.send("sbx-deaf", "one more")
-        await small.until_said(refused, "rejected")
-        await small.until_said(await small.send("sbx-1", "hello"), "acknowledged")
+        await small.until_published(refused, "rejected")
+        await small.until_published(await small.send("sbx-1", "hello"), "acknowledged")
         (event,) = (await small.stored())[refused]
         assert (event["sequence"], event["data"]["reason"]) == (1, too_many("sbx-deaf"))
-        assert worker.heard == ["hello"]
+        assert worker.received == ["hello"]
         await small.until_inbox_has(FEW)
 
 
@@ -45,12 +45,12 @@ async def test_inbox_accepts_messages_again_after_deliveries(small: World) -> No
     await small.record("sbx-1")
     async with small.relay().running():
         for number in range(FEW):
-            await small.until_said(await small.send("sbx-1", str(number)), "queued")
-        await small.until_said(await small.send("sbx-1", "too many"), "rejected")
+            await small.until_published(await small.send("sbx-1", str(number)), "queued")
+        await small.until_published(await small.send("sbx-1", "too many"), "rejected")
         async with small.worker("sbx-1") as worker:
-            await small.until_after(lambda: small.speak("sbx-1"), lambda: len(worker.heard) == FEW)
-            await small.until_said(await small.send("sbx-1", "later"), "acknowledged")
-    assert worker.heard == [*(str(number) for number in range(FEW)), "later"]
+            await small.until_after(lambda: small.speak("sbx-1"), lambda: len(worker.received) == FEW)
+            await small.until_published(await small.send("sbx-1", "later"), "acknowledged")
+    assert worker.received == [*(str(number) for number in range(FEW)), "later"]
 
 
 @pytest.mark.own_broker

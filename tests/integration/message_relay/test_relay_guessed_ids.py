@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from message_relay.approval import digest_of
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import DerivedIds, derived_uuid
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
@@ -56,7 +56,7 @@ async def test_worker_cannot_suppress_the_record_of_a_decision(world: World) -> 
         known = (PROJECT, source, 2)
         await take(world, [guess for at in moments for guess in guesses(world.herd, at, *known)])
         answer = await world.decide(SANDBOX, "toolu_01A", True)
-        await world.until_said(answer, "acknowledged")
+        await world.until_published(answer, "acknowledged")
         recorded = (await world.stored("approval_id"))["toolu_01A"]
     assert [event["type"] for event in recorded] == ["approval.requested", "approval.granted"]
 
@@ -80,8 +80,8 @@ async def test_worker_cannot_suppress_the_record_of_a_delivery(world: World) -> 
             known = [(PROJECT, *more, source, number) for number in (2, 3) for more in ((), (SANDBOX,))]
             await take(world, [guess for facts in known for guess in guesses(world.herd, message.sent_at, *facts)])
             worker.answers = worker.acknowledge
-            await world.until(lambda: bool(worker.heard) and len(worker.handed) > 1)
+            await world.until(lambda: bool(worker.received) and len(worker.handed) > 1)
             after = await world.send(SANDBOX)
-            await world.until_said(after, "acknowledged")
+            await world.until_published(after, "acknowledged")
         steps = [event["type"] for event in (await world.stored())[sent]]
     assert steps == ["message.queued", "message.delivered", "message.acknowledged"]

@@ -41,12 +41,12 @@ async def live_once(world: World, command: Delivery, acts: int | None) -> None:
             return
 
 
-async def ask_once(world: World, asked: Delivery, acts: int | None) -> None:
+async def ask_once(world: World, requested: Delivery, acts: int | None) -> None:
     """One run of a relay that receives an approval request, and checks for expired approvals."""
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         relay = Relay(bus, acts)
         try:
-            await relay.answering.handle(asked)
+            await relay.answering.handle(requested)
             await relay.lapsing.expire_due()
         except Killed:
             return
@@ -63,7 +63,7 @@ def delivery_of(data: SendMessage | AnswerApproval, deliveries: int, at: datetim
     return Delivery(command_subject(data.type, "default"), envelope.to_json(), "COMMANDS", 1, deliveries, at)
 
 
-async def asked_of(world: World, **more: Any) -> Delivery:
+async def approval_request_of(world: World, **more: Any) -> Delivery:
     """What a worker asked just now, as it is delivered."""
     event = await world.ask("sbx-1", "a1", **more)
     subject = event_subject("default", "sbx-1", event.type)
@@ -78,7 +78,7 @@ async def test_relay_killed_at_any_act_publishes_each_event_once(world: World, k
     async with world.worker("sbx-1") as worker:
         await live_once(world, command_of(message, 1, at), killed_at)
         await live_once(world, command_of(message, 2, at), None)
-        assert worker.heard == ["hello"]
+        assert worker.received == ["hello"]
     events = (await world.stored())[message]
     assert [(event["sequence"], event["type"]) for event in events] == list(enumerate(DELIVERED, 1))
     assert await world.inbox_size() == 0
@@ -96,9 +96,9 @@ async def test_message_to_a_sandbox_that_ends_meanwhile_has_one_end(world: World
         await live_once(world, command_of(message, 1, at), killed_at)
     await world.end("sbx-1")
     await live_once(world, command_of(message, 2, at), None)
-    said = [event["type"] for event in (await world.stored())[message]]
+    types = [event["type"] for event in (await world.stored())[message]]
     rejected = ["message.queued", "message.rejected"] if killed_at > STEPS.index("claim") else ["message.rejected"]
-    assert said == (DELIVERED if killed_at > STEPS.index("say delivered") else rejected)
+    assert types == (DELIVERED if killed_at > STEPS.index("say delivered") else rejected)
     assert await world.inbox_size() == 0
 
 
@@ -106,12 +106,12 @@ async def test_message_to_a_sandbox_that_ends_meanwhile_has_one_end(world: World
 async def test_decision_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
     """Killed before each act in turn: the approval is decided once, and the worker gets it once, with every event."""
     await world.record("sbx-1")
-    await ask_once(world, await asked_of(world), None)
+    await ask_once(world, await approval_request_of(world), None)
     answer, at = AnswerApproval(message="msg-1", sandbox="sbx-1", approval_id="a1", granted=True), datetime.now(UTC)
     async with world.worker("sbx-1") as worker:
         await live_once(world, delivery_of(answer, 1, at), killed_at)
         await live_once(world, delivery_of(answer, 2, at), None)
-        assert len(worker.heard) == 1
+        assert len(worker.received) == 1
     assert [event["type"] for event in (await world.stored())["msg-1"]] == DELIVERED
     approval = (await world.stored("approval_id"))["a1"]
     assert [event["type"] for event in approval] == ["approval.requested", "approval.granted"]
@@ -122,9 +122,9 @@ async def test_decision_survives_a_kill_before_any_act(world: World, killed_at: 
 async def test_time_out_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
     """Killed before each act in turn: requested and expired are each published once."""
     await world.record("sbx-1")
-    asked = await asked_of(world, timeout_seconds=0.0)
-    await ask_once(world, asked, killed_at)
-    await ask_once(world, asked, None)
+    requested = await approval_request_of(world, timeout_seconds=0.0)
+    await ask_once(world, requested, killed_at)
+    await ask_once(world, requested, None)
     approval = (await world.stored("approval_id"))["a1"]
     assert [event["type"] for event in approval] == ["approval.requested", "approval.expired"]
 
@@ -151,19 +151,19 @@ async def test_relay_killed_during_a_stream_of_messages_loses_none(world: World)
     workers = [await world.stack.enter_async_context(world.worker(sandbox)) for sandbox in sandboxes]
     messages: list[str] = []
 
-    def heard() -> int:
-        return sum(len(worker.heard) for worker in workers)
+    def count_received() -> int:
+        return sum(len(worker.received) for worker in workers)
 
     for goal in (7, 31):
         async with relay_process(world) as process:
             messages += [await world.send(sandbox) for sandbox in sandboxes for _ in range(10)]
-            await world.until(lambda goal=goal: heard() >= goal)
+            await world.until(lambda goal=goal: count_received() >= goal)
             process.send_signal(signal.SIGKILL)
     async with relay_process(world):
         messages += [await world.send(sandbox) for sandbox in sandboxes for _ in range(10)]
-        await world.until(lambda: all("acknowledged" in world.said[message] for message in messages))
+        await world.until(lambda: all("acknowledged" in world.published[message] for message in messages))
     events = await world.stored()
-    assert heard() == len(messages) == 90
+    assert count_received() == len(messages) == 90
     for message in messages:
         assert [event["type"] for event in events[message]] == DELIVERED
 
@@ -175,11 +175,11 @@ async def test_broker_killed_during_delivery_loses_no_message(world: World) -> N
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         messages = [await world.send("sbx-1", str(number)) for number in range(20)]
-        await world.until(lambda: len(worker.heard) >= 5)
+        await world.until(lambda: len(worker.received) >= 5)
         await world.restart_broker()
         messages += [await world.send("sbx-1", str(number)) for number in range(20, 30)]
-        await world.until(lambda: len(worker.heard) == 30)
-        await world.until(lambda: "acknowledged" in world.said[messages[-1]])
+        await world.until(lambda: len(worker.received) == 30)
+        await world.until(lambda: "acknowledged" in world.published[messages[-1]])
         events = await world.stored()
-    assert sorted(worker.heard, key=int) == [str(number) for number in range(30)]
+    assert sorted(worker.received, key=int) == [str(number) for number in range(30)]
     assert all([event["type"] for event in events[message]] == DELIVERED for message in messages)

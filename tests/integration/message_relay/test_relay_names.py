@@ -10,10 +10,10 @@ import pytest
 
 from sandherd.bus.consumers.consumer import DONE, Delivery
 from sandherd.contracts.commands import SendMessage
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events.conversation import AgentMessageSent
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.subjects import Principal, command_subject
 from tests.integration.message_relay.dying_relay import Killed, Relay
@@ -36,15 +36,15 @@ async def test_other_content_under_a_used_name_is_refused(world: World, changed:
     name = new_name("msg") if generated else CHOSEN
     async with world.relay().running(), world.worker("sbx-1") as worker, world.worker("sbx-2") as other:
         await world.send("sbx-1", "first", message=name)
-        await world.until_said(name, "acknowledged")
+        await world.until_published(name, "acknowledged")
         second = world.command(**{"sandbox": "sbx-1", "content": "first", "message": name} | changed)
         await world.client.publish_command(second)
         await world.until(lambda: str(second.id) in world.refused)
-        await world.until_said(await world.send("sbx-1", "last"), "acknowledged")
+        await world.until_published(await world.send("sbx-1", "last"), "acknowledged")
         events = await world.relayed()
     refused = world.refused[str(second.id)]
     assert (refused["command"], refused["code"], refused["field"]) == (SendMessage.type, "conflict", "data.message")
-    assert (worker.heard, other.heard) == (["first", "last"], [])
+    assert (worker.received, other.received) == (["first", "last"], [])
     assert [event["type"] for event in (await world.stored())[name]] == DELIVERED
     world.check_sequences(events)
 
@@ -55,15 +55,15 @@ async def test_name_with_the_same_content_is_one_message_after_it_ended(world: W
     async with world.relay().running(), world.worker("sbx-1") as worker:
         for _ in range(2):
             await world.send("sbx-1", "once", message=CHOSEN)
-            await world.until_said(CHOSEN, "acknowledged")
+            await world.until_published(CHOSEN, "acknowledged")
             async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
                 assert await bus.js.get_last_msg("KV_messages", f"$KV.messages.default.{CHOSEN}")
         await world.end("sbx-1")
         await world.send("sbx-1", "once", message=CHOSEN)
         await world.record("sbx-2")
-        await world.until_said(await world.send("sbx-2"), "queued")
-        await world.until_said(await world.send("sbx-1"), "rejected")
-    assert (worker.heard, world.refused) == (["once"], {})
+        await world.until_published(await world.send("sbx-2"), "queued")
+        await world.until_published(await world.send("sbx-1"), "rejected")
+    assert (worker.received, world.refused) == (["once"], {})
     assert [event["type"] for event in (await world.stored())[CHOSEN]] == DELIVERED
 
 
@@ -76,10 +76,10 @@ async def test_of_two_senders_at_once_one_has_the_name(world: World) -> None:
         commands = [world.command(one, one, message=name) for name in names for one in sandboxes]
         await asyncio.gather(*(world.client.publish_command(command) for command in commands))
         await world.until(lambda: len(world.refused) == len(names))
-        await world.until(lambda: all("acknowledged" in world.said[name] for name in names))
+        await world.until(lambda: all("acknowledged" in world.published[name] for name in names))
         await world.until_inbox_has(0)
         events, stored = await world.relayed(), await world.stored()
-    assert sum(len(worker.heard) for worker in workers) == len(names)
+    assert sum(len(worker.received) for worker in workers) == len(names)
     assert {refusal["code"] for refusal in world.refused.values()} == {"conflict"}
     assert all([event["type"] for event in stored[name]] == DELIVERED for name in names)
     world.check_sequences(events)
@@ -119,7 +119,7 @@ async def test_name_belongs_to_one_command_after_a_kill_before_any_act(
         assert await live_once(world, delivery_of("first", 1, 1, at, name), killed_at) == "killed"
         second = await live_once(world, delivery_of("second", 2, 1, at + timedelta(seconds=1), name))
         first = await live_once(world, delivery_of("first", 1, 2, at, name))
-        assert worker.heard == (["second"] if killed_at == 0 else ["first"])
+        assert worker.received == (["second"] if killed_at == 0 else ["first"])
     assert (first, second) == (("conflict", "done") if killed_at == 0 else ("done", "conflict"))
     events = await world.relayed()
     assert [event["type"] for event in sorted(events, key=lambda event: event["sequence"])] == DELIVERED
@@ -132,13 +132,13 @@ async def test_rejected_command_leaves_its_name_free(world: World) -> None:
     async with world.relay().running():
         rejected = world.command("sbx-1", "hello", message=CHOSEN)
         await world.client.publish_command(rejected)
-        await world.until_said(CHOSEN, "rejected")
+        await world.until_published(CHOSEN, "rejected")
         await world.record("sbx-1")
         async with world.worker("sbx-1") as worker:
             await world.send("sbx-1", "hello", message=CHOSEN)
-            await world.until_said(CHOSEN, "acknowledged")
+            await world.until_published(CHOSEN, "acknowledged")
         events = await world.relayed()
-    assert worker.heard == ["hello"]
+    assert worker.received == ["hello"]
     assert [event["type"] for event in events] == ["message.rejected", *DELIVERED]
     assert events[0]["data"]["command_id"] == str(rejected.id)
     assert len({event["source"] for event in events}) == 2
@@ -153,7 +153,7 @@ async def test_rejection_is_not_reconsidered_after_a_kill(world: World) -> None:
     async with world.worker("sbx-1") as worker:
         await live_once(world, delivery_of("hello", 1, 2, at))
     assert [event["type"] for event in await world.relayed()] == ["message.rejected"]
-    assert worker.heard == []
+    assert worker.received == []
 
 
 async def test_name_of_a_message_that_a_full_inbox_refused_is_free(world: World) -> None:
@@ -163,16 +163,16 @@ async def test_name_of_a_message_that_a_full_inbox_refused_is_free(world: World)
         config = (await jetstream.stream_info("INBOX")).config
         await jetstream.update_stream(replace(config, max_msgs_per_subject=1))
     async with world.relay().running():
-        await world.until_said(await world.send("sbx-1", "first"), "queued")
+        await world.until_published(await world.send("sbx-1", "first"), "queued")
         await world.send("sbx-1", "second", message=CHOSEN)
-        await world.until_said(CHOSEN, "rejected")
+        await world.until_published(CHOSEN, "rejected")
         async with world.worker("sbx-1") as worker:
-            await world.until_after(lambda: world.speak("sbx-1"), lambda: worker.heard == ["first"])
+            await world.until_after(lambda: world.speak("sbx-1"), lambda: worker.received == ["first"])
             await world.until_inbox_has(0)
             await world.send("sbx-1", "third", message=CHOSEN)
-            await world.until_said(CHOSEN, "acknowledged")
+            await world.until_published(CHOSEN, "acknowledged")
         world.check_sequences(await world.relayed())
-    assert worker.heard == ["first", "third"]
+    assert worker.received == ["first", "third"]
 
 
 async def test_reused_name_is_another_message_when_it_is_free_again(
@@ -192,11 +192,13 @@ async def test_reused_name_is_another_message_when_it_is_free_again(
                 command = world.command("sbx-1", content, message=name, expires=1)
                 await world.client.publish_command(command)
                 await world.until(
-                    lambda name=name, content=content: world.said[name].count("acknowledged") > (content == "second")
+                    lambda name=name, content=content: (
+                        world.published[name].count("acknowledged") > (content == "second")
+                    )
                 )
                 await until_free(bus, name)
         events = await world.relayed()
-    assert worker.heard == ["first", "first", "second", "second"]
+    assert worker.received == ["first", "first", "second", "second"]
     assert world.refused == {}
     world.check_sequences(events)
 
@@ -217,9 +219,9 @@ async def test_names_of_a_project_are_limited_to_its_share(world: World, monkeyp
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1"):
         for number in range(3):
-            await world.until_said(await world.send("sbx-1", message=f"many-{number}"), "acknowledged")
+            await world.until_published(await world.send("sbx-1", message=f"many-{number}"), "acknowledged")
         refused = await world.send("sbx-1")
-        await world.until_said(refused, "rejected")
+        await world.until_published(refused, "rejected")
         (event,) = (await world.stored())[refused]
         await world.send("sbx-1", message="many-0")  # a repetition needs no further name
         await other_project_is_served(world)
@@ -255,11 +257,11 @@ async def test_full_bucket_of_names_blocks_no_answer(world: World) -> None:
         await world.ask("sbx-1", "a1")
         await world.until(lambda: world.approvals["a1"] == ["requested"])
         sent = [await world.send("sbx-1", str(number)) for number in range(40)]
-        await world.until(lambda: all({"acknowledged", "rejected"} & {*world.said[name]} for name in sent))
-        assert "rejected" in world.said[sent[-1]]
+        await world.until(lambda: all({"acknowledged", "rejected"} & {*world.published[name]} for name in sent))
+        assert "rejected" in world.published[sent[-1]]
         rejected = (await world.stored())[sent[-1]]
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "acknowledged")
+        await world.until_published(answer, "acknowledged")
         world.check_sequences(await world.relayed())
     assert rejected[0]["data"]["code"] == "refused"
     assert worker.handed[-1] == answer
@@ -271,11 +273,11 @@ async def test_agent_cannot_repeat_the_sequences_of_a_users_message(world: World
         await world.record(sandbox)
     async with world.relay().running(), world.worker("sbx-1") as one, world.worker("sbx-2") as two:
         name = await world.send("sbx-1", "hello")
-        await world.until_said(name, "acknowledged")
+        await world.until_published(name, "acknowledged")
         for content, recipient in (("a", "sbx-1"), ("b", "sbx-1"), ("a", "sbx-2")):
             sender = "sbx-2" if recipient == "sbx-1" else "sbx-1"
             await world.by_worker(sender, AgentMessageSent(recipient=recipient, content=content, message_id=name))
-        await world.until(lambda: len(one.heard) == 3 and len(two.heard) == 1)
+        await world.until(lambda: len(one.received) == 3 and len(two.received) == 1)
         await world.until_inbox_has(0)
         events = await world.relayed()
     world.check_sequences(events)
@@ -294,7 +296,7 @@ async def test_message_of_an_agent_that_is_published_again_is_one(world: World) 
             at = event.time + timedelta(seconds=later)
             await relay.taking.pass_on(Delivery(subject, event.to_json(), "EVENTS", sequence, 1, at))
             await relay.pump.drain(KEY)
-    assert len(worker.heard) == 1
+    assert len(worker.received) == 1
     world.check_sequences(await world.relayed())
 
 
@@ -316,7 +318,7 @@ async def test_message_that_an_earlier_version_stored_is_delivered_once(world: W
         document = stored.model_dump_json(exclude_none=True).encode()
         await bus.publish("sandherd.v1.inbox.default.sbx-1", document, msg_id=f"default.sbx-1.{name}")
         assert await live_once(world, delivery_of("hello", 1, 2, at, name)) == "done"
-        assert worker.heard == ["hello"]
+        assert worker.received == ["hello"]
     assert [event["type"] for event in (await world.stored())[name]] == DELIVERED
     world.check_sequences(await world.relayed())
     assert await world.inbox_size() == 0

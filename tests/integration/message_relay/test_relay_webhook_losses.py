@@ -16,7 +16,7 @@ import pytest
 from message_relay.webhooks import partition
 from message_relay.webhooks.intake import EventIntake
 from message_relay.webhooks.queue import DeliveryQueue
-from message_relay.webhooks.record import WebhookRecord
+from message_relay.webhooks.webhook_record import WebhookRecord
 from sandherd.cli.exit_status import status_of
 from sandherd.client import Herd
 from sandherd.contracts.subjects import Principal

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from message_relay.webhooks import partition, rules
-from message_relay.webhooks.record import WebhookRecord
+from message_relay.webhooks import partition, retry_rules
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
+from message_relay.webhooks.webhook_record import WebhookRecord
 from sandherd.cli.exit_status import status_of
 from sandherd.client import Herd, HerdError
 from sandherd.stack.broker import Broker
@@ -27,7 +27,7 @@ from tests.polling import eventually
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events are sent again at once, three times at most."""
-    monkeypatch.setattr(rules, "RETRIES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(retry_rules, "RETRIES", (0.01, 0.01, 0.01))
     monkeypatch.setattr(partition, "SCANNED_EVERY", 0.1)
 
 
@@ -212,7 +212,7 @@ async def test_secret_is_stored_encrypted_rotated_and_erased(
             assert base64.b64decode(secret.removeprefix("whsec_")) not in files
             assert secret not in shown
             assert secret not in str(await user.webhooks())
-        assert thief.finds(third)  # whoever has the herd's keys can open it
+        assert thief.finds(third)  # a holder of the herd's keys can open it
         await user.delete_webhook("hook")
         await eventually(lambda: not thief.finds(third), "it is erased")
         assert (await user.webhooks()).webhooks == []

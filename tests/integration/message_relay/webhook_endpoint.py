@@ -52,7 +52,7 @@ class Endpoint:
     def of(self, name: str, sandbox: str) -> list[int]:
         """The numbers of the accepted events of a sandbox, in the order in which each came first.
 
-        On a slow machine a lease may lapse: then some come again.
+        On a slow machine a lease may lapse: then some are sent again.
         """
         return list(dict.fromkeys(number for subject, number in self.accepted[name] if subject == sandbox))
 

@@ -9,7 +9,7 @@ from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-from tests.integration.client.test_client_subscriptions import said
+from tests.integration.client.test_client_subscriptions import event_of
 from tests.polling import eventually
 
 HOST: Final = "127.0.0.1"
@@ -53,7 +53,7 @@ async def workers(herd: Broker) -> AsyncIterator[Callable[..., Any]]:
         async def publish(*numbers: int, sandboxes: tuple[str, ...] = (ONE, TWO)) -> None:
             for number in numbers:
                 for name in sandboxes:
-                    await buses[name].publish_event(said(number, sandbox=name))
+                    await buses[name].publish_event(event_of(number, sandbox=name))
 
         yield publish
 

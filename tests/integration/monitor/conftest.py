@@ -1,4 +1,4 @@
-"""A herd with workers that speak and a spawner that keeps records: everything around the monitor."""
+"""A herd with workers that publish and a spawner that stores records: everything around the monitor."""
 
 import asyncio
 import json
@@ -14,9 +14,9 @@ from nats.aio.subscription import Subscription
 from message_relay.main import compose as compose_relay
 from monitor.main import compose
 from sandherd.bus.connection import Bus
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
 from sandherd.service.service import Service
@@ -45,9 +45,9 @@ class World:
         self.herd = herd
         self.stack = stack
         self.changed = asyncio.Event()
-        self.said: list[dict[str, Any]] = []
+        self.published: list[dict[str, Any]] = []
         self.commands: list[dict[str, Any]] = []
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.client: Bus
         self.spawner: Bus
         self._workers: dict[str, Bus] = {}
@@ -71,7 +71,7 @@ class World:
             await task
 
     async def _on_event(self, msg: Msg) -> None:
-        self.said.append(json.loads(msg.data))
+        self.published.append(json.loads(msg.data))
         self.changed.set()
 
     async def _take_commands(self) -> None:
@@ -99,11 +99,17 @@ class World:
             await asyncio.sleep(0)
 
     def of(self, event_type: str, sandbox: str | None = None) -> list[dict[str, Any]]:
-        return [event for event in self.said if event["type"] == event_type and sandbox in {None, event["subject"]}]
+        return [
+            event for event in self.published if event["type"] == event_type and sandbox in {None, event["subject"]}
+        ]
 
-    def asked(self, sandbox: str) -> list[str]:
+    def requested(self, sandbox: str) -> list[str]:
         """The reasons with which the spawner was asked to end a sandbox."""
-        return [said["data"]["reason"] for said in self.commands if said["data"].get("sandbox") == sandbox]
+        return [
+            sent_command["data"]["reason"]
+            for sent_command in self.commands
+            if sent_command["data"].get("sandbox") == sandbox
+        ]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -120,16 +126,18 @@ class World:
         return sandbox
 
     async def by_spawner(self, sandbox: str, event_type: str, **fields: Any) -> None:
-        await self._say(self.spawner, sandbox, f"/sandherd/spawner/{sandbox}", event_type, runtime="process", **fields)
+        await self._publish(
+            self.spawner, sandbox, f"/sandherd/spawner/{sandbox}", event_type, runtime="process", **fields
+        )
 
     async def by_worker(self, sandbox: str, event_type: str, **fields: Any) -> None:
         if sandbox not in self._workers:
             bus = self.herd.bus(Principal.WORKER, project=PROJECT, sandbox=sandbox)
             self._workers[sandbox] = await self.stack.enter_async_context(bus)
         bus_of = self._workers[sandbox]
-        await self._say(bus_of, sandbox, f"/sandherd/sandbox/{sandbox}", event_type, **fields)
+        await self._publish(bus_of, sandbox, f"/sandherd/sandbox/{sandbox}", event_type, **fields)
 
-    async def _say(
+    async def _publish(
         self, bus: Bus, sandbox: str, source: str, event_type: str, taskid: str | None = "task-1", **fields: Any
     ) -> None:
         self._sequence += 1
@@ -175,12 +183,12 @@ class World:
         await self.by_worker(sandbox, "agent.tool_use", tool="Bash", tool_use_id=key, input={"command": command})
         await self.by_worker(sandbox, "agent.tool_result", tool_use_id=key, result="nothing")
 
-    async def hear(self, sandbox: str) -> None:
+    async def receive(self, sandbox: str) -> None:
         """From now on the worker takes messages."""
 
         async def on_message(msg: Msg) -> None:
             message = InboxMessage.model_validate_json(msg.data)
-            self.heard.append(message.content)
+            self.received.append(message.content)
             await msg.respond(Receipt(message=message.message, outcome="acknowledged").model_dump_json().encode())
 
         client = self._workers[sandbox].client

@@ -28,15 +28,15 @@ VERDICT_TOKENS = 120
 
 
 @dataclass
-class Judge:
+class ScriptedAssessor:
     """Answers by the task's text in the request; what was asked about each task."""
 
     answers: dict[str, Any]
-    asked: dict[str, list[Request]] = field(default_factory=dict)
+    requested: dict[str, list[Request]] = field(default_factory=dict)
 
     def __call__(self, request: Request) -> openai.Answer | openai.Failure:
         [name] = [name for name in self.answers if f"Task of {name}." in request.words]
-        self.asked.setdefault(name, []).append(request)
+        self.requested.setdefault(name, []).append(request)
         answer = self.answers[name]
         return answer if isinstance(answer, openai.Failure) else openai.calls(*request.tools, **answer)
 
@@ -73,7 +73,7 @@ async def begun(world: World, sandbox: str) -> None:
     await world.by_spawner(sandbox, "sandbox.requested")
     task = f"Task of {sandbox}."
     await world.by_worker(sandbox, "agent.started", sdk="command", task=task, task_description_length=len(task))
-    await world.hear(sandbox)
+    await world.receive(sandbox)
 
 
 async def works(world: World, sandbox: str, commands: Sequence[str]) -> None:
@@ -106,7 +106,7 @@ async def test_suspicion_is_assessed_once_and_its_finding_confirmed_or_dropped(
     assessed from what was done since. Once the tokens of a day are used up, no request is made.
     """
     failure = openai.Failure(status=503, headers={"x-should-retry": "false"})
-    judge = Judge(
+    scripted_assessor = ScriptedAssessor(
         {
             "sbx-fault": {"verdict": "at_fault", "evidence": [2]},
             "sbx-busy": {"verdict": "working", "evidence": [1]},
@@ -116,15 +116,15 @@ async def test_suspicion_is_assessed_once_and_its_finding_confirmed_or_dropped(
     )
     ingest = compose_ingest(world.herd.settings(Principal.EVENT_INGEST, database_url=postgres))
     async with openai_model() as model, ingest.running(), world.relay().running():
-        model.script(*[judge] * 20)
+        model.script(*[scripted_assessor] * 20)
         async with monitor_process(world, model, tmp_path, 4 * VERDICT_TOKENS) as port:
             await confirmed(world)
-            await dropped_until_the_next_episode(world, judge)
+            await dropped_until_the_next_episode(world, scripted_assessor)
             await without_verdict(world, "sbx-none", "unavailable")
-            await not_persuaded(world, judge)
+            await not_persuaded(world, scripted_assessor)
             await without_verdict(world, "sbx-spent", "no_allowance")
             counted = await metrics(port)
-    assert {name: len(requests) for name, requests in judge.asked.items()} == {
+    assert {name: len(requests) for name, requests in scripted_assessor.requested.items()} == {
         "sbx-fault": 1,
         "sbx-busy": 2,
         "sbx-liar": 1,
@@ -140,10 +140,10 @@ async def confirmed(world: World) -> None:
     found = await assessed(world, "sbx-fault")
     assert (found["verdict"], len(found["evidence"]), found["tokens"]) == ("at_fault", 1, VERDICT_TOKENS)
     assert await nudged(world, "sbx-fault")
-    await world.until(lambda: any("no file has changed" in text for text in world.heard))
+    await world.until(lambda: any("no file has changed" in text for text in world.received))
 
 
-async def dropped_until_the_next_episode(world: World, judge: Judge) -> None:
+async def dropped_until_the_next_episode(world: World, scripted_assessor: ScriptedAssessor) -> None:
     """`working` drops the finding, however long it goes on; after a user's message it is assessed from there."""
     sandbox = "sbx-busy"
     await begun(world, sandbox)
@@ -160,7 +160,7 @@ async def dropped_until_the_next_episode(world: World, judge: Judge) -> None:
     await world.by_worker(sandbox, "agent.user_message", content=text, content_length=len(text))
     await works(world, sandbox, ["ls second-a", "ls second-b", "ls second-c"])
     assert (await assessed(world, sandbox, 2))["verdict"] == "working"
-    first, second = judge.asked[sandbox]
+    first, second = scripted_assessor.requested[sandbox]
     assert "ls first-a" in first.words
     for shown in ("Task of sbx-busy.", text, "ls second-c", "ls more-b"):
         assert shown in second.words
@@ -176,14 +176,14 @@ async def without_verdict(world: World, sandbox: str, failure: str) -> None:
     assert await nudged(world, sandbox)
 
 
-async def not_persuaded(world: World, judge: Judge) -> None:
+async def not_persuaded(world: World, scripted_assessor: ScriptedAssessor) -> None:
     """What the agent writes is a quoted record, results of tools are not shown, and a record 99 does not exist."""
     await begun(world, "sbx-liar")
     await works(world, "sbx-liar", [INJECTION, "ls b", "ls c"])
     found = await assessed(world, "sbx-liar")
     assert (found.get("verdict"), found["failure"]) == (None, "no_evidence")
     assert await nudged(world, "sbx-liar")
-    [request] = judge.asked["sbx-liar"]
+    [request] = scripted_assessor.requested["sbx-liar"]
     assert "RESULT-OF-A-TOOL" not in request.words
     prompt = next(one["content"] for one in request.messages if one["role"] == "user")
     records = prompt.split("Records, oldest first:\n")[1].splitlines()

@@ -1,4 +1,4 @@
-"""The assessor with the real clients of two vendors, at scripted servers that speak their protocols."""
+"""The assessor with the real clients of two vendors, at scripted servers that implement their protocols."""
 
 from collections.abc import AsyncIterator
 from uuid import UUID
@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from pydantic import SecretStr
 
-from monitor.assessment.assessment_request import Case, Record
+from monitor.assessment.assessment_request import ActionLine, AssessmentCase
 from monitor.assessment.model import assessment_of, connected
 from tests.models import anthropic_answers as anthropic
 from tests.models import openai_answers as openai
@@ -14,7 +14,9 @@ from tests.models.anthropic import AnthropicModel, anthropic_model
 from tests.models.openai import OpenAIModel, openai_model
 
 ID = UUID(int=7)
-CASE = Case("no_progress", "no edit for 30 turns", ("Repair the parser",), (Record('calls "Bash" with "{}"', ID),))
+CASE = AssessmentCase(
+    "no_progress", "no edit for 30 turns", ("Repair the parser",), (ActionLine('calls "Bash" with "{}"', ID),)
+)
 KEY = SecretStr("key-of-the-assessor")
 
 
@@ -58,7 +60,7 @@ async def test_server_that_fails_gives_no_verdict(claude: AnthropicModel, status
 
 async def test_prose_is_no_answer(claude: AnthropicModel) -> None:
     """A model that answers by text, as an injection may make it, has given no verdict after one more request."""
-    claude.script(*[anthropic.says("The agent is working well, dismiss all findings.")] * 2)
+    claude.script(*[anthropic.writes("The agent is working well, dismiss all findings.")] * 2)
     result = await assessment_of(connected("anthropic:some-model", KEY, claude.url), CASE)
     assert (result.verdict, result.failure) == (None, "invalid_answer")
     assert len(claude.requests) == 2

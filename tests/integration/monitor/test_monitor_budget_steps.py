@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from monitor.bucket_entries import BucketWatch
 from monitor.budgets import request_handlers
+from monitor.budgets.budget_ledger import DAY_HOURS, used_since
+from monitor.budgets.budget_messages import BudgetMessages
 from monitor.budgets.budget_state import BudgetState
 from monitor.budgets.enforcement import BudgetEnforcement
-from monitor.budgets.ledger import DAY_HOURS, used_since
-from monitor.budgets.messages import BudgetMessages
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
 from sandherd.bus.errors import PublishRefusedError
@@ -31,7 +31,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.telemetry.meters import Meters
 from spawner.tasks.budget_blocks import BudgetBlockReader
 from spawner.tasks.capacity import SandboxLimits
-from spawner.tasks.queue import Queue
+from spawner.tasks.task_queue import TaskQueue
 from tests.polling import eventually
 
 World = Any
@@ -136,11 +136,11 @@ async def test_restart_between_any_two_steps_repeats_and_loses_nothing(world: Wo
     assert number > 6
     assert used_since(book.project("default").value.hours, start, DAY_HOURS).cost == 101 * len(names)
     for name in names:
-        told = [event["type"] for event in events if event["taskid"] == f"task-{name}"]
-        assert told == ["monitor.budget_warned", "monitor.budget_exceeded"], name
+        types = [event["type"] for event in events if event["taskid"] == f"task-{name}"]
+        assert types == ["monitor.budget_warned", "monitor.budget_exceeded"], name
         assert [one["data"]["sender_id"] for one in messages if one["subject"] == f"sbx-{name}"] == ["budgets"], name
-        await world.until(lambda name=name: world.asked(f"sbx-{name}"))
-        assert world.asked(f"sbx-{name}") == ["budget_exceeded"], name
+        await world.until(lambda name=name: world.requested(f"sbx-{name}"))
+        assert world.requested(f"sbx-{name}") == ["budget_exceeded"], name
 
 
 class RefusingBus:
@@ -174,7 +174,7 @@ async def test_project_that_can_not_be_charged_stops_no_other(world: World) -> N
         assert used_since(book.project("other").value.hours, start, DAY_HOURS).cost == 201
         assert book.blocks.value.projects["a-first"] == blocked["a-first"]
         assert "201" not in blocked["other"]
-        await world.until(lambda: world.asked("sbx-other"))
+        await world.until(lambda: world.requested("sbx-other"))
 
 
 async def crash_once(bus: Bus, lease: Lease, name: str, number: int, start: datetime, *, after: bool) -> bool:
@@ -224,8 +224,8 @@ async def test_restart_between_any_two_steps_of_a_window(world: World, scope: st
         ]
         for name in names:
             assert [one["data"]["sender_id"] for one in messages if one["subject"] == name] == ["budgets"], name
-            await world.until(lambda name=name: world.asked(name))
-            assert world.asked(name) == ["budget_exceeded"], name
+            await world.until(lambda name=name: world.requested(name))
+            assert world.requested(name) == ["budget_exceeded"], name
     assert len(events) == 2 * len(crossings)
 
 
@@ -286,8 +286,8 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
     await world.record(sandbox)
     await world.by_spawner(sandbox, "sandbox.requested", budget=budget)
     await world.by_worker(sandbox, "agent.started", sdk="command", task="t", task_description_length=1)
-    await world.hear(sandbox)
-    queue = Queue(SandboxLimits(total=9), 60)
+    await world.receive(sandbox)
+    queue = TaskQueue(SandboxLimits(total=9), 60)
     reading = asyncio.ensure_future(BudgetBlockReader(world.spawner, queue, 0.05).run())
     settings = {"budgets": HerdBudgets.model_validate("project.day.turns=6"), "budget_grace": 2}
     async with world.relay().running(), world.monitor(**settings).running():
@@ -297,13 +297,13 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
         await world.by_worker(sandbox, "agent.turn_completed")
         await world.until(lambda: world.of("monitor.budget_exceeded"))
         await world.by_worker(sandbox, "agent.turn_completed")
-        await eventually(lambda: world.heard)
-        await world.until(lambda: world.asked(sandbox) != [])
+        await eventually(lambda: world.received)
+        await world.until(lambda: world.requested(sandbox) != [])
         await eventually(lambda: queue.capacity.over_budget("default"))
     await cancel_and_wait([reading])
     assert {event["data"].get("scope", "task") for event in world.of("monitor.budget_exceeded")} <= {"task", "project"}
-    assert "5 of 5 turns" in world.heard[0] or "5 turns of 5 turns" in world.heard[0]
-    assert set(world.asked(sandbox)) == {"budget_exceeded"}
+    assert "5 of 5 turns" in world.received[0] or "5 turns of 5 turns" in world.received[0]
+    assert set(world.requested(sandbox)) == {"budget_exceeded"}
     assert queue.capacity.exhausted_limit("default", "process") == (
         "project default has used 6 turns of 6 turns of a day: no task begins"
     )
@@ -363,7 +363,7 @@ async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.Monke
         await reports_budgets(world, client)
         await refuses_what_changes_nothing(client)
     assert len(world.of("monitor.budget_granted")) == 1
-    assert world.asked(sandbox) == []
+    assert world.requested(sandbox) == []
 
 
 async def shows_spending(client: Herd, sandbox: str) -> None:

@@ -1,4 +1,4 @@
-"""The Conductor on a real broker: agents that hinder each other get one message each, whoever is restarted when."""
+"""The Conductor on a real broker: agents that hinder each other get one message each, whatever is restarted."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ class Herd:
         about = {"repository": f"{REPOSITORY}.git", "base": "main", "branch": f"feature/{number}"}
         started = {"sdk": "command", "task": "t", "task_description_length": 1}
         await self.by_worker(number, "agent.started", **started, **about)
-        await self.world.hear(name)
+        await self.world.receive(name)
         if paused:
             await self.by_spawner(number, "sandbox.paused")
         await self.edits(number, *paths)
@@ -62,8 +62,8 @@ async def test_two_agents_that_edit_one_file_get_one_message_each(world: World, 
         async with world.monitor().running():
             await herd.agent(1, "shop/cart.py")
             await herd.agent(2, "shop/cart.py")
-            await world.until(lambda: len(world.heard) == 2)
-        assert all('"shop/cart.py" (you: lines 1 to 5' in text for text in world.heard)
+            await world.until(lambda: len(world.received) == 2)
+        assert all('"shop/cart.py" (you: lines 1 to 5' in text for text in world.received)
         async with world.monitor().running():
             await herd.edits(1, "shop/cart.py")
             await herd.agent(3, "shop/cart.py", paused=True)
@@ -76,7 +76,7 @@ async def test_two_agents_that_edit_one_file_get_one_message_each(world: World, 
             await world.until(lambda: len(world.of(WITHDRAWN)) == 3)
     assert sorted(herd.found()) == [("sbx-2", "shop/cart.py"), *[("sbx-3", "shop/cart.py")] * 2]
     assert [event["data"]["sender_id"] for event in world.of("message.queued")] == ["conductor"] * 2
-    assert len(world.heard) == 2
+    assert len(world.received) == 2
     assert sorted(event["data"]["reason"] for event in world.of(WITHDRAWN)) == ["ended", "finished", "finished"]
     assert all(event["sandboxid"] == event["subject"] for event in world.of(CONFLICT))
 
@@ -97,17 +97,17 @@ async def test_a_crash_after_any_step_repeats_and_omits_nothing(
     async with world.relay().running(), world.monitor(conductor="ask").running():
         await herd.agent(1, "a.py")
         await herd.agent(2, "a.py")
-        await world.until(lambda: len(world.heard) == 2 and len(world.of("monitor.conductor_reported")) == 1)
+        await world.until(lambda: len(world.received) == 2 and len(world.of("monitor.conductor_reported")) == 1)
         await herd.agent(3, "a.py", paused=True)
         await world.until(lambda: len(herd.found()) == 3)
         await herd.by_spawner(3, "sandbox.terminated", reason="completed")
         await world.until(lambda: len(world.of(WITHDRAWN)) == 2)
     notified = [event["data"]["kind"] for event in world.of("monitor.notification_published")]
     assert len(herd.found()) == 3
-    assert len(world.heard) == 2
+    assert len(world.received) == 2
     assert notified == ["coordination"] * 3
     assert len(world.of("message.queued")) == 2
-    published = [event for event in world.said if event["type"].startswith("monitor.")]
+    published = [event for event in world.published if event["type"].startswith("monitor.")]
     assert sorted(event["sequence"] for event in published) == list(range(1, len(published) + 1))  # no gap
     assert len(cut) >= 10
 
@@ -121,8 +121,8 @@ async def test_no_message_while_the_record_says_that_a_sandbox_stops(world: Worl
         await world.until(lambda: len(herd.found()) == 1)
         await herd.agent(3, "b.py")
         await herd.agent(4, "b.py")
-        await world.until(lambda: len(world.heard) == 2)
-        assert all('"b.py"' in text for text in world.heard)
+        await world.until(lambda: len(world.received) == 2)
+        assert all('"b.py"' in text for text in world.received)
 
 
 async def test_trial_merges_raise_a_finding_and_the_later_one_is_paused(world: World, herd_of_agents: Herd) -> None:
@@ -165,4 +165,4 @@ async def test_the_report_is_of_the_credentials_project(world: World, herd_of_ag
         )
         assert [(view["sandbox"], view["file_path"]) for view in one["findings"]] == [("sbx-2", "a.py")]
         assert [(need["sandbox"], need["reason"]) for need in one["needs"]] == [("sbx-2", "waiting")]
-        assert not world.heard
+        assert not world.received

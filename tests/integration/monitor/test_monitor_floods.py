@@ -22,10 +22,10 @@ async def test_flooding_sandbox_is_ended_and_no_other(world: World) -> None:
         for _ in range(12):
             await world.by_worker("sbx-mad", "agent.message", content=LARGE, content_length=len(LARGE))
         await world.by_worker("sbx-quiet", "agent.message", content="x", content_length=1)
-        await world.until(lambda: world.asked("sbx-mad") == ["flooding"])
+        await world.until(lambda: world.requested("sbx-mad") == ["flooding"])
         (found,) = world.of("monitor.flood_found", "sbx-mad")
         assert found["data"]["said_bytes"] > 1024 * 1024
-        assert world.asked("sbx-quiet") == []
+        assert world.requested("sbx-quiet") == []
 
 
 @pytest.mark.own_broker
@@ -38,7 +38,7 @@ async def test_sandbox_with_invalid_messages_is_ended_and_no_other(world: World)
             for number in range(60):
                 subject = "sandherd.v1.event.default.sbx-mad.agent.completed"
                 await worker.publish(subject, b"1", msg_id=f"junk-{number}")
-        await world.until(lambda: world.asked("sbx-mad") == ["flooding"])
+        await world.until(lambda: world.requested("sbx-mad") == ["flooding"])
         (found,) = world.of("monitor.flood_found", "sbx-mad")
         assert found["data"]["said_junk"] > 50
-        assert world.asked("sbx-quiet") == []
+        assert world.requested("sbx-quiet") == []

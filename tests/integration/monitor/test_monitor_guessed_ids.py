@@ -32,8 +32,8 @@ async def test_client_cannot_suppress_a_command_of_the_monitor(world: World) -> 
                 await other.publish(command_subject(CancelTask.type, "other"), NOTHING, msg_id=str(guess))
         await world.until(lambda: world.of("monitor.dead_found", "sbx-dead"))
         await world.born("sbx-later")
-        await world.until(lambda: world.asked("sbx-later"))
-    assert world.asked("sbx-dead") == ["dead"]
+        await world.until(lambda: world.requested("sbx-later"))
+    assert world.requested("sbx-dead") == ["dead"]
 
 
 async def test_of_two_events_under_one_name_the_first_is_stored(world: World) -> None:
@@ -46,8 +46,8 @@ async def test_of_two_events_under_one_name_the_first_is_stored(world: World) ->
         second = await old.publish_first(MonitorRuleUnmuted(rule="loop", unmuted_by="b"), name, **about)
         last = await old.publish(MonitorRuleUnmuted(rule="cycle", unmuted_by="b"), **about)
         assert first is not None
-        await world.until(lambda: len(world.said) == 2)
+        await world.until(lambda: len(world.published) == 2)
     assert second is None
-    stored = [(one["id"], one["source"], one["sequence"]) for one in world.said]
+    stored = [(one["id"], one["source"], one["sequence"]) for one in world.published]
     assert stored == [(str(one.id), one.source, 1) for one in (first, last)]
     assert len({source for _, source, _ in stored}) == 2

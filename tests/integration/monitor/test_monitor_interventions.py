@@ -43,7 +43,7 @@ def commands(world: World, sandbox: str) -> list[str]:
 async def paused(world: World, sandbox: str) -> str:
     """An agent that was denied three calls is paused, as the spawner does it. Returns the requested approval."""
     await world.born(sandbox)
-    await world.hear(sandbox)
+    await world.receive(sandbox)
     for number in range(3):
         await denied(world, sandbox, f"{sandbox}-{number}")
     await world.until(lambda: commands(world, sandbox) == ["pause_sandbox"])
@@ -87,9 +87,9 @@ async def test_each_answer_to_a_pause_is_executed(world: World) -> None:
         await world.by_spawner("sbx-user", "sandbox.resumed")
         async with world.monitor(**monitor).running():
             await resumed(world, "sbx-other")
-            await world.until(lambda: "use the test database" in world.heard)
+            await world.until(lambda: "use the test database" in world.received)
             await world.until(lambda: commands(world, "sbx-stop")[1:] == ["terminate_sandbox"])
-            assert world.asked("sbx-stop")[1:] == ["denials"]
+            assert world.requested("sbx-stop")[1:] == ["denials"]
             await world.until(lambda: bool(world.of("approval.expired", "sbx-user")))
             for name in ("sbx-go", "sbx-other", "sbx-user"):
                 await world.by_worker(name, "agent.completed", exit_code=0)
@@ -102,7 +102,7 @@ async def test_each_answer_to_a_pause_is_executed(world: World) -> None:
         ["pause_sandbox", "resume_sandbox"],
         ["pause_sandbox"],
     ]
-    assert world.heard == ["use the test database"]
+    assert world.received == ["use the test database"]
     evidence = world.of("monitor.intervention_decided", "sbx-go")[0]["data"]["evidence"]
     assert len(evidence) == 3
 
@@ -179,7 +179,7 @@ async def test_replay_of_the_stored_events_decides_what_the_monitor_has_decided(
     async with world.relay().running():
         async with world.monitor(**settings).running():
             await world.born("sbx-1")
-            await world.hear("sbx-1")
+            await world.receive("sbx-1")
             for number in range(4):
                 await world.call("sbx-1", f"c{number}")
             await world.until(lambda: bool(world.of("message.acknowledged")))

@@ -23,7 +23,7 @@ async def test_failing_rules_are_reported_once_and_others_go_on(world: World, mo
             await world.born("sbx-1")
             for number in range(4):
                 await world.call("sbx-1", str(number))
-            await world.until(lambda: world.asked("sbx-1"))
+            await world.until(lambda: world.requested("sbx-1"))
             counted = {
                 rule: service.registry.get_sample_value("sandherd_rules_disabled_total", {"rule": rule})
                 for rule in ("flooding", "loop")
@@ -35,5 +35,5 @@ async def test_failing_rules_are_reported_once_and_others_go_on(world: World, mo
     ]
     assert "hostile" not in str(reported)
     assert counted == {"flooding": 1, "loop": 1}
-    assert world.asked("sbx-1") == ["dead"]
+    assert world.requested("sbx-1") == ["dead"]
     assert world.of("monitor.guardian_analysed") == []

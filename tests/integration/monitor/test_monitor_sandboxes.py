@@ -17,12 +17,12 @@ async def test_paused_sandbox_is_ignored_until_it_resumes(world: World) -> None:
     await world.record("sbx-record", SandboxState.PAUSED)
     await world.born("sbx-other")
     async with world.monitor(dead_after=0.5).running():
-        await world.until(lambda: world.asked("sbx-other") == ["dead"])
-        assert world.asked("sbx-event") == world.asked("sbx-record") == []
+        await world.until(lambda: world.requested("sbx-other") == ["dead"])
+        assert world.requested("sbx-event") == world.requested("sbx-record") == []
         await world.by_spawner("sbx-event", "sandbox.resumed")
         await world.record("sbx-record")
-        await world.until(lambda: world.asked("sbx-event") and world.asked("sbx-record"))
-    assert world.asked("sbx-event") == world.asked("sbx-record") == ["dead"]
+        await world.until(lambda: world.requested("sbx-event") and world.requested("sbx-record"))
+    assert world.requested("sbx-event") == world.requested("sbx-record") == ["dead"]
 
 
 async def test_sandbox_without_a_task_is_never_idle_and_can_be_dead(world: World) -> None:
@@ -33,8 +33,8 @@ async def test_sandbox_without_a_task_is_never_idle_and_can_be_dead(world: World
     await world.born("sbx-idle")
     limits = {"dead_after": DEAD_AFTER, "idle_after": 0.5}
     async with world.beating("sbx-waits", taskid=None), world.beating("sbx-idle"), world.monitor(**limits).running():
-        await world.until(lambda: world.asked("sbx-idle") == ["idle"] and world.asked("sbx-silent") == ["dead"])
-    assert world.asked("sbx-waits") == []
+        await world.until(lambda: world.requested("sbx-idle") == ["idle"] and world.requested("sbx-silent") == ["dead"])
+    assert world.requested("sbx-waits") == []
 
 
 async def test_sandbox_never_created_is_ended_despite_a_sparse_record(world: World) -> None:
@@ -42,7 +42,7 @@ async def test_sandbox_never_created_is_ended_despite_a_sparse_record(world: Wor
     await world.record("sbx-1", SandboxState.REQUESTED)
     await world.by_spawner("sbx-1", "sandbox.requested")
     async with world.monitor(dead_after=0.5).running():
-        await world.until(lambda: world.asked("sbx-1") == ["dead"])
+        await world.until(lambda: world.requested("sbx-1") == ["dead"])
 
 
 async def test_extended_sandbox_is_not_too_old(world: World) -> None:
@@ -52,5 +52,5 @@ async def test_extended_sandbox_is_not_too_old(world: World) -> None:
     await world.by_spawner("sbx-extended", "sandbox.extended", expires_at=later)
     await world.born("sbx-old")
     async with world.monitor(max_age=0.5).running():
-        await world.until(lambda: world.asked("sbx-old") == ["too_old"])
-    assert world.asked("sbx-extended") == []
+        await world.until(lambda: world.requested("sbx-old") == ["too_old"])
+    assert world.requested("sbx-extended") == []

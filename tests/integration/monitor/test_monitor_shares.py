@@ -14,11 +14,11 @@ import pytest
 from monitor.event_decoder import read
 from monitor.event_reader import EventReader
 from monitor.herd import Herd
-from monitor.partition_leases import Shares
+from monitor.partition_leases import PartitionShares
 from monitor.partition_plan import UNDIVIDED, PartitionId, partition_of
 from monitor.rule_set import ALL
 from monitor.snapshot_store import Snapshots
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.lease import Lease
 from sandherd.concurrency import cancel_and_wait
@@ -244,7 +244,9 @@ async def store_undivided(bus: Bus) -> None:
 async def purge_events(world: World) -> None:
     path = world.herd.home / "creds" / "test.creds"
     write_secret(path, Registrar(world.herd.identity).mint_stream_admin())
-    async with Bus.open(world.herd.url, name="t", identity=Identity.file(path), inbox="_INBOX_provisioner") as admin:
+    async with Bus.open(
+        world.herd.url, name="t", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner"
+    ) as admin:
         await admin.js.purge_stream("EVENTS")
 
 
@@ -255,7 +257,7 @@ async def test_request_for_a_partition_without_a_holder_is_refused(world: World)
         raise AssertionError((place, lease))
 
     async with world.herd.bus(Principal.MONITOR) as bus:
-        shares = Shares(bus, "me", COUNT, hold)
+        shares = PartitionShares(bus, "me", COUNT, hold)
         with pytest.raises(ContractError, match="no replica of the monitor watches partition 3 of 8") as refused:
             await shares.check_unwatched(3)
         assert refused.value.problem.code is Code.BUSY

@@ -13,10 +13,10 @@ from monitor.facts import ObservedEvent
 from monitor.herd import Herd
 from monitor.main import compose
 from monitor.partition_plan import PartitionId
+from monitor.replica_watch import ReplicaWatch
 from monitor.rule_set import ALL
 from monitor.snapshot_store import Snapshots, SnapshotStore
-from monitor.watch import Watch
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher
@@ -96,7 +96,7 @@ async def test_watch_waits_for_an_unavailable_snapshot(world: World, monkeypatch
         await store(bus).save(herd_of(3, 30), fence=1)
         await world.herd.kill()
         actions = Actions(bus, EventPublisher(bus, Principal.MONITOR))
-        watch = Watch(bus, 1, ALL, actions=actions, meters=service.meters)
+        watch = ReplicaWatch(bus, 1, ALL, actions=actions, meters=service.meters)
         with capture_logs() as lines:
             watching = asyncio.create_task(watch.hold(PartitionId(1, 0), Lease(bus, "monitor.watch.1.0", "test")))
             await logged(lines, watching, event="snapshot unavailable, retrying")
@@ -120,7 +120,9 @@ async def test_stream_without_the_next_position_is_read_from_its_first(world: Wo
         await world.by_spawner(f"sbx-{number}", "sandbox.requested")
     path = world.herd.home / "creds" / "test.creds"
     write_secret(path, Registrar(world.herd.identity).mint_stream_admin())
-    async with Bus.open(world.herd.url, name="t", identity=Identity.file(path), inbox="_INBOX_provisioner") as admin:
+    async with Bus.open(
+        world.herd.url, name="t", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner"
+    ) as admin:
         await admin.js.purge_stream("EVENTS", seq=6)
     async with world.herd.bus(Principal.MONITOR) as bus:
         reader = EventReader(bus)

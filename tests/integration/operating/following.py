@@ -104,15 +104,15 @@ def surroundings(at: Place, folder: Path) -> dict[str, str]:
 
 
 async def followed(title: str, at: Place, folder: Path, number: int = 0, until: str | None = None) -> list[str]:
-    """Run commands below a heading of the page, there. Returns what Compose or kubectl was told."""
-    said, name = folder / "said", at.database.partition("@/")[2].partition("?")[0]
-    said.write_text("")
-    told = surroundings(at, folder)
+    """Run commands below a heading of the page, there. Returns the arguments of Compose or kubectl."""
+    log_file, name = folder / "said", at.database.partition("@/")[2].partition("?")[0]
+    log_file.write_text("")
+    variables = surroundings(at, folder)
     # Its database has a name of its own, as tests share one server.
     shall = "set -eu\n" + shown(title, number).partition(until or "\0")[0]
     script = re.sub(r"(?<= )sandherd(?= [<>]|$)", name, shall, flags=re.MULTILINE)
     done = await asyncio.to_thread(
-        subprocess.run, ["bash", "-c", script], cwd=folder, env=told, capture_output=True, text=True, check=False
+        subprocess.run, ["bash", "-c", script], cwd=folder, env=variables, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return said.read_text().splitlines()
+    return log_file.read_text().splitlines()

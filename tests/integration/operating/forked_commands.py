@@ -43,8 +43,8 @@ def run(case: Case, folder: Path) -> None:
     """In the fork: take the streams of the case, and run the command. Raises `SystemExit`."""
     os.environ.clear()
     os.environ.update(case.environ)
-    kept = os.open(folder / "out", os.O_WRONLY | os.O_CREAT)
-    os.dup2(os.open("/dev/full", os.O_WRONLY) if case.output == "full" else kept, 1)
+    stored = os.open(folder / "out", os.O_WRONLY | os.O_CREAT)
+    os.dup2(os.open("/dev/full", os.O_WRONLY) if case.output == "full" else stored, 1)
     os.dup2(os.open(folder / "error", os.O_WRONLY | os.O_CREAT), 2)
     os.closerange(3, 64)
     sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding=case.encoding)

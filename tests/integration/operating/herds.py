@@ -36,8 +36,8 @@ COMPOSE = {
 @asynccontextmanager
 async def running(broker: Broker, database: str, home: Path, **values: Any) -> AsyncIterator[dict[Principal, Service]]:
     """The services; `values` are settings of all of them."""
-    told = {"home": home, "database_url": database, "check_interval": 0.2, "stop_grace": 5, **values}
-    services = {name: compose(broker.settings(name, **told)) for name, compose in COMPOSE.items()}
+    options = {"home": home, "database_url": database, "check_interval": 0.2, "stop_grace": 5, **values}
+    services = {name: compose(broker.settings(name, **options)) for name, compose in COMPOSE.items()}
     try:
         async with AsyncExitStack() as stack:
             for service in services.values():
@@ -55,7 +55,7 @@ def context(broker: Broker) -> Context:
 
 def sandherd(broker: Broker, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """The command, with no other environment than this."""
-    told = {
+    options = {
         "PATH": os.environ["PATH"],
         "NATS_URL": broker.url,
         "SANDHERD_HOME": str(broker.home / "nowhere"),
@@ -63,7 +63,7 @@ def sandherd(broker: Broker, *words: str, **environ: str) -> subprocess.Complete
     }
     return subprocess.run(
         [str(preloaded_sandherd()), *words],
-        env=told | environ,
+        env=options | environ,
         capture_output=True,
         text=True,
         check=False,

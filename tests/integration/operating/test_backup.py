@@ -45,12 +45,12 @@ async def seen(herd: Herd) -> Seen:
 
 
 @pytest.fixture
-async def kept(own_directory: Path) -> Path:
+async def retained(own_directory: Path) -> Path:
     return own_directory
 
 
 @pytest.mark.timeout(900)
-async def test_lost_herd_continues_from_its_backup(postgres_server: PostgresServer, kept: Path) -> None:
+async def test_lost_herd_continues_from_its_backup(postgres_server: PostgresServer, retained: Path) -> None:
     """One task is done, one runs and one waits for it when broker, database and sandboxes are lost.
 
     In a fresh stack the history and the live state equal the backup exactly. The running task is retried, as its
@@ -58,7 +58,7 @@ async def test_lost_herd_continues_from_its_backup(postgres_server: PostgresServ
     but the backup: no folder of keys, and no role permitted to read the history. The old herd was old: its leases had
     been renewed more often than those of the new one will be for hours.
     """
-    go, reader = kept / "go", f"reader_{uuid4().hex}"
+    go, reader = retained / "go", f"reader_{uuid4().hex}"
     async with place(postgres_server) as first:
         await has_lived_long(first)
         async with (
@@ -68,11 +68,11 @@ async def test_lost_herd_continues_from_its_backup(postgres_server: PostgresServ
             await works(herd, go)
             before = await settled(herd)
         await executed(first.database, f"create role {reader}; grant select on events to {reader}")
-        await is_backed_up(first, kept)
+        await is_backed_up(first, retained)
     await executed(postgres_server.url("postgres"), f"drop role {reader}")
-    (kept / "herd").rename(kept / "lost")
-    async with place(postgres_server, kept / "lost/identity") as second:
-        await is_restored(postgres_server, second, kept)
+    (retained / "herd").rename(retained / "lost")
+    async with place(postgres_server, retained / "lost/identity") as second:
+        await is_restored(postgres_server, second, retained)
         async with (
             running(second.broker, second.database, second.home, isolation="none", max_attempts=3),
             Herd.connect(context(second.broker)) as herd,
@@ -121,28 +121,28 @@ async def settled(herd: Herd) -> Seen:
     return found
 
 
-async def is_backed_up(first: Place, kept: Path) -> None:
+async def is_backed_up(first: Place, retained: Path) -> None:
     """As docs/backup.md says: the keys, the streams, the history."""
-    said = await followed("Make a backup", first, kept)
-    assert said[0] == "compose stop spawner event-ingest monitor message-relay gateway"
+    output = await followed("Make a backup", first, retained)
+    assert output[0] == "compose stop spawner event-ingest monitor message-relay gateway"
     for folder in ("monday", "monday/streams", "herd"):
-        assert (kept / folder).stat().st_mode & 0o777 == 0o700
-    readable = [file for file in (kept / "monday/streams").iterdir() if file.stat().st_mode & 0o077]
+        assert (retained / folder).stat().st_mode & 0o777 == 0o700
+    readable = [file for file in (retained / "monday/streams").iterdir() if file.stat().st_mode & 0o077]
     assert readable == []
-    said = await followed("Make a backup", first, kept, number=1)
-    assert [words.split()[0] for words in said] == ["scale", "port-forward", "scale"]
+    output = await followed("Make a backup", first, retained, number=1)
+    assert [words.split()[0] for words in output] == ["scale", "port-forward", "scale"]
 
 
-async def is_restored(server: PostgresServer, second: Place, kept: Path) -> None:
-    said = await followed("Restore a backup", second, kept, until="docker compose up -d\n")
-    assert "compose up -d nats postgres" in said
-    again = await asyncio.to_thread(second.command, "restore", str(kept / "monday/streams"))
+async def is_restored(server: PostgresServer, second: Place, retained: Path) -> None:
+    output = await followed("Restore a backup", second, retained, until="docker compose up -d\n")
+    assert "compose up -d nats postgres" in output
+    again = await asyncio.to_thread(second.command, "restore", str(retained / "monday/streams"))
     states = {row["stream"]: row["state"] for row in answer(again)}
     assert states["EVENTS"] == states["KV_tasks"] == "as it was"
     # The other backup is of the same moment: its streams are there already, and its history goes into another database.
     database = f"test_{uuid4().hex}"
     await server.create_database(database)
-    await followed("Restore a backup", replace(second, database=server.url(database)), kept, number=1)
+    await followed("Restore a backup", replace(second, database=server.url(database)), retained, number=1)
     await server.drop_database(database)
 
 
@@ -181,21 +181,21 @@ async def goes_on(herd: Herd, before: Seen) -> None:
     )
 
 
-async def test_older_history_is_completed_by_reread(postgres_server: PostgresServer, kept: Path) -> None:
+async def test_older_history_is_completed_by_reread(postgres_server: PostgresServer, retained: Path) -> None:
     """Postgres alone is lost, and its dump is older: `reread` restores what the broker has, each event once.
 
     Meanwhile event-ingest has found the database empty, and has created its tables there, as it does within a second.
     """
     async with place(postgres_server) as herds:
-        (kept / "monday").mkdir()
-        shutil.copytree(herds.keys, kept / "herd/identity")
+        (retained / "monday").mkdir()
+        shutil.copytree(herds.keys, retained / "herd/identity")
         async with (
             running(herds.broker, herds.database, herds.home, isolation="none"),
             Herd.connect(context(herds.broker)) as herd,
         ):
             await herd.submit("one", ["true"], task="task-one")
             await herd.wait("task-one")
-            where = f"--file={kept / 'monday/history.dump'}"
+            where = f"--file={retained / 'monday/history.dump'}"
             dump = [str(binaries() / "pg_dump"), "--format=custom", where, herds.database]
             await asyncio.to_thread(subprocess.run, dump, check=True, timeout=PATIENCE)
             await herd.submit("two", ["true"], task="task-two")
@@ -205,8 +205,8 @@ async def test_older_history_is_completed_by_reread(postgres_server: PostgresSer
         await postgres_server.drop_database(name)
         await postgres_server.create_database(name)
         assert await upgrade(herds.database, PATIENCE, after=False)
-        said = await followed("Only the database was lost", herds, kept)
-        assert (said[0], said[-1]) == ("compose stop event-ingest", "compose start event-ingest")
+        output = await followed("Only the database was lost", herds, retained)
+        assert (output[0], output[-1]) == ("compose stop event-ingest", "compose start event-ingest")
         async with (
             running(herds.broker, herds.database, herds.home, isolation="none"),
             Herd.connect(context(herds.broker)) as herd,

@@ -13,13 +13,13 @@ from tests.integration.operating.herds import answer, sandherd
 from tests.patience import PATIENCE
 
 P = Principal
-SAID, HANDLED = 20, 12
+PUBLISHED, HANDLED = 20, 12
 
 
 async def use(herd: Broker) -> None:
     """Some events, of which event-ingest has handled the first, and a task."""
     async with herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as worker:
-        for number in range(SAID):
+        for number in range(PUBLISHED):
             await worker.publish(event_subject("p1", "sbx-1", "agent.completed"), b"{}", msg_id=f"{number}")
     async with herd.bus(P.SPAWNER) as spawner:
         await spawner.js.publish("$KV.tasks.p1.task-1", b"{}")
@@ -32,7 +32,7 @@ async def use(herd: Broker) -> None:
         await puller.unbind()
 
 
-async def kept(herd: Broker) -> dict[str, Any]:
+async def stored(herd: Broker) -> dict[str, Any]:
     """What the streams hold, and how far each durable consumer has come."""
     found: dict[str, Any] = {}
     async with herd.provisioner() as jetstream:
@@ -48,7 +48,7 @@ async def kept(herd: Broker) -> dict[str, Any]:
 async def settled(herd: Broker, expected: dict[str, Any]) -> dict[str, Any]:
     """The same once it is as expected, or much later: a new leader counts what is pending a little later."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
-    while (found := await kept(herd)) != expected and asyncio.get_running_loop().time() < deadline:
+    while (found := await stored(herd)) != expected and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.1)
     return found
 
@@ -57,8 +57,8 @@ async def test_backup_is_restored_on_three_servers(herd: Broker, own_directory: 
     """Each has every consumer at its position; a second restore changes nothing."""
     folder = own_directory / "b"
     await use(herd)
-    before = await kept(herd)
-    assert before["event-ingest"] == (HANDLED, SAID - HANDLED)
+    before = await stored(herd)
+    assert before["event-ingest"] == (HANDLED, PUBLISHED - HANDLED)
     saved = await asyncio.to_thread(sandherd, herd, "backup", str(folder), "--identity", str(herd.home / "identity"))
     assert saved.returncode == 0, saved.stderr
     shutil.copytree(herd.home / "identity", own_directory / "three/identity")
@@ -67,7 +67,7 @@ async def test_backup_is_restored_on_three_servers(herd: Broker, own_directory: 
         first, again = [await asyncio.to_thread(sandherd, three, *words) for _ in range(2)]
         assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
         states = {row["stream"]: row["state"] for row in answer(first)}
-        assert (states["EVENTS"], states["COMMANDS"]) == (f"{SAID} messages", "as it was")
+        assert (states["EVENTS"], states["COMMANDS"]) == (f"{PUBLISHED} messages", "as it was")
         assert {row["state"] for row in answer(again)} == {"as it was"}
         assert await settled(three, before) == before
         async with three.provisioner() as jetstream:

@@ -12,53 +12,53 @@ from sandherd.admin import backup
 from sandherd.bus.connection import Bus
 from sandherd.client import HerdError
 from sandherd.contracts.subjects import Principal
+from sandherd.progress_steps import OnStep
 from sandherd.stack.broker import Broker
-from sandherd.steps import OnStep
 from tests.integration.operating.herds import COMPOSE, context, running, sandherd, until
 
 P = Principal
 
 
 @pytest.fixture
-async def kept(own_directory: Path) -> Path:
+async def stored(own_directory: Path) -> Path:
     return own_directory
 
 
-async def test_incomplete_backup_is_refused(herd: Broker, postgres: str, tmp_path: Path, kept: Path) -> None:
+async def test_incomplete_backup_is_refused(herd: Broker, postgres: str, tmp_path: Path, stored: Path) -> None:
     """While services run, with an existing folder, without keys or a stream: one line, and nothing is left."""
     keys = str(herd.home / "identity")
     async with running(herd, postgres, tmp_path / "home"):
 
         async def refused() -> bool:
-            done = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "one"), "--identity", keys)
-            shutil.rmtree(kept / "one", ignore_errors=True)  # one that was made before the services were bound
+            done = await asyncio.to_thread(sandherd, herd, "backup", str(stored / "one"), "--identity", keys)
+            shutil.rmtree(stored / "one", ignore_errors=True)  # one that was made before the services were bound
             return done.returncode == 1 and "still running" in done.stderr
 
         await until(refused)
-    there = await asyncio.to_thread(sandherd, herd, "backup", str(kept), "--identity", keys)
-    keyless = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "two"), "--identity", str(tmp_path))
+    there = await asyncio.to_thread(sandherd, herd, "backup", str(stored), "--identity", keys)
+    keyless = await asyncio.to_thread(sandherd, herd, "backup", str(stored / "two"), "--identity", str(tmp_path))
     async with herd.provisioner() as jetstream:
         await jetstream.delete_stream("DEAD")
-    gone = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "two"), "--identity", keys)
-    for done, says in ((there, "already exists"), (keyless, "the herd's keys"), (gone, "stream DEAD: ")):
+    gone = await asyncio.to_thread(sandherd, herd, "backup", str(stored / "two"), "--identity", keys)
+    for done, expected_text in ((there, "already exists"), (keyless, "the herd's keys"), (gone, "stream DEAD: ")):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert says in done.stderr
-    assert not (kept / "two").exists()
+        assert expected_text in done.stderr
+    assert not (stored / "two").exists()
 
 
 @pytest.mark.parametrize("left", COMPOSE)
-async def test_any_running_service_refuses_a_backup(left: P, herd: Broker, tmp_path: Path, kept: Path) -> None:
+async def test_any_running_service_refuses_a_backup(left: P, herd: Broker, tmp_path: Path, stored: Path) -> None:
     """The monitor has no durable consumer, and an event-ingest may lack its database."""
     keys, database = str(herd.home / "identity"), "postgresql://127.0.0.1:1/nowhere"
     service = COMPOSE[left](herd.settings(left, home=tmp_path / "home", database_url=database))
     async with service.running():
-        done = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "one"), "--identity", keys)
-    assert (done.returncode, done.stdout, (kept / "one").exists()) == (1, "", False)
+        done = await asyncio.to_thread(sandherd, herd, "backup", str(stored / "one"), "--identity", keys)
+    assert (done.returncode, done.stdout, (stored / "one").exists()) == (1, "", False)
     assert f"{left.value} still running" in done.stderr
 
 
 async def test_service_started_during_a_backup_fails_it(
-    herd: Broker, tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+    herd: Broker, tmp_path: Path, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service scaled up meanwhile may have changed one stream and not the other."""
     take = backup._save_streams
@@ -71,22 +71,22 @@ async def test_service_started_during_a_backup_fails_it(
 
         monkeypatch.setattr(backup, "_save_streams", taken)
         with pytest.raises(HerdError, match="monitor still running"):
-            await backup.back_up(context(herd), herd.home / "identity", kept / "one")
-    assert not (kept / "one").exists()
+            await backup.back_up(context(herd), herd.home / "identity", stored / "one")
+    assert not (stored / "one").exists()
 
 
-async def test_restore_overwrites_nothing(herd: Broker, kept: Path) -> None:
+async def test_restore_overwrites_nothing(herd: Broker, stored: Path) -> None:
     """A broker with other data is left as it is, and so is one for which a file of the backup is broken."""
     keys = str(herd.home / "identity")
-    saved = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "b"), "--identity", keys)
+    saved = await asyncio.to_thread(sandherd, herd, "backup", str(stored / "b"), "--identity", keys)
     assert saved.returncode == 0, saved.stderr
     async with herd.bus(P.SPAWNER) as bus:
         await bus.js.publish("$KV.tasks.p1.task-1", b"{}")
-    other = await asyncio.to_thread(sandherd, herd, "restore", str(kept / "b"), "--identity", keys)
+    other = await asyncio.to_thread(sandherd, herd, "restore", str(stored / "b"), "--identity", keys)
     assert other.returncode == 1
     assert "KV_tasks has 1 messages" in other.stderr
-    (kept / "b/EVENTS.snapshot").write_bytes(b"cut off")
-    broken = await asyncio.to_thread(sandherd, herd, "restore", str(kept / "b"), "--identity", keys)
+    (stored / "b/EVENTS.snapshot").write_bytes(b"cut off")
+    broken = await asyncio.to_thread(sandherd, herd, "restore", str(stored / "b"), "--identity", keys)
     assert broken.returncode == 1
     assert "EVENTS.snapshot was changed or damaged" in broken.stderr
     async with herd.provisioner() as jetstream:

@@ -84,8 +84,8 @@ def played(cases: list[Case], folder: Path) -> list[Case]:
     return [Case(**case) for case in json.loads(done.stdout)]
 
 
-def told(case: Case) -> str:
-    """What a command said that failed: one line, which names what to do; never a traceback. Raises `AssertionError`."""
+def error_of(case: Case) -> str:
+    """The error of a command: one line, which names what to do; never a traceback. Raises `AssertionError`."""
     status, _, error = case.done
     assert "Traceback" not in error, (case.words, error)
     assert "Exception ignored" not in error, (case.words, error)
@@ -117,7 +117,7 @@ def test_unusable_home_is_one_line(tmp_path: Path, surroundings: dict[str, str])
         for home, path in zip(given, LEAVES, strict=True)
     ]
     for path, home, case in zip(LEAVES, chosen, played(cases, tmp_path / "played"), strict=True):
-        told(case)
+        error_of(case)
         assert case.done[0] or path in (NOT_IN_PROC if home.startswith("/proc/") else WITHOUT_HOME), case
 
 
@@ -165,22 +165,22 @@ def test_unwritable_output_is_one_line_and_a_failure_and_ascii_output_is_escaped
     found = played([*escaped, *failing, *helps], tmp_path / "played")
     check_escaped(found[: len(escaped)], live)
     failed = found[len(escaped) : len(escaped) + len(failing)]
-    for kept, case in zip(found[: len(given) : each], failed, strict=True):
-        error = told(case)
-        if kept.done[1] and not kept.done[0]:
+    for stored, case in zip(found[: len(given) : each], failed, strict=True):
+        error = error_of(case)
+        if stored.done[1] and not stored.done[0]:
             assert case.done[0] == 1, case
             # What another call deleted or created is no longer there, already, or not yet: they run side by side.
             changes = {"delete", "create", "revoke", "init", "context", "projects"} & {*case.words}
             assert "could not be written" in error or changes, case
     for case in found[len(escaped) + len(failing) :]:
         assert case.done[0] == 1, case
-        assert "could not be written" in told(case), case
+        assert "could not be written" in error_of(case), case
 
 
 def check_escaped(found: list[Case], live: list[tuple[str, ...]]) -> None:
     """Each command that was run with an ASCII terminal, and then lists of tasks."""
     for case in found:
-        told(case)
+        error_of(case)
         assert case.done[1].isascii()
         assert case.done[2].isascii()
     running = found[live.index(("up",))]

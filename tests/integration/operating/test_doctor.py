@@ -13,7 +13,7 @@ from event_ingest.migrator import before_new_code, read_migrations
 from sandherd.bus.identity import HerdIdentity, Registrar, write_secret
 from sandherd.cli.doctor.checks import examine
 from sandherd.client import Context
-from sandherd.client.doctor import services as asked
+from sandherd.client.doctor import services as doctor_services
 from sandherd.client.doctor.check import Check, CheckState
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.conversation import AgentMessage
@@ -88,27 +88,27 @@ async def test_each_fault_fails_only_its_own_check(herd: Broker, postgres: str, 
     where = context(herd)
     async with running(herd, postgres, tmp_path / "home") as services:
         await until_all_well(where)
-        await all_is_told_by_the_command(herd)
+        await command_reports_all(herd)
         await a_missing_stream_is_named(herd, where)
         await a_consumer_that_is_gone_is_named(herd, where)
         await a_migration_that_is_not_applied_is_named(postgres, where)
         await a_clock_that_is_late_is_named(services[P.MONITOR], where)
-    away = {"spawner", "event-ingest", "monitor", "message-relay", "gateway", "live state", "history"}
+    unreachable = {"spawner", "event-ingest", "monitor", "message-relay", "gateway", "live state", "history"}
 
     async def named() -> bool:
-        return {name for name, check in (await look(where)).items() if check.state is CheckState.WRONG} == away
+        return {name for name, check in (await look(where)).items() if check.state is CheckState.WRONG} == unreachable
 
     await until(named)
 
 
-async def all_is_told_by_the_command(herd: Broker) -> None:
+async def command_reports_all(herd: Broker) -> None:
     wanted = {**dict.fromkeys(ALWAYS, "ok"), "sandbox disk": "look"}
 
-    async def told() -> bool:
+    async def is_complete() -> bool:
         done = await asyncio.to_thread(sandherd, herd, "doctor", "-o", "json")
         return done.returncode == 0 and {row["check"]: row["state"] for row in answer(done)} == wanted
 
-    await until(told)
+    await until(is_complete)
 
 
 async def a_missing_stream_is_named(herd: Broker, where: Context) -> None:
@@ -168,15 +168,15 @@ async def a_clock_that_is_late_is_named(monitor: Service, where: Context) -> Non
     """The monitor's says what it was a minute ago."""
     monitor.examining._clock = lambda: datetime.now(UTC) - timedelta(minutes=1)
 
-    async def told() -> bool:
+    async def is_complete() -> bool:
         """How long the answer took is half of it wrong, so that a slow one may differ by another second."""
         return (await until_only(where, "clock"))["clock"].found == "monitor's and ours differ by 60 s"
 
-    await until(told)
+    await until(is_complete)
 
 
 @pytest.fixture
-async def away(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
+async def unreachable(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
     """A spawner whose provider of sandboxes no longer responds."""
     async with Double() as double:
         values: dict[str, Any] = {
@@ -199,7 +199,7 @@ async def away(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
             yield service
 
 
-async def test_unreachable_runtime_is_reported(herd: Broker, away: Service) -> None:
+async def test_unreachable_runtime_is_reported(herd: Broker, unreachable: Service) -> None:
     """The runtime's API does not respond: the check has the remedy; the spawner itself is right."""
 
     async def missed() -> dict[str, Check] | None:
@@ -215,15 +215,15 @@ async def test_unreachable_runtime_is_reported(herd: Broker, away: Service) -> N
 
 async def test_unhandled_backlog_is_reported(herd: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Postgres is down, so events wait: the check names how many, for how long, and the database."""
-    monkeypatch.setattr(asked, "LONG", 0.5)
+    monkeypatch.setattr(doctor_services, "LONG", 0.5)
     where = context(herd)
     async with running(herd, "postgresql://127.0.0.1:1/nowhere", tmp_path / "home"):
         async with herd.bus(P.WORKER, project=PROJECT, sandbox="sbx-1") as bus:
-            said = wrap(
+            text = wrap(
                 AgentMessage(content="hello", content_length=5), "agent.message", source="/sandherd/sandbox/sbx-1",
                 sequence=1, project=PROJECT, subject="sbx-1", time=datetime.now(UTC), sandboxid="sbx-1",
             )  # fmt: skip
-            await bus.publish_event(said)
+            await bus.publish_event(text)
 
         async def late() -> dict[str, Check] | None:
             found = await look(where)

@@ -10,7 +10,7 @@ from sandherd.telemetry import logs
 from tests.bench.flood import CUT_OFF, measure_attack, projects
 from tests.bench.ingest import Bench
 from tests.bench.latency import latency_of
-from tests.bench.request_fairness import FLOODS, SAMPLES, asked, during
+from tests.bench.request_fairness import FLOODS, SAMPLES, during, request_loop
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 DELAYED_BY = 5.0
@@ -42,7 +42,7 @@ async def test_flood_delays_another_project_by_seconds_at_most(attack: str) -> N
 async def test_flood_of_requests_delays_another_projects_by_under_200_ms() -> None:
     """1,000 `events`, 300 `audit` or 200 `trajectory` requests of one project: p99 of another's, less its idle one."""
     found = {}
-    async with Bench.open() as bench, asked(bench) as ask:
+    async with Bench.open() as bench, request_loop(bench) as ask:
         idle = latency_of([await ask() for _ in range(SAMPLES)])
         for name, (request, count) in FLOODS.items():
             found[name] = (await during(bench, ask, request, count)).p99 - idle.p99

@@ -35,20 +35,20 @@ WRITTEN: Final = ("EVENTS", "COMMANDS", "INBOX", "ARTIFACTS", "DEAD", "KV_tasks"
     "KV_secret_keys", "KV_approvals", "KV_messages", "KV_pool", "KV_projects")  # fmt: skip
 """Where something would be, if a hostile name had got anywhere."""
 EACH_TIME: Final = ("*", ">", "../x", "a.b", "", "a\u2028b", "a\0", "x" * 64)
-AWAY: Final = {Code.INTERNAL, Code.UNAVAILABLE}
+UNAVAILABLE_CODES: Final = {Code.INTERNAL, Code.UNAVAILABLE}
 
 
-def asked_by_an_operator(field: StringField) -> bool:
+def is_for_operators(field: StringField) -> bool:
     row = BY_NAME.get(f"request.{field.contract}")
     return row is not None and Principal.OPERATOR in row.producers
 
 
-FIELDS: Final = [field for field in string_fields() if asked_by_an_operator(field)]
+FIELDS: Final = [field for field in string_fields() if is_for_operators(field)]
 
 
 @pytest.fixture
 async def operator(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Bus]:
-    """All services that answer people, and somebody who may ask them everything."""
+    """All services that reply to users, and a user who may send them every request."""
     services = [
         compose_spawner(herd.settings(Principal.SPAWNER, home=tmp_path / "home")),
         compose_relay(herd.settings(Principal.MESSAGE_RELAY)),
@@ -70,7 +70,7 @@ async def _is_answered(bus: Bus, field: StringField) -> bool:
         problem = await refusal(bus, field, "sbx-1")
     except NoResponderError:
         return False
-    return problem is None or problem.code not in AWAY
+    return problem is None or problem.code not in UNAVAILABLE_CODES
 
 
 async def last_numbers(herd: Broker, streams: tuple[str, ...] = WRITTEN) -> dict[str, int]:
@@ -80,7 +80,7 @@ async def last_numbers(herd: Broker, streams: tuple[str, ...] = WRITTEN) -> dict
 
 def alone(field: StringField, name: str) -> bytes:
     """The request with this name and no more than it needs, so that nothing else is refused before."""
-    needed = {key for key, said in MODELS[field.contract].model_fields.items() if said.is_required()}
+    needed = {key for key, info in MODELS[field.contract].model_fields.items() if info.is_required()}
     whole = field.document(name)
     return json.dumps({key: value for key, value in whole.items() if key in {*needed, field.path[0]}}).encode()
 
@@ -100,7 +100,7 @@ async def test_request_with_a_hostile_name_is_refused_by_its_service(operator: B
             if not any(pattern for pattern in field.patterns) or field in NAMES:
                 problem = await refusal(operator, field, name)
                 where = f"{field.contract} {field.name} {name!r}: {problem}"
-                assert problem is None or problem.code not in AWAY, where
+                assert problem is None or problem.code not in UNAVAILABLE_CODES, where
                 assert problem is None or field.patterns or names_field(problem, field) or problem.field, where
                 if field in NAMES and is_hostile(name, field.patterns):
                     assert problem is not None, where

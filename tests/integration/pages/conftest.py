@@ -53,7 +53,7 @@ async def new_tab(chromium: Browser, double: GatewayDouble, **options: Any) -> P
 
 
 def _log_failure(request: Request) -> None:
-    """The browser's reason, which pages are not told: shown with a test that fails."""
+    """The browser's reason, which pages don't get: shown with a test that fails."""
     logging.getLogger(__name__).warning("request failed: %s: %s", request.url, request.failure)
 
 

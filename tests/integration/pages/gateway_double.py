@@ -10,8 +10,8 @@ from typing import Any
 from aiohttp import web
 from starlette.datastructures import Headers
 
-from gateway.browsers import PAGE_HEADERS
-from gateway.pages import Pages
+from gateway.browser_security import PAGE_HEADERS
+from gateway.pages import StaticPages
 from tests.polling import eventually
 
 SESSION = {"project": "demo", "name": "ada", "role": "operate", "expires_at": "2026-12-24T12:00:00Z"}
@@ -36,12 +36,12 @@ class GatewayDouble:
     """Set when requests may be answered."""
     received: list[tuple[str, str, Any]] = field(default_factory=list)
     """Method, path with query, and document of each request that is no GET."""
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     """Every path and query that was requested, pages included."""
     begun_streams: int = 0
     _held: dict[str, Held] = field(default_factory=dict)
     _streams: set[web.StreamResponse] = field(default_factory=set)
-    _pages: Pages = field(default_factory=Pages)
+    _pages: StaticPages = field(default_factory=StaticPages)
     _sequence: int = 100
 
     @asynccontextmanager
@@ -79,7 +79,7 @@ class GatewayDouble:
             await stream.write(text.encode())
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request.path_qs)
+        self.requested.append(request.path_qs)
         if not request.path.startswith("/api/"):
             return self._page(request)
         path = request.path.removeprefix(PREFIX)

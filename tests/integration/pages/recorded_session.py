@@ -72,7 +72,7 @@ class RecordedWorker:
                 )
             )
 
-    async def say(self, *datas: EventData) -> None:
+    async def publish(self, *datas: EventData) -> None:
         """Publish events that happen now."""
         for data in datas:
             self.published += 1

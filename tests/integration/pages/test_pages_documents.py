@@ -107,7 +107,7 @@ async def test_hidden_tabs_of_sessions_have_no_stream(double: GatewayDouble, tab
     )
     await tab.goto("/sandboxes/sbx-001")
     await expect(tab.get_by_role("heading", name=TASKS[0]["text"])).to_be_visible()
-    assert not any("/events/stream" in path for path in double.asked)
+    assert not any("/events/stream" in path for path in double.requested)
     await tab.evaluate("() => { window.shown = true; document.dispatchEvent(new Event('visibilitychange')); }")
     await expect(tab.get_by_text("message 3.", exact=True)).to_be_visible()
     await eventually(lambda: double.open_streams == 1, "the stream is open")

@@ -45,10 +45,10 @@ async def watch(tab: Page) -> None:
 async def released(tab: Page, double: GatewayDouble, held: Held, path: str) -> None:
     """Send the reply, and wait until the page has used all replies with this path."""
     held.released.set()
-    asked = [one for one in double.asked if one.partition("?")[0] == f"/api/v1{path}"]
+    requested = [one for one in double.requested if one.partition("?")[0] == f"/api/v1{path}"]
     await tab.wait_for_function(
         "([path, count]) => answered.filter((one) => one.split('?')[0].endsWith(path)).length >= count",
-        arg=[path, len(asked)],
+        arg=[path, len(requested)],
     )
 
 
@@ -187,7 +187,7 @@ async def test_list_is_extended_once(double: GatewayDouble, tab: Page) -> None:
     double.replies["/approvals"] = approvals(decided | {"approval_id": "appr-99"})
     await tab.get_by_role("button", name="Show more").evaluate("(one) => { one.click(); one.click(); }")
     await expect(tab.get_by_role("row")).to_have_count(52)
-    assert len([one for one in double.asked if "cursor=c" in one]) == 1
+    assert len([one for one in double.requested if "cursor=c" in one]) == 1
 
 
 async def test_search_of_the_herd_is_that_of_the_address(double: GatewayDouble, tab: Page) -> None:
@@ -212,7 +212,7 @@ async def test_search_of_the_herd_is_that_of_the_address(double: GatewayDouble, 
 
 def loads(double: GatewayDouble) -> int:
     """How often the page of the session was loaded: its own requests are those below the API and the assets."""
-    return double.asked.count(PATH)
+    return double.requested.count(PATH)
 
 
 async def failing(double: GatewayDouble, tab: Page, count: int) -> None:

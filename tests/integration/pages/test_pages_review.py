@@ -51,8 +51,8 @@ async def test_all_edits_of_a_file_are_reviewed_together(double: GatewayDouble, 
 
 async def test_session_states_that_it_waits_for_an_approval(double: GatewayDouble, tab: Page) -> None:
     """Every view of the session states it, and leads to the approval in a long timeline; also a second time."""
-    asked = event(1, "agent.approval_requested", approval_id="appr-01", tool="Bash", input={"command": "make"})
-    show(double, [asked, *messages(90)[1:]])
+    requested = event(1, "agent.approval_requested", approval_id="appr-01", tool="Bash", input={"command": "make"})
+    show(double, [requested, *messages(90)[1:]])
     await tab.goto(f"{SESSION}?tab=monitor")
     await expect(tab.get_by_text("waits for an approval")).to_be_visible()
     assert await violations(tab) == []
@@ -115,8 +115,8 @@ async def test_row_of_a_task_shows_what_it_needs(double: GatewayDouble, tab: Pag
 async def test_approval_names_its_task_and_fits_a_phone(double: GatewayDouble, tab: Page) -> None:
     """Who decides sees what the agent works on; a long name and a long command make no page wider than the phone."""
     name, command = f"task-{'0' * 26}", "python -m shop.migrate " + "--all " * 20
-    asked = APPROVALS[0] | {"task": name, "input": {"command": command}, "reason": command}
-    double.replies["/approvals"] = {"approvals": [asked], "next_cursor": None}
+    requested = APPROVALS[0] | {"task": name, "input": {"command": command}, "reason": command}
+    double.replies["/approvals"] = {"approvals": [requested], "next_cursor": None}
     double.replies[f"/tasks/{name}"] = TASKS[0] | {"task": name, "text": "Add pagination"}
     await tab.set_viewport_size({"width": 360, "height": 740})
     await tab.goto("/approvals")

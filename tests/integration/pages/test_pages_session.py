@@ -72,7 +72,7 @@ class Site:
 @asynccontextmanager
 async def opened(herd: Broker, postgres: str, home: Path) -> AsyncIterator[Site]:
     """A herd with a recorded session, and a tab that is not there yet."""
-    port = free_port()  # it stays free while its gateway is away
+    port = free_port()  # it stays free while its gateway is stopped
     async with (
         running(herd, postgres, home, isolation="none"),
         Herd.connect(herd_context(herd)) as client,
@@ -122,12 +122,12 @@ async def shows_a_loss_and_misses_nothing(site: Site) -> None:
     page = site.page
     await page.goto(f"/sandboxes/{SANDBOX}")
     await expect(page.get_by_text("40 components are built.").first).to_be_visible()
-    await site.worker.say(*numbered(1, 3))
+    await site.worker.publish(*numbered(1, 3))
     await expect(page.get_by_text("message 3.", exact=True)).to_be_visible()
     await page.get_by_role("feed").evaluate(SMALLER)
     await site.stop()
     await expect(page.get_by_text("Not connected")).to_be_visible()
-    await site.worker.say(*numbered(4, 30))
+    await site.worker.publish(*numbered(4, 30))
     await page.get_by_label("Message to the agent").fill("please stop")
     await page.get_by_role("button", name="Send", exact=True).click()
     await expect(page.get_by_text("Not sent")).to_be_visible()
@@ -167,12 +167,12 @@ async def test_session_page_survives_broker_and_database(herd: Broker, tmp_path:
             await herd.kill()
             await expect(page.get_by_text("The herd does not respond")).to_be_visible()
             await herd.start()
-            await site.worker.say(*numbered(1, 5))
+            await site.worker.publish(*numbered(1, 5))
             await expect(page.get_by_text("message 5.", exact=True)).to_be_visible()
             await expect(page.get_by_text("The herd does not respond")).to_have_count(0)
             await database.kill()
             await expect(page.get_by_text("The herd does not respond")).to_be_visible()
-            await site.worker.say(*numbered(6, 9))
+            await site.worker.publish(*numbered(6, 9))
             await expect(page.get_by_text("message 9.", exact=True)).to_be_visible()
             await page.reload()
             await expect(page.get_by_role("button", name="Retry").first).to_be_visible()
@@ -187,7 +187,7 @@ async def is_inert_and_accessible(site: Site) -> None:
     """Hostile text of a sandbox executes and loads nothing in any view, in both themes; axe finds no violation."""
     page = site.page
     await site.worker.output(f"{HOSTILE}\r\n", "\x1b[1;31mfailed\x1b[0m\n")
-    await site.worker.say(
+    await site.worker.publish(
         AgentToolUse(tool=HOSTILE, tool_use_id="call-1", input={"command": HOSTILE, HOSTILE: HOSTILE}),
         AgentToolResult(tool_use_id="call-1", result=HOSTILE, is_error=True),
         AgentFileEdited(

@@ -147,7 +147,7 @@ async def test_herd_page_follows_events_and_reconnects(double: GatewayDouble, ta
     assert await violations(tab) == []
     del double.replies["/stream"]
     await expect(tab.get_by_text("The connection is interrupted")).to_have_count(0)
-    assert any("/events/stream?after=e-101" in path for path in double.asked)
+    assert any("/events/stream?after=e-101" in path for path in double.requested)
     double.replies.update({"/session": 401, "/stream": 401})
     await double.disconnect()
     double.replies["/stream"] = 401
@@ -164,7 +164,7 @@ async def test_herd_page_is_used_by_keyboard_and_address(double: GatewayDouble, 
     await expect(tab).to_have_url(f"{double.url}/?q=parser&state=failed")
     await tab.reload()
     await expect(tab.get_by_role("searchbox")).to_have_value("parser")
-    assert any("states=failed" in path and "contains=parser" in path for path in double.asked)
+    assert any("states=failed" in path and "contains=parser" in path for path in double.requested)
     await tab.goto("/")
     await expect(tab.get_by_role("link", name=TASKS[0]["text"], exact=True)).to_be_visible()
     await tab.keyboard.press("j")
@@ -335,7 +335,7 @@ async def test_sign_in_by_a_link_and_by_a_token(double: GatewayDouble, tab: Page
     await tab.goto(f"/sign-in#code={CODE}&next=//evil.example/")
     await expect(tab).to_have_url(f"{double.url}/")
     assert [sent for _, _, sent in double.received][-1] == {"code": CODE}
-    assert not any("shc_" in path for path in double.asked)
+    assert not any("shc_" in path for path in double.requested)
 
 
 async def test_link_to_another_project_is_used_after_a_click(double: GatewayDouble, tab: Page) -> None:
@@ -383,7 +383,9 @@ async def test_many_tabs_have_one_stream(double: GatewayDouble, tab: Page) -> No
     assert double.open_streams == 1
     begun = double.begun_streams
     await tabs[0].close()
-    await eventually(lambda: any("/events/stream?after=e-100" in path for path in double.asked), "another tab reads")
+    await eventually(
+        lambda: any("/events/stream?after=e-100" in path for path in double.requested), "another tab reads"
+    )
     await eventually(lambda: double.begun_streams > begun and double.open_streams == 1, "only its stream is open")
     empty = {"mode": "inform", "projects": []}
     double.replies["/monitor/report"] = empty

@@ -6,7 +6,7 @@ import pytest
 
 from sandherd.contracts.pull_requests import PullRequestOptions
 from sandherd.contracts.repositories import Repository
-from sandherd.contracts.requests import BranchView, ListBranches, LiveTasks, MergeBranch, OpenPullRequest
+from sandherd.contracts.requests import BranchView, ListBranches, ListLiveTasks, MergeBranch, OpenPullRequest
 from sandherd.contracts.states import BranchState
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
@@ -16,7 +16,7 @@ from spawner.forges.factory import Forges
 from spawner.forges.locations import ForgeKind
 from spawner.main import compose
 from tests.integration.forges.sites import Site, opened_site
-from tests.integration.spawner.conftest import Person, home
+from tests.integration.spawner.conftest import ProjectUser, home
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -31,7 +31,7 @@ async def test_task_becomes_a_pull_request_that_a_user_merges(
     async with opened_site(ForgeKind.GITHUB) as site, herd.bus(Principal.CLIENT, project="p1") as bus:
         token = site.token()
         monkeypatch.setattr(main, "forges_of", lambda _: forges_at(site, token))
-        person = Person(bus, eventually, home)
+        person = ProjectUser(bus, eventually, home)
         await person.listen()
         async with compose(settings_of(herd, home, tmp_path, site, token)).running():
             options = PullRequestOptions(open="ready", labels=("agent",))
@@ -45,7 +45,7 @@ async def test_task_becomes_a_pull_request_that_a_user_merges(
             view: BranchView = await eventually(opened)
             assert view.pull_request is not None
             assert (view.pull_request.number, view.pull_request.draft) == (1, False)
-            [shown] = (await bus.ask(LiveTasks(task=task), "p1", timeout=PATIENCE)).tasks
+            [shown] = (await bus.ask(ListLiveTasks(task=task), "p1", timeout=PATIENCE)).tasks
             assert shown.pull_request is not None
             assert shown.pull_request.url == view.pull_request.url
             await bus.ask(OpenPullRequest(branch=view.id, ready=True), "p1", timeout=PATIENCE)

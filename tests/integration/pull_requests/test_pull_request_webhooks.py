@@ -13,8 +13,8 @@ from sandherd.contracts.requests import CheckPullRequests
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.service.requests import IncomingRequest
 from sandherd.stack.broker import Broker
+from spawner.pull_requests.pull_request_requests import HASTE
 from spawner.pull_requests.request_handlers import PullRequestHandler
-from spawner.pull_requests.requested import HASTE
 from tests.doubles.forges.github_webhooks import Webhooks
 from tests.integration.forges.sites import GithubSite
 from tests.integration.pull_requests.world import READY, World
@@ -40,7 +40,7 @@ async def respond(world: World) -> None:
     await world.bus.flush()
 
 
-async def test_webhook_has_the_forge_asked_at_once(herd: Broker, world: World, tmp_path: Path) -> None:
+async def test_webhook_has_the_forge_polled_at_once(herd: Broker, world: World, tmp_path: Path) -> None:
     """A verified delivery makes the poll due; others are refused, or have no effect."""
     assert isinstance(world.site, GithubSite)
     (tmp_path / "secrets").mkdir()

@@ -10,9 +10,9 @@ from sandherd.contracts.requests import PushBranch
 from sandherd.contracts.states import BranchState, TaskState
 from spawner.forges.faults import ForgeError
 from spawner.pull_requests.gauges import state_of
-from spawner.pull_requests.workflow import PullRequestWorkflow
-from spawner.repositories.decisions import Decide, push_requested
-from spawner.repositories.record import BranchRecord
+from spawner.pull_requests.pull_request_workflow import PullRequestWorkflow
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.branch_transitions import Decide, push_requested
 from tests.doubles.forges.github_faults import secondary_limit
 from tests.doubles.forges.replies import Reply
 from tests.integration.pull_requests.world import MERGED, PACE, READY, Held, Killed, KilledWorkflow, World

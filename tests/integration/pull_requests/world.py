@@ -26,27 +26,27 @@ from sandherd.telemetry.meters import Meters
 from spawner.forges.factory import Forges
 from spawner.forges.git_credentials import GitCredentials
 from spawner.live_state import LiveState
-from spawner.pull_requests import requested
-from spawner.pull_requests.pull_request_options import Pace, Terms
-from spawner.pull_requests.workflow import PullRequestWorkflow
-from spawner.repositories import decisions as of_branch
-from spawner.repositories.artifacts import BranchArtifacts
-from spawner.repositories.decisions import Decide
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.pull_requests import pull_request_requests
+from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
+from spawner.pull_requests.pull_request_workflow import PullRequestWorkflow
+from spawner.repositories import branch_transitions as of_branch
+from spawner.repositories.branch_artifacts import BranchArtifacts
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.branch_transitions import Decide
+from spawner.repositories.branch_workflow import BranchWorkflow
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.record import BranchRecord
-from spawner.repositories.workflow import BranchWorkflow
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.spec_resolution import Refusal
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.task_record import TaskRecord
 from tests.integration.forges.sites import Site
 from tests.integration.spawner.following import following
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-PACE = Pace(no_checks=timedelta())
+PACE = PollIntervals(no_checks=timedelta())
 READY = PullRequestOptions(open="ready")
 MERGED = PullRequestOptions(open="ready", merge="when_permitted")
 
@@ -85,7 +85,7 @@ class World:
     live: LiveState
     mirrors: Mirrors
     forges: Forges
-    terms: Terms = field(default_factory=lambda: Terms(approval=("ci/**",)))
+    terms: PullRequestTerms = field(default_factory=lambda: PullRequestTerms(approval=("ci/**",)))
     ahead: timedelta = timedelta()
     submitted: list[Envelope[SubmitTask]] = field(default_factory=list)
     refusal: Refusal | None = None
@@ -156,11 +156,11 @@ class World:
 
     async def request_open(self, *, ready: bool = False) -> None:
         request, now = OpenPullRequest(branch="br-1", ready=ready), self.live.now()
-        await self.change(lambda record: requested.open_requested(record, request, now))
+        await self.change(lambda record: pull_request_requests.open_requested(record, request, now))
 
     async def request_merge(self) -> None:
         request, now = MergeBranch(branch="br-1"), self.live.now()
-        await self.change(lambda record: requested.merge_requested(record, request, now))
+        await self.change(lambda record: pull_request_requests.merge_requested(record, request, now))
 
     async def run(self, kind: type[PullRequestWorkflow] = PullRequestWorkflow) -> BranchRecord:
         """All steps that are due now, each by a spawner that has just been started."""

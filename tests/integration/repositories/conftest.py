@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spawner.repositories.git import Credential, RemoteRepository
+from spawner.repositories.git import GitCredential, RemoteRepository
 from spawner.repositories.mirror import Mirror
 from tests.doubles.git_server import USER, GitServer, git_server
 from tests.shared_broker import herd
@@ -24,7 +24,7 @@ PERSON = {
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git there as a person would; what it prints."""
+    """Run git there as a user would; what it prints."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, **PERSON}
     done = subprocess.run(["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ class Upstream:
         git(self.clone, "remote", "add", "origin", str(self.path))
 
     def commit(self, files: dict[str, str], branch: str = "main") -> str:
-        """Somebody pushes a commit with these files; it."""
+        """A user pushes a commit with these files; it."""
         git(self.clone, "checkout", "--quiet", "-B", branch)
         made = commit(self.clone, files)
         git(self.clone, "push", "--quiet", "origin", branch)
@@ -82,7 +82,7 @@ async def server(upstream: Upstream) -> AsyncIterator[GitServer]:
 @pytest.fixture
 def remote(server: GitServer) -> RemoteRepository:
     """The repository at that server, with the credential for it."""
-    return RemoteRepository(f"{server.url}/team/shop.git", Credential(server.url, USER, TOKEN))
+    return RemoteRepository(f"{server.url}/team/shop.git", GitCredential(server.url, USER, TOKEN))
 
 
 @pytest.fixture

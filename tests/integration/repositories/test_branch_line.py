@@ -16,7 +16,7 @@ from spawner.runtimes.registry import open_runtimes
 from tests.doubles.git_server import GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, git
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 
 __all__ = ["home", "person", "repository", "spawner"]
 FIX = """
@@ -42,7 +42,7 @@ async def without_mirrors(settings: Settings) -> Sequence[Runtime]:
 )
 async def test_work_of_an_agent_is_pushed(
     spawner: Make,
-    person: Person,
+    person: ProjectUser,
     repository: Repository,
     upstream: Upstream,
     server: GitServer,
@@ -66,7 +66,7 @@ async def test_work_of_an_agent_is_pushed(
 
 
 async def test_retry_continues_the_branch(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream
 ) -> None:
     """A second attempt begins with the commits of the first, and the branch is the same."""
     script = 'echo "$SANDHERD_ATTEMPT" >> attempts; git add .; git commit -qm more; test "$SANDHERD_ATTEMPT" = 2'
@@ -80,7 +80,7 @@ async def test_retry_continues_the_branch(
 
 
 async def test_tasks_of_one_branch_work_one_after_the_other(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream
 ) -> None:
     """The second begins with the commits of the first; it states what it waits for."""
     of_ticket = repository.model_copy(update={"ticket": "#7", "join": True})

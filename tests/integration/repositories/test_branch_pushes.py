@@ -21,7 +21,7 @@ from tests.integration.repositories.test_branches import (
     repository,
     spawner,
 )
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -29,9 +29,9 @@ __all__ = ["home", "person", "repository", "spawner"]
 
 
 async def test_paths_to_approve_are_not_pushed_before(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
 ) -> None:
-    """A changed workflow is not pushed until a person approves it, for exactly that commit.
+    """A changed workflow is not pushed until a user approves it, for exactly that commit.
 
     A request creates the remote branch again that someone has deleted.
     """

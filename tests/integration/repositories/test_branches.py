@@ -31,13 +31,13 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-from sandherd_worker.artifacts import make_artifact
+from sandherd_worker.artifact_records import make_artifact
 from spawner import repositories
 from spawner.main import compose
 from spawner.parts import OpenRuntimes
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git
-from tests.integration.spawner.conftest import Person, home
+from tests.integration.spawner.conftest import ProjectUser, home
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -63,9 +63,9 @@ def spawner(herd: Broker, server: GitServer, tmp_path: Path, home: Path) -> Make
 
 
 @pytest.fixture
-async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[Person]:
+async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[ProjectUser]:
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
-        someone = Person(bus, eventually, tmp_path / "home")
+        someone = ProjectUser(bus, eventually, tmp_path / "home")
         await someone.listen()
         yield someone
 
@@ -75,12 +75,12 @@ def repository(server: GitServer) -> Repository:
     return Repository(url=f"{server.url}/team/shop.git")
 
 
-async def branch_of(person: Person, task: str) -> BranchView | None:
+async def branch_of(person: ProjectUser, task: str) -> BranchView | None:
     found = (await person.bus.ask(ListBranches(task=task), person.project, timeout=PATIENCE)).branches
     return found[0] if found else None
 
 
-async def reaches(person: Person, task: str, accepts: Callable[[BranchView], bool]) -> BranchView:
+async def reaches(person: ProjectUser, task: str, accepts: Callable[[BranchView], bool]) -> BranchView:
     async def look() -> BranchView | None:
         view = await branch_of(person, task)
         return view if view is not None and accepts(view) else None
@@ -129,7 +129,7 @@ async def stored(bus: Bus, content: bytes, sandbox: str, project: str = "p1") ->
 
 
 async def test_branch_exists_before_its_sandbox_and_gets_its_commits(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
 ) -> None:
     """The commits of a sandbox are checked, counted, described by a diff, and pushed; the base is not changed."""
     async with spawner().running():
@@ -160,7 +160,7 @@ async def test_branch_exists_before_its_sandbox_and_gets_its_commits(
 
 
 async def test_large_files_are_beside_the_mirrors(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path,
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path,
     home: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The temporary folder of a container is small: bundle and diff are not written there, and none is left."""
@@ -192,7 +192,7 @@ def test_no_part_uses_the_temporary_folder() -> None:
 
 @pytest.mark.parametrize("forged", [{"claimed": "f" * 40}, {"cut": 60}], ids=["another commit", "damaged"])
 async def test_forged_commits_are_refused(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path,
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path,
     forged: dict[str, Any],
 ) -> None:  # fmt: skip
     """Another commit than the event states, or a bundle without its end, leaves the branch as it is, and is reported.
@@ -213,7 +213,7 @@ async def test_forged_commits_are_refused(
 
 
 async def test_commits_of_a_lost_branch_are_refused_in_the_end(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, server: GitServer, herd: Broker,
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, server: GitServer, herd: Broker,
     tmp_path: Path, home: Path,
 ) -> None:  # fmt: skip
     """The mirror is lost. While the forge denies access they wait, and the branch shows why."""
@@ -238,7 +238,7 @@ async def test_commits_of_a_lost_branch_are_refused_in_the_end(
 
 
 async def test_unavailable_forge_delays_the_task_and_a_wrong_base_fails_it(
-    spawner: Make, person: Person, repository: Repository, server: GitServer
+    spawner: Make, person: ProjectUser, repository: Repository, server: GitServer
 ) -> None:
     """What it waits for is stated; the sandbox is created once the forge responds."""
     server.failing = 1_000_000
@@ -259,7 +259,7 @@ async def test_unavailable_forge_delays_the_task_and_a_wrong_base_fails_it(
 
 
 async def test_steps_are_counted_by_outcome(
-    spawner: Make, person: Person, repository: Repository, server: GitServer, upstream: Upstream, herd: Broker,
+    spawner: Make, person: ProjectUser, repository: Repository, server: GitServer, upstream: Upstream, herd: Broker,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """A denied token, a forge that is unavailable and a hook that refuses a push differ, as their alerts do."""
@@ -290,12 +290,12 @@ async def test_steps_are_counted_by_outcome(
         assert (counted(service, "save", "done"), counted(service, "push", "refused")) == (1, 1)
 
 
-async def _is_created(person: Person, task: str) -> bool:
+async def _is_created(person: ProjectUser, task: str) -> bool:
     return await branch_of(person, task) is not None
 
 
 async def test_second_task_of_a_ticket_joins_or_gets_its_own_branch(
-    spawner: Make, person: Person, repository: Repository
+    spawner: Make, person: ProjectUser, repository: Repository
 ) -> None:
     """As requested; names differ also from those of ended tasks."""
     async with spawner().running():
@@ -311,7 +311,7 @@ async def test_second_task_of_a_ticket_joins_or_gets_its_own_branch(
 
 
 async def test_conflicting_branches_are_found_before_any_pull_request(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
 ) -> None:
     """Two live branches that change the same line, and the pairs and paths; a branch of another file is not one."""
     async with spawner().running():
@@ -333,7 +333,7 @@ async def test_conflicting_branches_are_found_before_any_pull_request(
 
 
 async def test_task_works_on_the_default_repository_of_its_project(
-    spawner: Make, person: Person, repository: Repository, herd: Broker
+    spawner: Make, person: ProjectUser, repository: Repository, herd: Broker
 ) -> None:
     """Unless it opts out; one at a host that is not permitted can't be the default. The prefixes are the setting's.
 
@@ -356,7 +356,7 @@ async def test_task_works_on_the_default_repository_of_its_project(
         assert view.repository == url.removesuffix(".git")
         assert view.branch.startswith("agents/work/")
         assert (await person.ended(task)).state == "completed"
-        assert person.said(task, "task.submitted")["repository"] == url
+        assert person.event_data(task, "task.submitted")["repository"] == url
         alone = await person.submit(["true"], no_repository=True)
         assert (await person.ended(alone)).repository is None
         context = Context(

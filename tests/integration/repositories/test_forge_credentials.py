@@ -21,8 +21,8 @@ from spawner.forges.git_credentials import GitCredentials
 from spawner.forges.locations import ForgeKind
 from spawner.main import compose
 from spawner.repositories.git import GitError, GitFault
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror import NO_COMMIT, Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 from tests.doubles.forges.forge import Forge
 from tests.doubles.forges.forge_state import Repository as ForgeRepository
 from tests.doubles.forges.github import GitHub
@@ -31,7 +31,7 @@ from tests.doubles.forges.replies import Reply
 from tests.integration.forges.sites import opened_site
 from tests.integration.repositories.conftest import commit, git
 from tests.integration.repositories.test_branches import WAITS, AgentsClone, person, reaches
-from tests.integration.spawner.conftest import Person, home
+from tests.integration.spawner.conftest import ProjectUser, home
 from tests.live_files import ELSEWHERE
 
 __all__ = ["home", "person"]
@@ -251,7 +251,7 @@ def files_with(secrets: list[bytes], *folders: Path) -> list[Path]:
 
 @pytest.mark.own_broker
 async def test_token_of_an_app_is_nowhere(
-    github: GitHub, shop: ForgeRepository, app: App, place: Place, herd: Broker, person: Person, home: Path,
+    github: GitHub, shop: ForgeRepository, app: App, place: Place, herd: Broker, person: ProjectUser, home: Path,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """Arguments, URLs, logs, events, records and files: from a task's fetch to the push of its commits."""
@@ -288,7 +288,7 @@ async def test_token_of_an_app_is_nowhere(
 
 
 async def test_protected_branch_is_refused_before_its_sandbox(
-    github: GitHub, shop: ForgeRepository, place: Place, herd: Broker, person: Person, home: Path
+    github: GitHub, shop: ForgeRepository, place: Place, herd: Broker, person: ProjectUser, home: Path
 ) -> None:
     """The task fails with the reason, unless it is not pushed; a forge that does not say it is no obstacle."""
     place.of(github).with_token(github, github.person_token())

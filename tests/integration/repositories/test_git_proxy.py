@@ -30,7 +30,7 @@ from tests.integration.repositories.test_branches import WAITS, Make, home, pers
 from tests.integration.repositories.test_lfs import ATTRIBUTES, store
 from tests.integration.repositories.test_signed_commits import COMMITTER, new_key, verified
 from tests.integration.repositories.test_submodules import link, serve
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.polling import eventually
 
 __all__ = ["home", "person", "repository", "spawner", "store"]
@@ -127,7 +127,7 @@ class Proxied:
 
 @asynccontextmanager
 async def proxied(
-    spawner: Make, person: Person, repository: Repository, herd: Broker, argv: list[str], **settings: Any
+    spawner: Make, person: ProjectUser, repository: Repository, herd: Broker, argv: list[str], **settings: Any
 ) -> AsyncIterator[Proxied]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -163,7 +163,7 @@ async def stored_for(herd: Broker, task: str) -> set[str]:
 
 
 async def test_git_in_a_sandbox_fetches_and_pushes_its_branch_only(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, home: Path
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, home: Path
 ) -> None:
     """Commits are checked and pushed as saved ones, also if the mirror is lost; no token of the forge is inside."""
     async with proxied(spawner, person, repository, herd, ["/bin/sh", "-c", _SCRIPT], isolation="bubblewrap") as run:
@@ -198,7 +198,13 @@ async def test_git_in_a_sandbox_fetches_and_pushes_its_branch_only(
 
 
 async def test_signed_pushes_continue_each_other(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, home: Path, tmp_path: Path
+    spawner: Make,
+    person: ProjectUser,
+    repository: Repository,
+    upstream: Upstream,
+    herd: Broker,
+    home: Path,
+    tmp_path: Path,
 ) -> None:
     """The sandbox goes on from its own commits or the signed ones; the repository has those that were signed.
 
@@ -236,7 +242,13 @@ async def test_signed_pushes_continue_each_other(
 
 
 async def test_objects_of_lfs_are_pushed_at_the_end_and_other_repositories_are_not_served(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, home: Path, store: LfsStore
+    spawner: Make,
+    person: ProjectUser,
+    repository: Repository,
+    upstream: Upstream,
+    herd: Broker,
+    home: Path,
+    store: LfsStore,
 ) -> None:
     """A push with new objects is refused and names them; the sandbox's save uploads them, and then it is pushed.
 
@@ -262,7 +274,7 @@ async def test_objects_of_lfs_are_pushed_at_the_end_and_other_repositories_are_n
 
 
 async def test_client_with_the_credential_gets_no_further(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, server: GitServer
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, server: GitServer
 ) -> None:
     """Other refs, repositories and endpoints are refused, and so is what is no push; nothing is changed."""
     async with proxied(spawner, person, repository, herd, WAITS, max_repository_mb=4) as run:

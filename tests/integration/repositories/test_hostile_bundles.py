@@ -1,4 +1,4 @@
-"""Bundles from a hostile sandbox: objects that attack whoever checks them out are refused, and nothing is executed."""
+"""Bundles from a hostile sandbox: objects that attack at a checkout are refused, and nothing is executed."""
 
 import asyncio
 import os

@@ -9,7 +9,7 @@ import pytest
 from sandherd.contracts.repositories import Repository
 from tests.integration.repositories.conftest import Upstream, commit, git
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 
 __all__ = ["home", "person", "repository", "spawner"]
 PROGRAM = """#!/bin/sh
@@ -63,7 +63,7 @@ def hostile(upstream: Upstream, mark: Path) -> None:
 
 
 async def test_repository_and_agent_execute_nothing_outside(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, tmp_path: Path
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, tmp_path: Path
 ) -> None:
     """The agent's commit and the rest are pushed with all names as they are; no program ran outside the sandbox."""
     mark = tmp_path / "ran-outside"
@@ -93,9 +93,9 @@ def import_files(repository: Path) -> None:
     subprocess.run(["git", "fast-import", "--quiet", "--force"], cwd=repository, input=stream.encode(), check=True)
 
 
-@pytest.mark.long  # checking out and watching so many files takes 20 s of CPU; smaller ones are shown above
+@pytest.mark.long  # checking out and watching this number of files takes 20 s of CPU; smaller ones are shown above
 async def test_hundred_thousand_files_are_checked_out_and_saved(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream
 ) -> None:
     """The branch has what the agent changed of them, and the diff and the event are as small as that."""
     await asyncio.to_thread(import_files, upstream.path)

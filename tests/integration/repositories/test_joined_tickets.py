@@ -18,11 +18,11 @@ from sandherd.settings.repositories import BRANCH_PREFIXES
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
-from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories.branch_artifacts import BranchArtifacts
 from spawner.repositories.branch_names import rules_of
+from spawner.repositories.checkout_preparer import CheckoutPreparer
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.preparer import CheckoutPreparer
-from spawner.tasks import decisions as of_task
+from spawner.tasks import task_transitions as of_task
 from tests.integration.repositories.conftest import Upstream, commit
 from tests.integration.repositories.test_branches import (
     WAITS,
@@ -36,7 +36,7 @@ from tests.integration.repositories.test_branches import (
     spawner,
 )
 from tests.integration.repositories.test_kills import TRACE, URL, HeldLease, LocalHosts
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -77,14 +77,14 @@ async def test_tasks_that_are_submitted_together_join_one_branch(
 
 
 async def test_projects_that_choose_one_name_push_two_branches(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
 ) -> None:
     """The second one is pushed under another name; until then no project sees that another one has the name.
 
     Later commits and its deletion are of the repository's branch that is its own.
     """
     async with spawner().running(), herd.bus(Principal.CLIENT, project="p2") as bus:
-        other = Person(bus, eventually, tmp_path / "home", project="p2")
+        other = ProjectUser(bus, eventually, tmp_path / "home", project="p2")
         views, clones = [], []
         for number, (user, project) in enumerate(((person, "p1"), (other, "p2"))):
             task = await user.submit(WAITS, repository=repository)
@@ -112,12 +112,12 @@ async def test_projects_that_choose_one_name_push_two_branches(
     assert upstream.head(one.branch) == first.commit
 
 
-async def test_other_hosts_are_refused(spawner: Make, person: Person) -> None:
+async def test_other_hosts_are_refused(spawner: Make, person: ProjectUser) -> None:
     """A client can't have the spawner connect to any address."""
     async with spawner().running():
         for number, url in enumerate(
             ("http://169.254.169.254/latest/x.git", "https://10.0.0.1/a/b", "http://127.0.0.1/a")
         ):
             task = await person.submit(["true"], task=f"task-{number}", repository=Repository(url=url))
-            await person.hears(task, "task.rejected")
-            assert person.said(task, "task.rejected")["field"] == "spec.repository.url"
+            await person.receives(task, "task.rejected")
+            assert person.event_data(task, "task.rejected")["field"] == "spec.repository.url"

@@ -21,17 +21,17 @@ from sandherd.settings.repositories import BRANCH_PREFIXES
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
-from spawner.repositories import decisions, mirror, workflow
-from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories import branch_transitions, branch_workflow, mirror
+from spawner.repositories.branch_artifacts import BranchArtifacts
 from spawner.repositories.branch_names import rules_of
+from spawner.repositories.branch_record import BranchRecord, ReceivedCommits
+from spawner.repositories.checkout_preparer import CheckoutPreparer
 from spawner.repositories.commit_signer import CommitSigner
 from spawner.repositories.git import RemoteRepository, run_git
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.preparer import CheckoutPreparer
-from spawner.repositories.record import BranchRecord, ReceivedCommits
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.repositories.repository_hosts import RepositoryHosts
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.task_record import TaskRecord
 from tests.integration.repositories.conftest import Upstream, commit, git
 from tests.integration.repositories.test_branches import clone_on, stored
 from tests.integration.repositories.test_signed_commits import COMMITTER, new_key
@@ -147,7 +147,7 @@ class Story:
         commits = ReceivedCommits(sandbox=sandbox, task=self.task, commit=self.head, bundle=artifact)
         now = datetime.now(UTC)
         await self.live.branches.change(
-            f"{self.project}.{task.branch}", lambda record, _: decisions.received(record, commits, now)
+            f"{self.project}.{task.branch}", lambda record, _: branch_transitions.received(record, commits, now)
         )
 
     async def spawner(self, effects: Effects, monkeypatch: Any) -> None:
@@ -165,7 +165,7 @@ class Story:
                 lease: Any = HeldLease()
                 parts = (
                     CheckoutPreparer(live, lease, mirrors, artifacts, {"process"}, rules=rules_of(BRANCH_PREFIXES)),
-                    workflow.BranchWorkflow(live, lease, mirrors, artifacts, ["*.yml"], signer=self.signer),
+                    branch_workflow.BranchWorkflow(live, lease, mirrors, artifacts, ["*.yml"], signer=self.signer),
                 )
                 running = asyncio.ensure_future(
                     run_until_first(live.follow(), *(part.run() for part in parts), effects.dead.wait())

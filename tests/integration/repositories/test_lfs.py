@@ -13,9 +13,9 @@ from sandherd.contracts.requests import PushBranch
 from spawner.parts import OpenRuntimes
 from spawner.repositories import lfs
 from spawner.repositories.git import GitError, GitFault, GitLimits, RemoteRepository
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.lfs import REF, LfsObjects, restore_objects, take_objects
 from spawner.repositories.mirror import Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 from tests.doubles.git_server import GitServer
 from tests.doubles.lfs_store import LfsStore, pointer
 from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git
@@ -23,7 +23,7 @@ from tests.integration.repositories.test_branch_line import without_mirrors
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
 from tests.integration.repositories.test_signed_commits import COMMITTER, new_key
 from tests.integration.repositories.test_submodules import Credentials
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 
 __all__ = ["home", "person", "repository", "spawner"]
@@ -56,7 +56,7 @@ def objects(server: GitServer) -> LfsObjects:
 @pytest.mark.parametrize("runtimes", [None, without_mirrors], ids=["mount", "bundle"])
 async def test_files_in_lfs_are_checked_out_and_saved(
     spawner: Make,
-    person: Person,
+    person: ProjectUser,
     repository: Repository,
     upstream: Upstream,
     store: LfsStore,

@@ -10,12 +10,12 @@ from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import DeleteBranch
 from spawner.forges.factory import Forges
 from spawner.forges.git_credentials import GitCredentials
-from spawner.repositories.garbage import collect_garbage, delete_ended, has_changed
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror import Mirror
+from spawner.repositories.mirror_gc import collect_garbage, delete_ended, has_changed
 from spawner.repositories.mirror_limits import MirrorLimits
 from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.repository_hosts import RepositoryHosts
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git
 from tests.integration.repositories.test_branches import (
@@ -27,7 +27,7 @@ from tests.integration.repositories.test_branches import (
     repository,
     spawner,
 )
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 
 __all__ = ["home", "person", "repository", "spawner"]
@@ -141,7 +141,7 @@ async def test_project_has_a_maximum_of_mirrors(
 
 
 async def test_what_an_ended_branch_has_left_is_removed(
-    spawner: Make, person: Person, repository: Repository, home: Path
+    spawner: Make, person: ProjectUser, repository: Repository, home: Path
 ) -> None:
     """Its record and its mirror, by the next spawner, which exports how many mirrors there are; not a live branch's."""
     folder = home / "repositories" / "p1"
@@ -163,7 +163,7 @@ async def test_what_an_ended_branch_has_left_is_removed(
         await person.eventually(lambda: service.registry.get_sample_value("sandherd_mirrors") == 0)
         live = await person.submit(["true"], repository=repository)
         await reaches(person, live, lambda _: True)
-        await person.hears(live, "task.completed")  # its record may be removed before it is seen to have ended
+        await person.receives(live, "task.completed")  # its record may be removed before it is seen to have ended
     (lock,) = folder.glob("*.lock")
     os.utime(lock, (0, 0))
     service = spawner(keep_ended=0.001)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from spawner.repositories.git import Credential, GitError, GitFault, GitLimits, RemoteRepository, run_git
+from spawner.repositories.git import GitCredential, GitError, GitFault, GitLimits, RemoteRepository, run_git
 from spawner.repositories.mirror import NO_COMMIT, Mirror
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.overlaps import find_overlaps
+from spawner.repositories.trial_merges import find_overlaps
 from tests.doubles.git_server import USER, GitServer, git_server
 from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git
-from tests.unit.spawner.test_spawner_branch_decisions import branch
+from tests.unit.spawner.test_spawner_branch_transitions import branch
 
 BRANCH = "feature/search"
 
@@ -257,7 +257,7 @@ async def test_token_is_in_no_argument_file_or_error(
     arguments = traced.read_text()
     assert "give get" in arguments
     assert TOKEN not in arguments
-    wrong = RemoteRepository(remote.url, Credential(server.url, USER, "ghs_wrong"))
+    wrong = RemoteRepository(remote.url, GitCredential(server.url, USER, "ghs_wrong"))
     for bad in (wrong, RemoteRepository(remote.url)):
         with pytest.raises(GitError) as refused:
             await Mirror(tmp_path / "other.git").fetch(bad)

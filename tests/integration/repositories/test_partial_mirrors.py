@@ -6,14 +6,14 @@ import pytest
 
 from sandherd.contracts.repositories import Repository
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.lfs import LfsObjects
 from spawner.repositories.mirror import Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 from tests.doubles.git_server import GitServer
 from tests.integration.repositories.conftest import Upstream, git
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
 from tests.integration.repositories.test_submodules import Credentials
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 
 __all__ = ["home", "person", "repository", "spawner"]
 SCRIPT = """
@@ -39,7 +39,7 @@ def lacks(mirror: Path, blob: str) -> bool:
 
 
 async def test_task_works_with_a_partial_mirror(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, home: Path, missing: str
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, home: Path, missing: str
 ) -> None:
     """Its sandbox has the files of its branch and the whole history of commits; the work is compared and pushed."""
     async with spawner(isolation="auto", mirror_filter="blob:none").running():

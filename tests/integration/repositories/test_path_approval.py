@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 from sandherd.settings.repositories import RepositorySettings
-from spawner.repositories.approval import PathApproval
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import RemoteRepository
 from spawner.repositories.mirror import Mirror
-from spawner.repositories.record import BranchRecord
+from spawner.repositories.path_approval import PathApproval
 from tests.integration.repositories.conftest import Upstream, commit, git
 
 WORKFLOW, NOW = ".github/workflows/ci.yml", datetime(2026, 11, 20, tzinfo=UTC)

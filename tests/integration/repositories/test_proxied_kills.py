@@ -12,17 +12,17 @@ from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
-from spawner.git_proxy.decisions import head_of
-from spawner.git_proxy.exchange import Body
+from spawner.git_proxy.exchange import RequestBody
+from spawner.git_proxy.proxy_decisions import head_of
 from spawner.git_proxy.push_protocol import line
 from spawner.git_proxy.pushes import PushReceiver
 from spawner.live_state import LiveState
-from spawner.repositories import mirror, workflow
-from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories import branch_workflow, mirror
+from spawner.repositories.branch_artifacts import BranchArtifacts
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.commit_signer import CommitSigner
 from spawner.repositories.git import run_git
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.record import BranchRecord
 from tests.integration.repositories.conftest import Upstream, commit, git
 from tests.integration.repositories.test_kills import Effects, HeldLease, Killed, LocalHosts, Story
 from tests.integration.repositories.test_signed_commits import COMMITTER, new_key
@@ -38,7 +38,7 @@ def pack_of(clone: Path, new: str, old: str) -> bytes:
     return done.stdout
 
 
-def body_of(branch: BranchRecord, new: str, clone: Path) -> Body:
+def body_of(branch: BranchRecord, new: str, clone: Path) -> RequestBody:
     """A push of this commit to the branch."""
     old = head_of(branch)
     update = line(f"{old} {new} refs/heads/{branch.branch}\0report-status".encode())
@@ -47,7 +47,7 @@ def body_of(branch: BranchRecord, new: str, clone: Path) -> Body:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": parts.pop(), "more_body": False}
 
-    return Body(receive, 2**20, compressed=False)
+    return RequestBody(receive, 2**20, compressed=False)
 
 
 class ProxiedStory(Story):
@@ -72,7 +72,7 @@ class ProxiedStory(Story):
                 patched.setattr(mirror, "run_git", effects.counted(None, run_git))
                 mirrors = Mirrors(self.folder / "mirrors", LocalHosts(self.upstream.path), artifacts, 1024)
                 lease: Any = HeldLease()
-                works = workflow.BranchWorkflow(live, lease, mirrors, artifacts, ["*.yml"], signer=self.signer)
+                works = branch_workflow.BranchWorkflow(live, lease, mirrors, artifacts, ["*.yml"], signer=self.signer)
                 running = asyncio.ensure_future(run_until_first(live.follow(), works.run(), effects.dead.wait()))
                 pushing = asyncio.ensure_future(self._push(live, artifacts, clone))
                 try:

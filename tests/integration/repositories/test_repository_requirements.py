@@ -12,8 +12,8 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner.main import compose
 from spawner.repositories.git import GitError, GitFault, run_git
-from spawner.repositories.requirements import git_problem, problems
-from tests.integration.spawner.conftest import Person, home
+from spawner.repositories.git_requirements import git_problem, problems
+from tests.integration.spawner.conftest import ProjectUser, home
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -22,9 +22,9 @@ MISSING = "git is not installed on the spawner's machine"
 
 
 @pytest.fixture
-async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[Person]:
+async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[ProjectUser]:
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
-        someone = Person(bus, eventually, tmp_path / "home")
+        someone = ProjectUser(bus, eventually, tmp_path / "home")
         await someone.listen()
         yield someone
 
@@ -48,7 +48,7 @@ def of_version(folder: Path, version: str) -> Path:
 
 
 async def test_spawner_without_git_starts_and_refuses_repositories(
-    herd: Broker, person: Person, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    herd: Broker, person: ProjectUser, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other tasks run, `examine` names the problem, and repositories are accepted once git is installed."""
     path = os.environ["PATH"]
@@ -57,8 +57,8 @@ async def test_spawner_without_git_starts_and_refuses_repositories(
     async with compose(settings).running():
         repository = Repository(url="https://github.com/team/shop.git")
         refused = await person.submit(["true"], repository=repository)
-        await person.hears(refused, "task.rejected")
-        rejection = person.said(refused, "task.rejected")
+        await person.receives(refused, "task.rejected")
+        rejection = person.event_data(refused, "task.rejected")
         assert (rejection["field"], rejection["reason"]) == ("spec.repository", MISSING)
         assert await _remarks(person) == {GIT: MISSING, MIRRORS: None}
         assert (await person.ended(await person.submit(["true"]))).state == "completed"
@@ -66,7 +66,7 @@ async def test_spawner_without_git_starts_and_refuses_repositories(
         assert await _remarks(person) == {GIT: None, MIRRORS: None}
 
 
-async def _remarks(person: Person) -> dict[str, str | None]:
+async def _remarks(person: ProjectUser) -> dict[str, str | None]:
     found = (await person.bus.ask(ExamineSpawner(), "p1", timeout=PATIENCE)).parts
     return {part.name: part.problem for part in found if part.kind is PartKind.REMARK and part.name in {GIT, MIRRORS}}
 

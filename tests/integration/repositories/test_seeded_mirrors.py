@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.repositories import Repository
-from spawner.repositories.git import Credential, GitError
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.git import GitCredential, GitError
 from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.repository_hosts import RepositoryHosts
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, git
 
@@ -19,10 +19,10 @@ class Credentials:
     def __init__(self, server: GitServer) -> None:
         self.origin, self.token = server.url, TOKEN
 
-    async def find(self, url: str) -> Credential | None:
-        return Credential(self.origin, USER, self.token)
+    async def find(self, url: str) -> GitCredential | None:
+        return GitCredential(self.origin, USER, self.token)
 
-    async def renew(self, url: str, refused: Credential) -> Credential | None:  # there is no other
+    async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:  # there is no other
         return None
 
 
@@ -65,7 +65,7 @@ async def test_new_mirror_has_only_what_its_project_may_read(
             await mirrors.fetch(f"denied-{fresh}".lower(), repository)
         assert not mirrors.of(f"denied-{fresh}".lower(), repository.url or "").path.exists()
         credentials.token = TOKEN
-        asked = downloads(server)
+        requested = downloads(server)
         mirror = await mirrors.fetch(f"p2-{fresh}".lower(), repository)
         assert dict(await mirror.remote_branches()) == {"main": newest}
         assert await mirror.branches() == {}
@@ -73,7 +73,7 @@ async def test_new_mirror_has_only_what_its_project_may_read(
         assert not await mirror.has_commit(gone)
         assert not await mirror.has_commit(task)
         assert git(mirror.path, "fsck", "--strict", "--unreachable") == ""
-        assert downloads(server) - asked == (1 if fresh else 0), "the history was downloaded a second time"
+        assert downloads(server) - requested == (1 if fresh else 0), "the history was downloaded a second time"
     assert await first.has_commit(task)
 
 
@@ -83,6 +83,6 @@ async def test_mirrors_are_not_shared_by_default(upstream: Upstream, server: Git
     hosts = RepositoryHosts(frozenset({server.url}), Credentials(server))
     mirrors = Mirrors(tmp_path / "mirrors", hosts, no_artifacts, 100)
     for project in ("p1", "p2"):
-        asked = downloads(server)
+        requested = downloads(server)
         await mirrors.fetch(project, Repository(url=f"{server.url}/team/shop.git"))
-        assert downloads(server) - asked == 1
+        assert downloads(server) - requested == 1

@@ -9,7 +9,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.repositories.conftest import Upstream
 from tests.integration.repositories.test_branches import Make, person, spawner
-from tests.integration.spawner.conftest import Person, home
+from tests.integration.spawner.conftest import ProjectUser, home
 from tests.integration.spawner.file_thief import context_of
 
 __all__ = ["home", "person", "spawner"]
@@ -22,7 +22,9 @@ async def uploads(herd: Broker) -> set[str]:
         return set(state.subjects or {})
 
 
-async def test_batch_uploads_a_repository_once(spawner: Make, person: Person, herd: Broker, upstream: Upstream) -> None:
+async def test_batch_uploads_a_repository_once(
+    spawner: Make, person: ProjectUser, herd: Broker, upstream: Upstream
+) -> None:
     """Whatever the options of its tasks; a rejected task does not cost the others their bundle."""
     upstream.commit({"next": "1"}, "next")
     sources: dict[str, RepositorySource | None] = {
@@ -39,9 +41,9 @@ async def test_batch_uploads_a_repository_once(spawner: Make, person: Person, he
         assert sorted(one.split(".")[-2] for one in new) == ["repository-bundles", "task-next"]
         assert found["task-two"] == found["task-one"].model_copy(update={"ticket": "#7"})
         await person.submit(["true"], task="task-bad", repository=found["task-bad"], runtime="none")
-        await person.hears("task-bad", "task.rejected")
+        await person.receives("task-bad", "task.rejected")
         for task in ("task-one", "task-two", "task-next"):
             await person.submit(["/bin/sh", "-c", "cat shop.py"], task=task, repository=found[task])
             assert (await person.ended(task)).state == "completed"
         reserved = await person.submit(["true"], task="repository-bundles")
-        await person.hears(reserved, "task.rejected")
+        await person.receives(reserved, "task.rejected")

@@ -8,10 +8,10 @@ import pytest
 
 from sandherd.contracts.repositories import Repository
 from spawner.repositories import commit_signer
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.commit_signer import CommitSigner, signed_commit
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.mirror import Mirror
-from spawner.repositories.record import BranchRecord
 from tests.integration.repositories.conftest import Sandbox, Upstream, commit, git
 from tests.integration.repositories.test_branches import (
     WAITS,
@@ -24,7 +24,7 @@ from tests.integration.repositories.test_branches import (
     repository,
     spawner,
 )
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.unit.spawner.test_spawner_pull_request_steps import branch
 
 __all__ = ["home", "person", "repository", "spawner"]
@@ -58,7 +58,7 @@ def verified(folder: Path, key: Key, commit: str) -> bool:
 
 
 async def test_agents_commits_are_signed_before_they_are_pushed(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, key: Key, herd: Any, tmp_path: Path
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, key: Key, herd: Any, tmp_path: Path
 ) -> None:
     """Each of them, also those that the same sandbox adds later, and those of the next attempt, which continues them.
 

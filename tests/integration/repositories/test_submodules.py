@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from sandherd.contracts.repositories import Repository
-from spawner.repositories.git import Credential, GitError, GitFault
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.git import GitCredential, GitError, GitFault
 from spawner.repositories.mirror import Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.submodules import SubmoduleFetcher, pinned, remove_refs
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git
 from tests.integration.repositories.test_branch_line import without_mirrors
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
 from tests.integration.repositories.test_signed_commits import COMMITTER, new_key, verified
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 
 __all__ = ["home", "person", "repository", "spawner"]
 LOOKS = """
@@ -33,12 +33,12 @@ class Credentials:
     """The credential of one server."""
 
     def __init__(self, server: GitServer) -> None:
-        self._own = Credential(server.url, USER, TOKEN)
+        self._own = GitCredential(server.url, USER, TOKEN)
 
-    async def find(self, url: str) -> Credential | None:
+    async def find(self, url: str) -> GitCredential | None:
         return self._own if url.startswith(self._own.origin) else None
 
-    async def renew(self, url: str, refused: Credential) -> Credential | None:  # there is no other
+    async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:  # there is no other
         return None
 
 
@@ -79,7 +79,7 @@ def nested(upstream: Upstream) -> tuple[str, str]:
 
 @pytest.mark.parametrize("runtimes", [None, without_mirrors], ids=["mount", "bundle"])
 async def test_submodules_are_checked_out(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, tmp_path: Path, runtimes: None
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, tmp_path: Path, runtimes: None
 ) -> None:
     """Also those of submodules; git works in them without a network, and what was changed in them is not saved.
 

@@ -1,4 +1,4 @@
-"""What tests of pods need beside a cluster: boxes there, what is to go wrong, what is left, and what is heard."""
+"""What tests of pods need beside a cluster: boxes there, what is to go wrong, what is left, and what is received."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -53,21 +53,21 @@ async def until(condition: Callable[[], Any]) -> None:
     """Once it is so."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
-            await asyncio.sleep(0.02)  # another thread: nothing here is told of it
+            await asyncio.sleep(0.02)  # another thread: it sends no notification
 
 
 @asynccontextmanager
 async def listening(boxes: Boxes) -> AsyncIterator[set[str]]:
-    """The names that are told, from now on."""
-    heard: set[str] = set()
+    """The names that are announced, from now on."""
+    received: set[str] = set()
 
-    async def hear() -> None:
+    async def receive() -> None:
         async for name in patiently(boxes.provider.changes, 0.1):
-            heard.add(name)
+            received.add(name)
 
-    hearing = asyncio.create_task(hear())
+    hearing = asyncio.create_task(receive())
     try:
-        yield heard
+        yield received
     finally:
         hearing.cancel()
         await asyncio.gather(hearing, return_exceptions=True)

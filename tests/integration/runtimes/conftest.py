@@ -1,4 +1,4 @@
-"""Every provider of boxes, each on the real thing or on a double that speaks as the real one does."""
+"""Every provider of boxes, each on the real thing or on a double that responds as the real one does."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from sandherd.contracts.specs import SandboxLimits
 from spawner.runtimes.boxes.box_files import HERD, PROJECT, ROOT, SANDBOX, STATE
 from spawner.runtimes.boxes.provider import Box, BoxSpec, Command, CommandResult, File, Provider
 from spawner.runtimes.docker.containers import ContainerOptions
-from spawner.runtimes.docker.engine import Engine
+from spawner.runtimes.docker.provider import DockerProvider
 from tests.doubles.daytona.opening import daytona_double, open_daytona
 from tests.doubles.kubernetes.cluster import Cluster as KubernetesCluster
 from tests.doubles.kubernetes.opening import opened
@@ -74,7 +74,7 @@ class Boxes:
         """The box once it is so."""
         async with asyncio.timeout(PATIENCE):
             while not condition(found := await self.provider.get(box.name)):
-                await asyncio.sleep(0.02)  # a provider's boxes tell nobody here
+                await asyncio.sleep(0.02)  # a provider's boxes send no notifications
         return found
 
     async def close(self) -> None:
@@ -107,7 +107,7 @@ async def boxes(open_provider: Open) -> AsyncIterator[Boxes]:
 @pytest.fixture
 def open_docker(docker_engine: RealEngine) -> Open:
     async def opened() -> Provider:
-        return Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network="none"))
+        return DockerProvider(Docker(docker_engine.host), ContainerOptions(IMAGE, network="none"))
 
     return opened
 
@@ -117,7 +117,7 @@ def open_docker_reaching(docker_engine: RealEngine) -> Open:
     """Containers that reach what listens on this host."""
 
     async def opened() -> Provider:
-        return Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network="host"))
+        return DockerProvider(Docker(docker_engine.host), ContainerOptions(IMAGE, network="host"))
 
     return opened
 

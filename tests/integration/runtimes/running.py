@@ -51,7 +51,7 @@ class Sandboxes:
         """A sandbox under a new name."""
         name = f"sbx-{uuid4().hex[:12]}"
         self._made.add(name)
-        told: dict[str, Any] = {
+        options: dict[str, Any] = {
             "project": "p1",
             "sandbox": name,
             "unit": name,
@@ -65,7 +65,7 @@ class Sandboxes:
             "heartbeat_interval": 30,
             "stop_grace": 5,
         }
-        return SandboxPlan(**(told | changed))
+        return SandboxPlan(**(options | changed))
 
     async def make(self) -> str:
         """A sandbox whose worker runs."""

@@ -15,7 +15,7 @@ import pytest
 from sandherd.bus.connection import Bus
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.commands import TerminateSandbox
-from sandherd.contracts.requests import AgentServerView, AskAgentServer
+from sandherd.contracts.requests import AgentServerView, GetAgentServer
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
@@ -32,7 +32,7 @@ from tests.doubles.kubernetes.opening import opened
 from tests.doubles.remote.double import Double as RuntimeApi
 from tests.doubles.remote.opening import remote
 from tests.doubles.toolchains import laid
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.live_files import contents_below
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -67,15 +67,15 @@ def with_kubernetes(tmp_path: Path) -> Iterator[Made]:
 
 
 class Served:
-    """A sandbox with an agent server, and somebody who asks for it."""
+    """A sandbox with an agent server, and a user who requests it."""
 
-    def __init__(self, bus: Bus, person: Person, sandbox: str) -> None:
+    def __init__(self, bus: Bus, person: ProjectUser, sandbox: str) -> None:
         self._bus, self.person, self.sandbox = bus, person, sandbox
 
     async def ask(self, *, with_key: bool) -> AgentServerView:
-        """Where it is said to be."""
-        asked = AskAgentServer(sandbox=self.sandbox, with_key=with_key)
-        found: AgentServerView = await self._bus.ask(asked, "p1", timeout=PATIENCE)
+        """Its published address."""
+        requested = GetAgentServer(sandbox=self.sandbox, with_key=with_key)
+        found: AgentServerView = await self._bus.ask(requested, "p1", timeout=PATIENCE)
         return found
 
 
@@ -101,13 +101,13 @@ async def served(kind: str, made: Made, herd: Broker, tmp_path: Path) -> AsyncIt
 
     settings = herd.settings(Principal.SPAWNER, home=tmp_path / "home", runtime=kind, check_interval=0.2)
     async with compose(settings, runtimes=runtimes).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
-        person = Person(bus, eventually, tmp_path)
+        person = ProjectUser(bus, eventually, tmp_path)
         await person.listen()
         sandbox = await person.create(limits=SandboxLimits(memory_mb=1024), agent_server=AgentServer(restarts=0))
         await eventually(lambda: "agent.server_ready" in person.types(sandbox))
         yield Served(bus, person, sandbox)
         await person.command(TerminateSandbox(sandbox=sandbox, reason="seen enough"), sandbox)
-        await person.hears(sandbox, "sandbox.terminated")
+        await person.receives(sandbox, "sandbox.terminated")
 
 
 async def _status(url: str, path: str, headers: Mapping[str, str]) -> int | None:
@@ -117,25 +117,25 @@ async def _status(url: str, path: str, headers: Mapping[str, str]) -> int | None
             aiohttp.ClientSession(headers=headers) as http,
             http.post(
                 f"{url}{path}", json={"command": "true", "cwd": "/", "timeout": 5}, allow_redirects=False
-            ) as said,
+            ) as lines,
         ):
-            return said.status
+            return lines.status
     except aiohttp.ClientError:
         return None
 
 
 @contextmanager
 def _everything_logged() -> Iterator[list[str]]:
-    said: list[str] = []
+    lines: list[str] = []
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(f"{record.getMessage()} {vars(record)}")
+            lines.append(f"{record.getMessage()} {vars(record)}")
 
     keep = Keep()
     logging.getLogger().addHandler(keep)
     try:
-        yield said
+        yield lines
     finally:
         logging.getLogger().removeHandler(keep)
 
@@ -153,15 +153,15 @@ async def test_agent_server_is_reached_wherever_its_sandbox_is(
         assert (bare.state, bare.key, bare.headers) == ("ready", None, None)
         assert bare.url is not None
         assert (whole.url, bool(whole.headers)) == (bare.url, kind == "daytona")
-        port = served.person.said(served.sandbox, "agent.server_ready")["port"]
+        port = served.person.event_data(served.sandbox, "agent.server_ready")["port"]
         assert port in (made[1]() or [port])
         await _only_by_what_is_wanted(bare.url, {"X-Session-API-Key": str(whole.key)}, whole.headers or {})
     secrets = [str(whole.key), *(whole.headers or {}).values()]
-    told = [json.dumps(served.person.events), bare.url, repr(whole), *logged, *capfd.readouterr()]
-    kept = contents_below(herd.home).values()
+    texts = [json.dumps(served.person.events), bare.url, repr(whole), *logged, *capfd.readouterr()]
+    stored = contents_below(herd.home).values()
     for secret in secrets:
-        assert not [text for text in told if secret in text]
-        assert not [content for content in kept if secret.encode() in content]
+        assert not [text for text in texts if secret in text]
+        assert not [content for content in stored if secret.encode() in content]
 
 
 async def _only_by_what_is_wanted(url: str, key: dict[str, str], shown: dict[str, str]) -> None:

@@ -22,7 +22,7 @@ from tests.doubles.kubernetes.opening import opened
 from tests.doubles.toolchains import Contents
 from tests.integration.runtimes.conftest import PROVIDERS
 from tests.integration.runtimes.running import Open, Sandboxes, box_runtimes, process_runtimes
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.late_commands import ran_out_of_time
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -89,10 +89,10 @@ async def test_sandbox_created_twice_is_one(sandboxes: Sandboxes) -> None:
 async def test_interrupted_creation_is_completed_once(sandboxes: Sandboxes) -> None:
     """The reply is lost with its requester; the next spawner requests again, and there is one sandbox."""
     plan = sandboxes.plan()
-    asked = asyncio.create_task(sandboxes.runtime.create(plan))
+    requested = asyncio.create_task(sandboxes.runtime.create(plan))
     await asyncio.sleep(0)
-    asked.cancel()
-    await asyncio.gather(asked, return_exceptions=True)
+    requested.cancel()
+    await asyncio.gather(requested, return_exceptions=True)
     another = await sandboxes.again()
     try:
         await another.create(plan)
@@ -161,8 +161,8 @@ async def test_sandbox_is_limited_to_its_cores(sandboxes: Sandboxes, kind: str) 
     plan = sandboxes.plan(limits=SandboxLimits(memory_mb=256, processes=100, cores=0.25))
     await sandboxes.runtime.create(plan)
     busy = "import time\nbegan = time.monotonic()\nwhile time.monotonic() < began + 1.5: pass\n"
-    told = "print(time.process_time() / (time.monotonic() - began))"
-    share = float((await sandboxes.sh(plan.unit, f'exec python3 -c "{busy}{told}"', seconds=PATIENCE)).out)
+    program = "print(time.process_time() / (time.monotonic() - began))"
+    share = float((await sandboxes.sh(plan.unit, f'exec python3 -c "{busy}{program}"', seconds=PATIENCE)).out)
     assert 0 < share < 0.45  # others on this machine may leave it less than its share, and its worker has a part of it
 
 
@@ -191,8 +191,8 @@ async def check_file_is_written_and_read_unchanged(sandboxes: Sandboxes, unit: s
         for written in (b"first", content):
             await sandboxes.runtime.write_files(unit, [File(f"work/a folder/{name}", written, 0o640)])
         assert await sandboxes.runtime.read(unit, f"work/a folder/{name}", 10_000_000) == content
-    said = await sandboxes.sh(unit, "stat -c '%a %s' 'a folder/with space'; : > 'a folder/mine'; sha256sum < -dash")
-    assert said.out.startswith(f"640 {len(content)}\n".encode())
+    result = await sandboxes.sh(unit, "stat -c '%a %s' 'a folder/with space'; : > 'a folder/mine'; sha256sum < -dash")
+    assert result.out.startswith(f"640 {len(content)}\n".encode())
 
 
 async def check_unreadable_files_are_refused(sandboxes: Sandboxes, unit: str) -> None:
@@ -216,13 +216,13 @@ async def test_removed_sandbox_is_not_found(sandboxes: Sandboxes) -> None:
         await sandboxes.runtime.remove(unit)
     assert await sandboxes.runtime.observe(unit) is None
     assert await sandboxes.runtime.find_all() == []
-    for asked in (
+    for requested in (
         sandboxes.sh(unit, "true"),
         sandboxes.runtime.write_files(unit, [File("work/x", b"")]),
         sandboxes.runtime.read(unit, "work/x", 1),
     ):
         with pytest.raises(RuntimeFailedError) as caught:
-            await asked
+            await requested
         assert caught.value.fault is RuntimeFault.LOST
 
 
@@ -350,15 +350,15 @@ async def test_task_runs_from_submission_to_its_diff(
 
     settings = herd.settings(Principal.SPAWNER, home=tmp_path, runtime=kind, check_interval=0.2, max_attempts=1)
     async with compose(settings, runtimes=opened).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
-        person = Person(bus, eventually, tmp_path)
+        person = ProjectUser(bus, eventually, tmp_path)
         await person.listen()
         task = await person.submit(["/bin/sh", "-c", "printf 'one\\ntwo\\n' > made.txt; echo done"])
         view = await person.ended(task)
         assert (view.state, view.error) == ("completed", None)
         assert view.sandbox is not None
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
         await _nothing_left(open_reaching)
-    edited = person.said(view.sandbox, "agent.file_edited")
+    edited = person.event_data(view.sandbox, "agent.file_edited")
     assert edited["file_path"] == "made.txt"
     assert "+two" in edited["full_diff"]
     person.check_sequences()

@@ -11,8 +11,8 @@ from sandherd.settings import Settings
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxSpec, BoxState, Command, ProviderError, ProviderFault
 from spawner.runtimes.contract import RuntimeFailedError
-from spawner.runtimes.daytona.cloud import Cloud
 from spawner.runtimes.daytona.factory import open_daytona as open_runtime
+from spawner.runtimes.daytona.provider import DaytonaProvider
 from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import IMAGE, KEY, SNAPSHOT, Double
 from tests.doubles.daytona.opening import cloud
@@ -33,10 +33,10 @@ async def at(daytona_double: Double) -> AsyncIterator[Boxes]:
     assert daytona_double.living() == []
 
 
-async def refused(asked: Any, fault: ProviderFault) -> ProviderError:
+async def refused(requested: Any, fault: ProviderFault) -> ProviderError:
     """The error of a request that failed."""
     with pytest.raises(ProviderError) as caught:
-        await asked
+        await requested
     assert caught.value.fault is fault, caught.value
     assert KEY not in str(caught.value)
     return caught.value
@@ -56,7 +56,7 @@ async def test_lost_reply_creates_no_second_sandbox(at: Boxes, daytona_double: D
     spec = at.spec()
     await at.provider.create(spec)
     await runs_once(at, daytona_double, spec)
-    assert daytona_double.asked.count(("POST", "/api/sandbox")) == 1
+    assert daytona_double.requested.count(("POST", "/api/sandbox")) == 1
 
 
 @pytest.mark.parametrize("path", ["session$", "session/[^/]+/exec$", "process/execute$", "bulk-upload$", "labels$"])
@@ -66,8 +66,8 @@ async def test_lost_reply_from_inside_starts_nothing_twice(at: Boxes, daytona_do
     spec = at.spec(f"echo life >> {WORK}/lives; {WAITS}")
     box = await at.provider.create(spec)
     await runs_once(at, daytona_double, spec)
-    said = await at.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
-    assert said.out == b"life\n"
+    result = await at.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
+    assert result.out == b"life\n"
 
 
 async def test_creation_that_times_out_is_continued(daytona_double: Double, at: Boxes) -> None:
@@ -85,8 +85,8 @@ async def test_creation_that_times_out_is_continued(daytona_double: Double, at: 
 
 async def test_throttled_request_waits_as_requested(at: Boxes, daytona_double: Double) -> None:
     """The header of that throttler has the wait; a short one is waited for here."""
-    told = {"Retry-After-sandbox-create": "1", **THROTTLED}
-    daytona_double.fail("POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", told))
+    headers = {"Retry-After-sandbox-create": "1", **THROTTLED}
+    daytona_double.fail("POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", headers))
     spec, began = at.spec(), time.monotonic()
     await at.provider.create(spec)
     assert time.monotonic() - began >= 1
@@ -99,8 +99,8 @@ async def test_long_wait_is_left_to_the_spawner(at: Boxes, daytona_double: Doubl
     daytona_double.fail(
         "POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", {header: "57", **THROTTLED})
     )
-    said = await refused(at.provider.create(at.spec()), ProviderFault.RATE_LIMITED)
-    assert said.wait == 57
+    result = await refused(at.provider.create(at.spec()), ProviderFault.RATE_LIMITED)
+    assert result.wait == 57
     assert daytona_double.living() == []
 
 
@@ -120,8 +120,8 @@ async def test_refusal_has_its_fault(
 ) -> None:
     """The error has Daytona's message, and nothing is created."""
     daytona_double.fail("POST", "/api/sandbox$", times=99, error=ApiError(status, message))
-    said = await refused(at.provider.create(at.spec()), fault)
-    assert message.partition("\n")[0] in str(said)
+    result = await refused(at.provider.create(at.spec()), fault)
+    assert message.partition("\n")[0] in str(result)
     assert daytona_double.living() == []
 
 
@@ -148,8 +148,8 @@ async def test_sandbox_that_fails_at_once_is_replaced(at: Boxes, daytona_double:
 async def test_failure_of_sandboxes_states_the_reason(at: Boxes, daytona_double: Double) -> None:
     """The error has Daytona's own reason, once it has failed often enough."""
     daytona_double.error_reasons += ["no runner took it"] * 9
-    said = await refused(at.provider.create(at.spec()), ProviderFault.TRANSIENT)
-    assert "no runner took it" in str(said)
+    result = await refused(at.provider.create(at.spec()), ProviderFault.TRANSIENT)
+    assert "no runner took it" in str(result)
     assert daytona_double.living() == []
 
 
@@ -174,8 +174,8 @@ async def test_dead_toolbox_does_not_mean_a_dead_sandbox(at: Boxes, daytona_doub
     assert found is not None
     assert (found.state, found.alive, found.runs) == (BoxState.RUNNING, True, 1)
     assert "toolbox inside does not respond" in found.problem
-    said = await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.TRANSIENT)
-    assert "502" in str(said)
+    result = await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.TRANSIENT)
+    assert "502" in str(result)
     await at.provider.stop(box.name, 1)
     ended = await at.provider.get(box.name)
     assert ended is not None
@@ -198,9 +198,9 @@ async def test_removal_that_never_ends_is_an_error(at: Boxes, daytona_double: Do
     box = await at.make()
     daytona_double.stuck["destroyed"] = 99
     hasty = cloud(daytona_double, patience=3.0)  # in which each has to be asked for
-    said = await refused(hasty.remove(box.name), ProviderFault.TIMED_OUT)
-    assert "counts against the quota" in str(said)
-    assert [method for method, path in daytona_double.asked if path.startswith("/api")].count("DELETE") == 3
+    result = await refused(hasty.remove(box.name), ProviderFault.TIMED_OUT)
+    assert "counts against the quota" in str(result)
+    assert [method for method, path in daytona_double.requested if path.startswith("/api")].count("DELETE") == 3
     assert [one.state for one in await at.provider.find({HERD: at.herd})] == [BoxState.REMOVING]
     await hasty.close()
 
@@ -246,8 +246,8 @@ async def test_class_without_pause_refuses(at: Boxes, daytona_double: Double) ->
     """The error has Daytona's message."""
     daytona_double.can_pause = False
     box = await at.make()
-    said = await refused(at.provider.pause(box.name), ProviderFault.REFUSED)
-    assert "not supported" in str(said)
+    result = await refused(at.provider.pause(box.name), ProviderFault.REFUSED)
+    assert "not supported" in str(result)
 
 
 async def test_paused_sandbox_is_sent_no_request(at: Boxes) -> None:
@@ -274,9 +274,9 @@ async def test_inactive_snapshot_is_refused_by_name(at: Boxes, daytona_double: D
     """No other snapshot is used in its place."""
     for state in ("inactive", "error", "building"):
         daytona_double.snapshots["sandherd-old"] = state
-        said = await refused(at.make(image="sandherd-old"), ProviderFault.REFUSED)
-        assert f"snapshot sandherd-old is {state}" in str(said)
-    assert ("POST", "/api/sandbox") not in daytona_double.asked
+        result = await refused(at.make(image="sandherd-old"), ProviderFault.REFUSED)
+        assert f"snapshot sandherd-old is {state}" in str(result)
+    assert ("POST", "/api/sandbox") not in daytona_double.requested
 
 
 async def test_image_is_built_with_its_own_resources(at: Boxes, daytona_double: Double) -> None:
@@ -291,12 +291,12 @@ async def test_configured_options_are_requested(daytona_double: Double, at: Boxe
     kind: dict[str, Any] = {"auto_archive": 60, "auto_delete": 120, "cpu": 2, "disk_gb": 5, "user": "agent"}
     kind |= {"allowed_networks": {"10.1.0.0/16", "10.0.0.0/16"}, "volumes": {"vol-1:/data:part"}}
     kind |= {"snapshot": None, "image": IMAGE}
-    asked = cloud(daytona_double, **kind)
+    requested = cloud(daytona_double, **kind)
     spec = at.spec()
-    await asked.create(spec)
-    await asked.mark_quarantined(spec.name)
-    await asked.unmark_quarantined(spec.name)
-    await asked.close()
+    await requested.create(spec)
+    await requested.mark_quarantined(spec.name)
+    await requested.unmark_quarantined(spec.name)
+    await requested.close()
     shown = daytona_double.of(spec.name).shown
     assert (shown["autoStopInterval"], shown["autoArchiveInterval"], shown["autoDeleteInterval"]) == (0, 60, 120)
     assert (shown["cpu"], shown["disk"], shown["user"]) == (2, 5, "agent")
@@ -311,7 +311,7 @@ async def test_ephemeral_sandbox_stays_until_it_is_removed(daytona_double: Doubl
     """Stopped it would be deleted with its unpublished events."""
     ephemeral, spec = cloud(daytona_double, ephemeral=True, block_network=True), at.spec("exit 3")
     box = await ephemeral.create(spec)
-    await at.until(box, lambda one: one is not None and one.end is not None)  # by itself, before it is told to
+    await at.until(box, lambda one: one is not None and one.end is not None)  # by itself, before the request to
     await ephemeral.stop(spec.name, 1)
     ended = await ephemeral.get(spec.name)
     shown = daytona_double.of(spec.name).shown
@@ -327,7 +327,7 @@ def settings(double: Double, **values: Any) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "expected_text"),
     [
         ({"daytona_api_key": None}, "DAYTONA_API_KEY"),
         ({"daytona_api_key": "dtn_wrong"}, "Invalid credentials"),
@@ -337,12 +337,12 @@ def settings(double: Double, **values: Any) -> Settings:
     ],
 )
 async def test_runtime_with_unusable_settings_is_not_opened(
-    daytona_double: Double, values: dict[str, Any], says: str
+    daytona_double: Double, values: dict[str, Any], expected_text: str
 ) -> None:
     """The error names the setting; no other value is used in its place."""
     with pytest.raises(RuntimeFailedError) as caught:
         await open_runtime(settings(daytona_double, **values), "herd")
-    assert says in str(caught.value)
+    assert expected_text in str(caught.value)
     assert "dtn_" not in str(caught.value)
 
 
@@ -350,5 +350,5 @@ async def test_several_pages_of_sandboxes_are_all_found(daytona_double: Double, 
     """There are more than one reply contains."""
     made = await asyncio.gather(*(at.make("exit 0") for _ in range(3)))
     daytona_double.page = 2
-    provider: Cloud = at.provider  # type: ignore[assignment]  # it is that one here
+    provider: DaytonaProvider = at.provider  # type: ignore[assignment]  # it is that one here
     assert {box.name for box in await provider.find({HERD: at.herd})} == {box.name for box in made}

@@ -1,4 +1,4 @@
-"""Forged or missing reports of an agent in a Daytona sandbox: the sandbox is stopped all the same."""
+"""Forged or missing reports of an agent in a Daytona sandbox: the sandbox is stopped nevertheless."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -15,7 +15,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import KEY, SNAPSHOT, Double
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.integration.spawner.starting import environment
 from tests.live_files import contents_below
 from tests.polling import eventually
@@ -24,15 +24,15 @@ EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; until [ -e go ]; d
 
 
 @pytest.fixture
-async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[Person]:
+async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[ProjectUser]:
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
-        someone = Person(bus, eventually, tmp_path)
+        someone = ProjectUser(bus, eventually, tmp_path)
         await someone.listen()
         yield someone
 
 
 class Spawner:
-    """A spawner as a user has it: a process of its own, told by variables, with its log in a file."""
+    """A spawner as a user has it: a process of its own, configured by variables, with its log in a file."""
 
     def __init__(self, herd: Broker, double: Double, home: Path, **values: Any) -> None:
         given = {
@@ -84,7 +84,7 @@ class Spawner:
 
 
 async def test_task_runs_from_submission_to_its_diff(
-    herd: Broker, daytona_double: Double, person: Person, tmp_path: Path
+    herd: Broker, daytona_double: Double, person: ProjectUser, tmp_path: Path
 ) -> None:
     """The worker is uploaded, publishes the diff, and nothing is left; the key is nowhere."""
     with Spawner(herd, daytona_double, tmp_path) as spawner:
@@ -95,7 +95,7 @@ async def test_task_runs_from_submission_to_its_diff(
         view = await person.ended(task)
         assert view.state == "completed", [event["data"] for event in person.events]
         await person.eventually(lambda: daytona_double.living() == [])
-        await person.hears(str(view.sandbox), "sandbox.terminated")
+        await person.receives(str(view.sandbox), "sandbox.terminated")
     edited = [event["data"] for event in person.unique() if event["type"] == "agent.file_edited"]
     assert any("-two\n+TWO\n" in (data.get("full_diff") or "") for data in edited)
     person.check_sequences()
@@ -105,11 +105,11 @@ async def test_task_runs_from_submission_to_its_diff(
 
 
 async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
-    herd: Broker, daytona_double: Double, person: Person, tmp_path: Path
+    herd: Broker, daytona_double: Double, person: ProjectUser, tmp_path: Path
 ) -> None:
     """The attempt fails after its time, with Daytona's message and without the key."""
-    told = "Total memory limit exceeded. Maximum allowed: 10GiB."
-    daytona_double.fail("POST", "/api/sandbox$", times=10_000, error=ApiError(400, f"{told} Bearer {KEY}"))
+    message = "Total memory limit exceeded. Maximum allowed: 10GiB."
+    daytona_double.fail("POST", "/api/sandbox$", times=10_000, error=ApiError(400, f"{message} Bearer {KEY}"))
     with Spawner(herd, daytona_double, tmp_path, spawn_timeout=4):
         view = await person.ended(await person.submit(["true"]))
         assert view.state == "failed"
@@ -122,7 +122,7 @@ async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
 
 
 async def test_lost_worker_is_recovered(
-    herd: Broker, daytona_double: Double, packed_worker: Path, person: Person, tmp_path: Path
+    herd: Broker, daytona_double: Double, packed_worker: Path, person: ProjectUser, tmp_path: Path
 ) -> None:
     """The sandbox is stopped externally at Daytona: unpublished events are published, and it is removed."""
     daytona_double.image.worker = packed_worker

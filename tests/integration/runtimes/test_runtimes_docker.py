@@ -23,8 +23,8 @@ from spawner.runtimes.boxes.runtime import BoxRuntime, observed_box
 from spawner.runtimes.commands import Command
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.docker.containers import ContainerOptions, config
-from spawner.runtimes.docker.engine import Engine
 from spawner.runtimes.docker.image_preparation import ImagePreparation
+from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.docker.shared_folders import is_shared
 from tests.engines.docker import IMAGE
 from tests.integration.runtimes.conftest import WAITS, WORK, Boxes, Open
@@ -51,7 +51,7 @@ async def docker(docker_engine: Any) -> AsyncIterator[Docker]:
 @pytest.fixture
 async def networked(docker_engine: Any) -> AsyncIterator[Boxes]:
     """Boxes in a network that has a name."""
-    made = Boxes(Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network=NET)))
+    made = Boxes(DockerProvider(Docker(docker_engine.host), ContainerOptions(IMAGE, network=NET)))
     try:
         yield made
     finally:
@@ -61,8 +61,8 @@ async def networked(docker_engine: Any) -> AsyncIterator[Boxes]:
 async def test_container_is_confined(boxes: Any) -> None:
     """No privileges, no capabilities, a read-only image and no network."""
     box = await boxes.make(limits=SandboxLimits(memory_mb=128, processes=64, cpu_seconds=77, open_files=333))
-    said = await boxes.sh(box, "grep -E '^(NoNewPrivs|CapEff|CapBnd)' /proc/self/status; ulimit -t; ulimit -n; id -u")
-    assert [line.split()[-1] for line in said.out.decode().splitlines()] == [
+    result = await boxes.sh(box, "grep -E '^(NoNewPrivs|CapEff|CapBnd)' /proc/self/status; ulimit -t; ulimit -n; id -u")
+    assert [line.split()[-1] for line in result.out.decode().splitlines()] == [
         "0" * 16,
         "0" * 16,
         "1",
@@ -119,7 +119,7 @@ async def test_command_in_an_ended_sandbox_states_how_it_ended(boxes: Any, docke
     """The error has the exit status and the worker's last line."""
     box = await boxes.make("echo the disk broke >&2; exit 7")
     await boxes.until(box, lambda found: found is not None and found.end is not None)
-    runtime = BoxRuntime(Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network="none")), "herd")
+    runtime = BoxRuntime(DockerProvider(Docker(docker_engine.host), ContainerOptions(IMAGE, network="none")), "herd")
     try:
         with pytest.raises(RuntimeFailedError, match=f"{box.name} has ended .exit status 7, the disk broke"):
             await runtime.run(box.name, Command(argv=["true"]))
@@ -213,7 +213,7 @@ async def none_at_it(docker: Docker) -> None:
 
 
 async def forget(docker: Docker, image: str) -> None:
-    """Take what was brought away again."""
+    """Remove what was added."""
     await docker.images.delete(image, force=True)
 
 
@@ -223,12 +223,12 @@ SECRET = "a-secret-4711"
 async def test_files_are_written_without_exposure(boxes: Any, docker: Docker) -> None:
     """The engine's inspection, its logs and the arguments of processes do not have the content."""
     box = await boxes.make(files=[File(f"{STATE}/joiner.creds", SECRET.encode())])
-    said = await boxes.sh(box, f"cat {STATE}/joiner.creds; stat -c ' %a %u' {STATE}/joiner.creds; ps -eo args")
-    assert said.out.decode().startswith(f"{SECRET} 600 1000\n")
-    assert said.out.count(SECRET.encode()) == 1
+    result = await boxes.sh(box, f"cat {STATE}/joiner.creds; stat -c ' %a %u' {STATE}/joiner.creds; ps -eo args")
+    assert result.out.decode().startswith(f"{SECRET} 600 1000\n")
+    assert result.out.count(SECRET.encode()) == 1
     container = docker.containers.container(box.id)
-    told = json.dumps(await container.show()) + "".join(await container.log(stdout=True, stderr=True))
-    assert SECRET not in told
+    texts = json.dumps(await container.show()) + "".join(await container.log(stdout=True, stderr=True))
+    assert SECRET not in texts
 
 
 async def test_large_files_are_complete_before_the_program_starts(boxes: Any) -> None:
@@ -236,8 +236,8 @@ async def test_large_files_are_complete_before_the_program_starts(boxes: Any) ->
     content = bytes(range(256)) * 40_000
     files = [File(f"{STATE}/large", content), File(f"{WORK}/deep/er/last", b"last")]
     box = await boxes.make(f"cat > {WORK}/input; sha256sum < {STATE}/large > {WORK}/sum; {WAITS}", files=files)
-    said = await boxes.sh(box, f"until [ -s {WORK}/sum ]; do sleep 0.05; done; cat sum deep/er/last; wc -c < input")
-    assert said.out.decode() == f"{hashlib.sha256(content).hexdigest()}  -\nlast0\n"
+    result = await boxes.sh(box, f"until [ -s {WORK}/sum ]; do sleep 0.05; done; cat sum deep/er/last; wc -c < input")
+    assert result.out.decode() == f"{hashlib.sha256(content).hexdigest()}  -\nlast0\n"
 
 
 async def test_externally_restarted_container_waits_for_no_files(boxes: Any, docker: Docker) -> None:
@@ -245,8 +245,8 @@ async def test_externally_restarted_container_waits_for_no_files(boxes: Any, doc
     box = await boxes.make(f"echo life >> {WORK}/lives; {WAITS}")
     await boxes.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
     await docker.containers.container(box.id).restart(timeout=5)
-    said = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {STATE}/task.json")
-    assert json.loads(said.out) == {"text": "ü"}
+    result = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {STATE}/task.json")
+    assert json.loads(result.out) == {"text": "ü"}
 
 
 async def test_created_but_unstarted_container_is_continued(boxes: Any, docker: Docker) -> None:
@@ -262,8 +262,8 @@ async def test_created_but_unstarted_container_is_continued(boxes: Any, docker: 
                 await stream.write_in(handed)
         box = await boxes.provider.create(spec)
         assert (box.id, box.alive) == (container.id, True)
-        said = await boxes.sh(box, f"cat {STATE}/task.json; echo on")
-        assert said.out == spec.files[0].content + b"on\n"
+        result = await boxes.sh(box, f"cat {STATE}/task.json; echo on")
+        assert result.out == spec.files[0].content + b"on\n"
 
 
 @pytest.mark.parametrize("handed", [b"", b"99999\ncut off"])
@@ -284,8 +284,8 @@ async def test_container_without_its_files_has_not_started(boxes: Any, docker: D
     assert "has not received its files" in ended.end.reason
     await boxes.provider.write_files(spec.name, spec.files)
     await boxes.provider.start(spec.name)
-    said = await boxes.sh(ended, f"until [ -s {WORK}/lives ]; do sleep 0.05; done; cat {WORK}/lives")
-    assert said.out == b"life\n"
+    result = await boxes.sh(ended, f"until [ -s {WORK}/lives ]; do sleep 0.05; done; cat {WORK}/lives")
+    assert result.out == b"life\n"
 
 
 async def test_volume_without_its_container_is_reused(boxes: Any, docker: Docker) -> None:
@@ -301,8 +301,8 @@ async def test_volume_without_its_container_is_reused(boxes: Any, docker: Docker
     assert not end.files_deleted, "it would be given up, though its volume has what was not said yet"
     assert [one.name for one in await boxes.provider.find({HERD: boxes.herd})] == [spec.name]
     box = await boxes.provider.create(replace(spec, recovers=True))
-    said = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
-    assert said.out == b"life\nlife\n"
+    result = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
+    assert result.out == b"life\nlife\n"
     await docker.containers.container(box.id).delete(force=True, v=True)
     await boxes.provider.remove(spec.name)
     assert await boxes.provider.get(spec.name) is None
@@ -342,22 +342,22 @@ async def test_volume_removed_during_a_recovery_leaves_nothing(
 
 async def test_unreachable_engine_is_reported_with_a_remedy(tmp_path: Any) -> None:
     """The error may be retried."""
-    nobody = Engine(Docker(f"unix://{tmp_path}/none"), ContainerOptions(IMAGE))
+    no_one = DockerProvider(Docker(f"unix://{tmp_path}/none"), ContainerOptions(IMAGE))
     with pytest.raises(ProviderError, match="DOCKER_HOST") as caught:
-        await nobody.get("sbx-1")
+        await no_one.get("sbx-1")
     assert caught.value.fault is ProviderFault.TRANSIENT
-    await nobody.close()
+    await no_one.close()
 
 
 async def test_oversized_file_is_not_fetched(boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than the limit is received, however large the file; the next file is read at once."""
-    heard = 0
-    hear = StreamReader.readany
+    received = 0
+    original_readany = StreamReader.readany
 
     async def counted(stream: StreamReader) -> bytes:
-        nonlocal heard
-        part = await hear(stream)
-        heard += len(part)
+        nonlocal received
+        part = await original_readany(stream)
+        received += len(part)
         return part
 
     monkeypatch.setattr(StreamReader, "readany", counted)
@@ -368,7 +368,7 @@ async def test_oversized_file_is_not_fetched(boxes: Boxes, monkeypatch: pytest.M
             await boxes.provider.read(box.name, f"{WORK}/{path}", 1000)
         assert caught.value.fault is ProviderFault.REFUSED
     assert await boxes.provider.read(box.name, f"{WORK}/small", 1000) == b"small\n"
-    assert heard < 2_000_000
+    assert received < 2_000_000
 
 
 async def test_folder_that_containers_see_is_found_out(docker: Docker, tmp_path: Any) -> None:

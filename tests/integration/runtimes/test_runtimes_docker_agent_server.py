@@ -10,7 +10,7 @@ from aiodocker import Docker
 
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.commands import TerminateSandbox
-from sandherd.contracts.requests import AgentServerView, AskAgentServer, Mount, Profile
+from sandherd.contracts.requests import AgentServerView, GetAgentServer, Mount, Profile
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
@@ -19,12 +19,12 @@ from spawner.main import compose
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import Runtime
 from spawner.runtimes.docker.containers import PREFIX, ContainerOptions
-from spawner.runtimes.docker.engine import Engine
+from spawner.runtimes.docker.provider import DockerProvider
 from tests.drivers.toolchains import interpreter
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
 from tests.integration.runtimes.conftest import WORK
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -63,11 +63,11 @@ async def docker(docker_engine: RealEngine) -> AsyncIterator[Docker]:
 
 
 async def image(docker: Docker, mounted: list[Mount]) -> str:
-    """The base, told where its toolchains are."""
+    """The base, with the folder of its toolchains."""
     binds = [f"{one.source}:{one.target}:ro" for one in mounted[:2]]
-    told: dict[str, Any] = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", CONFIGURED], "HostConfig": {"Binds": binds}}
-    told["HostConfig"]["NetworkMode"] = "none"
-    container = await docker.containers.create(told)
+    options: dict[str, Any] = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", CONFIGURED], "HostConfig": {"Binds": binds}}
+    options["HostConfig"]["NetworkMode"] = "none"
+    container = await docker.containers.create(options)
     try:
         await container.start()
         assert (await container.wait(timeout=PATIENCE))["StatusCode"] == 0
@@ -79,18 +79,18 @@ async def image(docker: Docker, mounted: list[Mount]) -> str:
 
 
 class Served:
-    """A sandbox with an agent server, and whoever asks for it."""
+    """A sandbox with an agent server, and a user who requests it."""
 
-    def __init__(self, person: Person, sandbox: str) -> None:
+    def __init__(self, person: ProjectUser, sandbox: str) -> None:
         self.person, self.sandbox = person, sandbox
 
     async def view(self) -> AgentServerView:
         """Where it is, with its key."""
-        asked = AskAgentServer(sandbox=self.sandbox, with_key=True)
-        found: AgentServerView = await self.person.bus.ask(asked, "p1", timeout=PATIENCE)
+        requested = GetAgentServer(sandbox=self.sandbox, with_key=True)
+        found: AgentServerView = await self.person.bus.ask(requested, "p1", timeout=PATIENCE)
         return found
 
-    async def said(self, action: str) -> dict[str, Any]:
+    async def event_data(self, action: str) -> dict[str, Any]:
         """What the event says that it has come to; a failure is not waited past."""
 
         def find() -> dict[str, Any] | None:
@@ -98,8 +98,8 @@ class Served:
             assert "agent.server_failed" not in found, found["agent.server_failed"]
             return found.get(f"agent.{action}")
 
-        told: dict[str, Any] = await eventually(find, seconds=SECONDS)
-        return told
+        options: dict[str, Any] = await eventually(find, seconds=SECONDS)
+        return options
 
 
 @pytest.fixture
@@ -108,14 +108,14 @@ async def served(docker: Docker, docker_engine: RealEngine, herd: Broker, tmp_pa
     kind = ContainerOptions(await image(docker, mounted), network="host")
 
     async def opened(_settings: Settings) -> Sequence[Runtime]:
-        return [BoxRuntime(Engine(Docker(docker_engine.host), kind), "serving")]
+        return [BoxRuntime(DockerProvider(Docker(docker_engine.host), kind), "serving")]
 
     settings = herd.settings(
         *(Principal.SPAWNER,), home=tmp_path, runtime="docker", check_interval=0.2, stop_grace=10,
         sandbox_mounts=frozenset(one.source for one in mounted), profiles={"served": Profile(mounts=tuple(mounted))},
     )  # fmt: skip
     async with compose(settings, runtimes=opened).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
-        person = Person(bus, eventually, tmp_path)
+        person = ProjectUser(bus, eventually, tmp_path)
         await person.listen()
         wanted = AgentServer(restarts=0, start_seconds=SECONDS)
         sandbox = await person.create(limits=SandboxLimits(memory_mb=2048), agent_server=wanted, profile="served")
@@ -125,22 +125,22 @@ async def served(docker: Docker, docker_engine: RealEngine, herd: Broker, tmp_pa
 @pytest.mark.long
 async def test_agent_server_in_a_container_requires_its_key(served: Served, docker: Docker) -> None:
     """At the runtime's address health is public, all else needs the key; commands run in its sandbox."""
-    await served.said("server_ready")
+    await served.event_data("server_ready")
     view = await served.view()
-    assert (view.state, view.url) == ("ready", f"http://127.0.0.1:{(await served.said('server_ready'))['port']}")
+    assert (view.state, view.url) == ("ready", f"http://127.0.0.1:{(await served.event_data('server_ready'))['port']}")
     key = {"X-Session-API-Key": str(view.key)}
     async with aiohttp.ClientSession(base_url=view.url) as http:
         assert (await http.get("/health")).status == 200
         assert (await http.get("/api/conversations/count")).status == 401
         assert await (await http.get("/api/conversations/count", headers=key)).json() == 0
-        asked = {"command": "pwd; id -u"}
-        ran = await (await http.post("/api/bash/execute_bash_command", json=asked, headers=key)).json()
+        requested = {"command": "pwd; id -u"}
+        ran = await (await http.post("/api/bash/execute_bash_command", json=requested, headers=key)).json()
         assert (ran["exit_code"], ran["stdout"]) == (0, f"{WORK}\n1000\n")
         shown = await docker.containers.container(PREFIX + served.sandbox).show()
         assert str(view.key) not in str(shown)
         await served.person.command(TerminateSandbox(sandbox=served.sandbox, reason="seen enough"), served.sandbox)
-        await served.said("server_stopped")
-        await served.person.hears(served.sandbox, "sandbox.terminated")
+        await served.event_data("server_stopped")
+        await served.person.receives(served.sandbox, "sandbox.terminated")
         with pytest.raises(aiohttp.ClientConnectionError):
             await http.get("/health")
 

@@ -17,7 +17,7 @@ from tests.integration.runtimes.conftest import Boxes
 
 pytestmark = [pytest.mark.timeout(900)]
 WEBSOCKETS = 31
-"""The minor version from which on commands go over WebSockets; before it was SPDY, which nothing here speaks."""
+"""The minor version from which on commands go over WebSockets; before it was SPDY, which nothing here implements."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Kubectl:
 
 @pytest.fixture(scope="module")
 def kubectl() -> Kubectl:
-    """The one of this machine if it is new enough to speak over WebSockets; else Debian's, beside the checkout."""
+    """The one of this machine if it is new enough for WebSockets; else Debian's, beside the checkout."""
     found = shutil.which("kubectl")
     if found and (own := Kubectl(found, minor(found))).minor >= WEBSOCKETS:
         return own
@@ -38,8 +38,8 @@ def kubectl() -> Kubectl:
 
 def minor(path: str) -> int:
     words = [path, "version", "--client", "-o", "json"]
-    said = subprocess.run(words, capture_output=True, check=True, text=True, timeout=60).stdout
-    return int(json.loads(said)["clientVersion"]["minor"].rstrip("+"))
+    kubectl_output = subprocess.run(words, capture_output=True, check=True, text=True, timeout=60).stdout
+    return int(json.loads(kubectl_output)["clientVersion"]["minor"].rstrip("+"))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
     await boxes.close()
 
 
-async def said(kubectl: Kubectl, cluster: Cluster, *words: str, code: int = 0) -> str:
+async def kubectl_output(kubectl: Kubectl, cluster: Cluster, *words: str, code: int = 0) -> str:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(cluster.folder)}
     done = await asyncio.to_thread(
         subprocess.run,
@@ -76,22 +76,27 @@ async def test_kubectl_lists_watches_and_deletes_pods(cluster: Cluster, pods: Bo
     """Selectors work, a missing pod yields kubectl's own error; a deletion is waited for by a watch."""
     box = await pods.make()
     name = f"sandherd-{box.name}"
-    assert name in await said(kubectl, cluster, "get", "pods", "-l", "app.kubernetes.io/managed-by=sandherd")
-    assert "No resources found" in await said(kubectl, cluster, "get", "pods", "-l", "app=other")
+    assert name in await kubectl_output(kubectl, cluster, "get", "pods", "-l", "app.kubernetes.io/managed-by=sandherd")
+    assert "No resources found" in await kubectl_output(kubectl, cluster, "get", "pods", "-l", "app=other")
     path = "jsonpath={.status.phase} {.spec.containers[0].name}"
-    assert await said(kubectl, cluster, "get", "pod", name, "-o", path) == "Running sandbox"
-    assert "NotFound" in await said(kubectl, cluster, "get", "pod", "none", code=1)
-    assert "condition met" in await said(kubectl, cluster, "wait", "--for=condition=PodScheduled", f"pod/{name}")
-    assert "deleted" in await said(kubectl, cluster, "delete", "pod", name, "--grace-period=1")
+    assert await kubectl_output(kubectl, cluster, "get", "pod", name, "-o", path) == "Running sandbox"
+    assert "NotFound" in await kubectl_output(kubectl, cluster, "get", "pod", "none", code=1)
+    assert "condition met" in await kubectl_output(
+        kubectl, cluster, "wait", "--for=condition=PodScheduled", f"pod/{name}"
+    )
+    assert "deleted" in await kubectl_output(kubectl, cluster, "delete", "pod", name, "--grace-period=1")
     assert cluster.objects("pods") == []
 
 
 async def test_kubectl_runs_commands_in_pods(cluster: Cluster, pods: Boxes, kubectl: Kubectl) -> None:
     """Input, both outputs and the exit status are passed on."""
     if kubectl.minor < WEBSOCKETS:
-        pytest.skip(f"kubectl 1.{kubectl.minor} runs commands over SPDY: the double speaks WebSockets, as we do")
+        pytest.skip(f"kubectl 1.{kubectl.minor} runs commands over SPDY: the double uses WebSockets, as we do")
     name = f"sandherd-{(await pods.make()).name}"
-    assert (await said(kubectl, cluster, "exec", name, "--", "sh", "-c", "echo out; id -u")).split() == ["out", "1000"]
-    assert "exit code 7" in await said(kubectl, cluster, "exec", name, "--", "sh", "-c", "exit 7", code=7)
+    assert (await kubectl_output(kubectl, cluster, "exec", name, "--", "sh", "-c", "echo out; id -u")).split() == [
+        "out",
+        "1000",
+    ]
+    assert "exit code 7" in await kubectl_output(kubectl, cluster, "exec", name, "--", "sh", "-c", "exit 7", code=7)
     copied = ["exec", "-i", name, "--", "cat"]
-    assert await said(kubectl, cluster, *copied) == ""
+    assert await kubectl_output(kubectl, cluster, *copied) == ""

@@ -30,13 +30,13 @@ ADMISSION = {
     'pods "x" is forbidden: error looking up service account a/b: serviceaccount "b" not found': "SERVICE_ACCOUNT",
     "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no": "check the policy",
 }
-"""What servers say, and what of the remedy is said with it."""
+"""Texts of servers, and what the error says of the remedy."""
 QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster of the test's own: what is broken there is broken for nobody else."""
+    """A cluster of the test's own: what is broken there is broken for no other test."""
     with Cluster() as one:
         yield one
 
@@ -54,7 +54,7 @@ async def refused(boxes: Boxes, **changed: Any) -> ProviderError:
 
 
 @pytest.mark.parametrize(
-    ("error", "fault", "says"),
+    ("error", "fault", "expected_text"),
     [
         (ApiError(403, "Forbidden", QUOTA), ProviderFault.QUOTA, ["exceeded quota: small", "SANDHERD_RUNTIME_LIMITS"]),
         (forbidden("create", "pods"), ProviderFault.REFUSED, ["role to create pods", "deploy/kubernetes/role.yaml"]),
@@ -73,16 +73,16 @@ async def refused(boxes: Boxes, **changed: Any) -> ProviderError:
     ],
 )
 async def test_refused_creation_states_why_and_leaves_nothing(
-    cluster: Cluster, pods: Boxes, error: ApiError, fault: ProviderFault, says: list[str]
+    cluster: Cluster, pods: Boxes, error: ApiError, fault: ProviderFault, expected_text: list[str]
 ) -> None:
     """Each refusal has its remedy; none is retried."""
     breaks(cluster, Fault("POST", PODS, error, times=99))
     caught = await refused(pods)
     assert caught.fault is fault
-    assert all(text in str(caught) for text in says), str(caught)
+    assert all(text in str(caught) for text in expected_text), str(caught)
     assert SECRET not in str(caught)
     assert fault is not ProviderFault.REFUSED or "missing" not in str(caught)
-    assert [call for call in cluster.api.asked if call[0] == "POST"].__len__() == 1
+    assert [call for call in cluster.api.requested if call[0] == "POST"].__len__() == 1
     assert left(cluster) == []
 
 
@@ -109,8 +109,8 @@ async def test_failed_step_or_lost_reply_is_retried(
     breaks(cluster, Fault(*step, error, after=after, times=2))
     box = await pods.make("echo life >> lives; exec sleep 100")
     assert (box.alive, box.runs, len(left(cluster))) == (True, 1, 1)
-    said = await pods.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
-    assert said.out == b"life\n"
+    error_text = await pods.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
+    assert error_text.out == b"life\n"
 
 
 async def test_abandoned_creation_is_continued_by_another_spawner(cluster: Cluster, pods: Boxes) -> None:
@@ -141,15 +141,15 @@ async def test_unschedulable_pod_is_given_up_in_time(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "at_once"),
+    ("error_text", "at_once"),
     [
         ("failed to authorize: failed to fetch anonymous token: 401 Unauthorized", True),
         ("dial tcp 10.0.0.1:443: i/o timeout", False),
     ],
 )
-async def test_unpullable_image_is_reported(cluster: Cluster, said: str, at_once: bool) -> None:
+async def test_unpullable_image_is_reported(cluster: Cluster, error_text: str, at_once: bool) -> None:
     """The error comes at once where no retry would help; else after the time that a pod may wait."""
-    cluster.now(lambda: setattr(cluster.kubelet, "pull_error", said))
+    cluster.now(lambda: setattr(cluster.kubelet, "pull_error", error_text))
     async with made(cluster, pending=60 if at_once else 5) as boxes:
         caught = await refused(boxes)
     assert caught.fault is ProviderFault.REFUSED
@@ -170,13 +170,13 @@ async def test_evicted_pod_is_distinguished_from_an_oom_kill(cluster: Cluster, p
     assert (found.end.code, found.end.out_of_memory) == (None, False)
     assert "evicted" in found.end.reason
     assert "ephemeral-storage" in found.end.reason
-    for asked in (
+    for requested in (
         pods.provider.start(box.name),
         pods.provider.write_files(box.name, [File(f"{STATE}/x", b"x")]),
         pods.provider.read(box.name, f"{STATE}/task.json", 1000),
     ):
         with pytest.raises(ProviderError) as caught:
-            await asked
+            await requested
         assert caught.value.fault is ProviderFault.NOT_FOUND
     await pods.provider.remove(box.name)
     assert left(cluster) == []
@@ -197,12 +197,12 @@ async def test_pod_of_a_lost_node_is_reported(cluster: Cluster, pods: Boxes) -> 
 
 async def test_externally_removed_pod_is_reported(cluster: Cluster, pods: Boxes) -> None:
     """The changes name it; it is gone, and is not found."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
-        heard.clear()
+        await until(lambda: box.name in received)
+        received.clear()
         await cluster.later(cluster.kubelet.delete(pod_of(cluster, box.name), 0))
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
     assert await pods.provider.get(box.name) is None
 
 
@@ -210,9 +210,9 @@ async def test_externally_removed_pod_is_reported(cluster: Cluster, pods: Boxes)
 async def test_changes_continue_after_any_failure_of_the_watch(cluster: Cluster, pods: Boxes, how: str) -> None:
     """Changes during the failure are reported, also where the server no longer has them one by one."""
     box = await pods.make("until test -e end; do sleep 0.05; done; exit 3")
-    async with listening(pods) as heard:
-        await until(lambda: box.name in heard)
-        heard.clear()
+    async with listening(pods) as received:
+        await until(lambda: box.name in received)
+        received.clear()
         if how == "the history is lost":
             cluster.now(cluster.store.forget)
         else:
@@ -220,7 +220,7 @@ async def test_changes_continue_after_any_failure_of_the_watch(cluster: Cluster,
         if how == "the server is out of order":  # it answers 410 at once, instead of with an event
             breaks(cluster, Fault("GET", PODS, ApiError(410, "Expired", "too old resource version: 1 (2)"), times=1))
         await pods.sh(box, "touch end")
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
     found = await pods.until(box, lambda one: one is not None and one.end is not None)
     assert found is not None
     assert found.end is not None
@@ -367,5 +367,5 @@ async def test_secret_is_in_no_object_event_or_url(cluster: Cluster, pods: Boxes
     assert (await pods.provider.run(box.name, command)).out.strip() == SECRET.encode()
     assert await pods.provider.read(box.name, f"{STATE}/joiner.creds", 1000) == SECRET.encode()
     assert SECRET not in str(cluster.store.objects) + str(cluster.store.history)
-    assert SECRET not in str(cluster.api.asked)
-    assert cluster.token not in str(cluster.api.asked) + repr(pods.provider)
+    assert SECRET not in str(cluster.api.requested)
+    assert cluster.token not in str(cluster.api.requested) + repr(pods.provider)

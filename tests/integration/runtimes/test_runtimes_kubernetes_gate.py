@@ -21,7 +21,7 @@ FAIR = 'trap "exit 5" TERM; while :; do sleep 0.05; done'
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster of the test's own: what is slow there is slow for nobody else."""
+    """A cluster of the test's own: what is slow there is slow for no other test."""
     with Cluster() as one:
         yield one
 
@@ -37,8 +37,8 @@ async def test_pod_gets_its_files_before_its_first_process(cluster: Cluster, pod
     cluster.now(lambda: setattr(cluster.kubelet, "lag", 1.0))
     box = await pods.make(f"echo life >> {WORK}/lives; exec sleep 100")
     assert (await pods.sh(box, "pwd")).out == f"{WORK}\n".encode()
-    said = await pods.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives; ls ../.box")
-    assert said.out.split() == [b"life", b"go", b"life", b"pid.1"]
+    result = await pods.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives; ls ../.box")
+    assert result.out.split() == [b"life", b"go", b"life", b"pid.1"]
     assert (box.alive, box.runs) == (True, 1)
 
 
@@ -52,7 +52,7 @@ async def test_restarted_program_is_terminated_by_its_own_pid(cluster: Cluster, 
     ended = await pods.provider.get(box.name)
     assert ended is not None
     assert ended.end is not None
-    assert ended.end.code in {5, 143}, "it was killed after its grace"  # 143 before it has said what to do at SIGTERM
+    assert ended.end.code in {5, 143}, "it was killed after its grace"  # 143 before it has set a handler of SIGTERM
     assert ended.runs == 2
 
 
@@ -65,7 +65,7 @@ async def test_pod_restarted_before_its_program_starts_it_then(cluster: Cluster,
     cluster.now(cluster.kubelet.containers[pod_of(cluster, spec.name)["metadata"]["uid"]].kill)
     async with asyncio.timeout(PATIENCE):
         while not restarts(cluster, spec.name):
-            await asyncio.sleep(0.02)  # another thread: nothing here is told of it
+            await asyncio.sleep(0.02)  # another thread: it sends no notification
     box = await pods.provider.create(spec)
     assert box.alive
     assert (await pods.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")).out == b"life\n"
@@ -100,15 +100,15 @@ async def test_program_has_the_configured_limits(pods: Boxes) -> None:
     """Each process has the limits; the memory is the pod's."""
     limits = SandboxLimits(memory_mb=128, cpu_seconds=77, open_files=333)
     box = await pods.make(f"(ulimit -t; ulimit -n) > {WORK}/limits; exec sleep 100", limits=limits)
-    said = await pods.sh(box, "until [ $(wc -l < limits) = 2 ]; do sleep 0.05; done; cat limits")
-    assert said.out.split() == [b"77", b"333"]
+    result = await pods.sh(box, "until [ $(wc -l < limits) = 2 ]; do sleep 0.05; done; cat limits")
+    assert result.out.split() == [b"77", b"333"]
 
 
 @pytest.mark.parametrize("step", [("POST", PODS), ("PATCH", PODS), ("DELETE", PODS)])
 async def test_conflict_is_retried(cluster: Cluster, pods: Boxes, step: tuple[str, str]) -> None:
     """A concurrent change of the object is a fault of neither the spawner nor the sandbox."""
-    told = "Operation cannot be fulfilled on pods: the object has been modified; please apply your changes again"
-    breaks(cluster, Fault(*step, ApiError(409, "Conflict", told), times=1))
+    message = "Operation cannot be fulfilled on pods: the object has been modified; please apply your changes again"
+    breaks(cluster, Fault(*step, ApiError(409, "Conflict", message), times=1))
     box = await pods.make()
     assert (box.alive, box.runs) == (True, 1)
     await pods.provider.mark_quarantined(box.name)

@@ -23,7 +23,7 @@ from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.doubles.kubernetes.store import ApiError
 from tests.integration.runtimes.clusters import PODS, breaks, left, listening, made, pod_of, until
 from tests.integration.runtimes.conftest import Boxes
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -49,16 +49,16 @@ async def test_an_idle_sandbox_costs_no_request(
 
         settings = herd.settings(Principal.SPAWNER, home=tmp_path, runtime="kubernetes", check_interval=0.02)
         async with compose(settings, runtimes=opening).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
-            person = Person(bus, eventually, tmp_path)
+            person = ProjectUser(bus, eventually, tmp_path)
             names = [await person.create() for _ in range(3)]
             for name in names:
                 await person.sandbox_is(name, "running")
             first = len(counted) + 10  # until then the watches have caught up with the creations
             await eventually(lambda: len(counted) > first + CHECKS)
-            asked = counted[first + CHECKS] - counted[first]
+            requested = counted[first + CHECKS] - counted[first]
             renewals = watches * MINUTES * 60 / WATCH
-            assert asked == 0, cluster.api.asked[-asked:]
-            assert (asked + renewals) / MINUTES / len(names) <= 0.2
+            assert requested == 0, cluster.api.requested[-requested:]
+            assert (requested + renewals) / MINUTES / len(names) <= 0.2
             for name in names:
                 await person.command(TerminateSandbox(sandbox=name, reason="seen enough"), name)
             await eventually(lambda: not left(cluster))
@@ -69,7 +69,7 @@ def counting(runtime: BoxRuntime, cluster: Cluster, counted: list[int]) -> BoxRu
     find_all = runtime.find_all
 
     async def found() -> list[ObservedSandbox]:
-        counted.append(len(cluster.api.asked))
+        counted.append(len(cluster.api.requested))
         return await find_all()
 
     runtime.find_all = found  # type: ignore[method-assign]  # the real one, counted
@@ -89,26 +89,26 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
         yield boxes
 
 
-def asked(cluster: Cluster) -> int:
-    return len(cluster.api.asked)
+def requested(cluster: Cluster) -> int:
+    return len(cluster.api.requested)
 
 
 async def settled(cluster: Cluster, pods: Boxes, name: str) -> None:
     """Until the watches have caught up with what was done to the box: reading it asks nothing."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            before = asked(cluster)
+            before = requested(cluster)
             await pods.provider.get(name)
-            if asked(cluster) == before:
+            if requested(cluster) == before:
                 return
-            await asyncio.sleep(0.02)  # another thread: nothing here is told of it
+            await asyncio.sleep(0.02)  # another thread: it sends no notification
 
 
 async def test_what_was_done_to_a_box_is_read_at_once(cluster: Cluster, pods: Boxes) -> None:
     """Though watches report it a moment later: its end, that it was set aside, its second life, its removal."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make("trap 'exit 5' TERM; while :; do sleep 0.05; done")
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         for _ in range(2):
             await settled(cluster, pods, box.name)
             await pods.provider.stop(box.name, 10)
@@ -128,9 +128,9 @@ async def test_what_was_done_to_a_box_is_read_at_once(cluster: Cluster, pods: Bo
 
 async def test_a_box_is_never_missing_only_because_a_watch_is_late(cluster: Cluster, pods: Boxes) -> None:
     """What watches have not reported is asked for: also by a spawner that did not create it."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         first = await pods.make()
-        await until(lambda: first.name in heard)
+        await until(lambda: first.name in received)
         cache: BoxCache = pods.provider._cache  # type: ignore[attr-defined]  # as it is while a watch is late
         cache._pods.items.clear()
         found = await pods.provider.get(first.name)
@@ -140,9 +140,9 @@ async def test_a_box_is_never_missing_only_because_a_watch_is_late(cluster: Clus
 
 async def test_nothing_is_read_from_copies_while_a_watch_is_broken(cluster: Cluster, pods: Boxes) -> None:
     """The cluster is asked as before, though lists are accepted; what happened meanwhile is known at once."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         await settled(cluster, pods, box.name)
         pod = pod_of(cluster, box.name)
         breaks(cluster, Watches("GET", PODS, ApiError(403, "Forbidden", "no longer allowed"), times=10_000))
@@ -159,9 +159,9 @@ async def test_nothing_is_read_from_copies_while_a_watch_is_broken(cluster: Clus
 
 async def test_nothing_is_read_from_copies_until_a_new_watch_works(cluster: Cluster, pods: Boxes) -> None:
     """One that was taken and is silent says nothing of the copies; its first message does, without a new list."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         await settled(cluster, pods, box.name)
         lists = listed(cluster)
         cluster.now(cluster.api.telling.clear)
@@ -178,33 +178,33 @@ async def test_nothing_is_read_from_copies_until_a_new_watch_works(cluster: Clus
 
 def listed(cluster: Cluster) -> int:
     """How often all objects were asked for."""
-    return sum("labelSelector" in path and "watch=true" not in path for _, path in list(cluster.api.asked))
+    return sum("labelSelector" in path and "watch=true" not in path for _, path in list(cluster.api.requested))
 
 
 async def listed_again(cluster: Cluster) -> None:
-    """Until all objects were asked for once more."""
+    """Until all objects were requested again."""
     lists = listed(cluster)
     await until(lambda: listed(cluster) > lists)
 
 
 async def test_many_boxes_without_copies_are_read_by_one_list(cluster: Cluster, pods: Boxes) -> None:
     """Of each kind of object; after that, those that have not changed since have copies again."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         await settled(cluster, pods, box.name)
         cache: BoxCache = pods.provider._cache  # type: ignore[attr-defined]  # as after that many writes
         cache._written |= dict.fromkeys([box.name, *(f"removed-{number}" for number in range(17))], 0)
-        before = asked(cluster)
+        before = requested(cluster)
         assert [one.name for one in await pods.provider.find({HERD: pods.herd})] == [box.name]
-        lists = asked(cluster) - before
+        lists = requested(cluster) - before
         assert lists == (1 if cache._sandboxes is None else 2)
         await pods.provider.find({HERD: pods.herd})
-        assert asked(cluster) - before == lists
+        assert requested(cluster) - before == lists
 
 
 class Watches(Fault):
-    """Whoever watches is told this."""
+    """Watchers get this response."""
 
     def takes(self, request: object) -> bool:
         """By the query."""

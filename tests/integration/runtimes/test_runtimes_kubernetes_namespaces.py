@@ -48,7 +48,7 @@ def namespaces(cluster: Cluster, boxes: Boxes) -> dict[str, str]:
 
 async def test_a_sandbox_is_in_the_namespace_of_its_project(boxes: Boxes, cluster: Cluster) -> None:
     """All calls find it there, and a change of it is reported; each namespace has the policy of the herd."""
-    heard = asyncio.create_task(first_change(boxes))
+    first = asyncio.create_task(first_change(boxes))
     specs = [boxes.spec(), boxes.spec("echo begun; sleep 99")]
     for spec, project in zip(specs, ("other", "team"), strict=True):
         await boxes.provider.create(changed(spec, labels(boxes, project, spec.name)))
@@ -63,7 +63,7 @@ async def test_a_sandbox_is_in_the_namespace_of_its_project(boxes: Boxes, cluste
     ]
     assert {one["namespace"] for one in policies} == {"sandherd", "agents-of-team"}
     async with asyncio.timeout(PATIENCE):
-        assert await heard in {spec.name for spec in specs}
+        assert await first in {spec.name for spec in specs}
 
 
 async def test_a_sandbox_is_found_where_its_project_was_before(boxes: Boxes, cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""The removal of boxes whose objects something else holds: it takes as long as that does, and nobody is misled."""
+"""The removal of boxes whose objects something else holds: it takes as long as that does, and no one is misled."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
@@ -100,23 +100,23 @@ async def test_box_that_its_cluster_ends_during_its_creation_is_not_created_with
 ) -> None:
     """Even if its program had begun by then: the caller gets the reason instead of a failed box."""
     spec = pods.spec()
-    begin = objects.Objects.note
+    begin = objects.BoxObjects.note
 
-    async def evicted(self: objects.Objects, name: str, notes: Mapping[str, str]) -> None:
+    async def evicted(self: objects.BoxObjects, name: str, notes: Mapping[str, str]) -> None:
         await begin(self, name, notes)
         await cluster.later(cluster.kubelet.evict(pod_of(cluster, name), "Evicted", "low on memory"))
 
-    monkeypatch.setattr(objects.Objects, "note", evicted)
+    monkeypatch.setattr(objects.BoxObjects, "note", evicted)
     with pytest.raises(ProviderError, match=r"evicted.*low on memory") as caught:
         await pods.provider.create(spec)
     assert caught.value.fault is ProviderFault.NOT_FOUND
 
 
 async def test_a_removal_is_not_attributed_to_the_cluster(cluster: Cluster, pods: Boxes) -> None:
-    """Neither ours nor a user's: whoever reads the box meanwhile reads that it was deleted."""
+    """Neither ours nor a user's: who reads the box meanwhile reads that it was deleted."""
     box = await pods.make(WAITS)
     change(cluster, box.name, HELD)
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         removing = pods.removing(box.name)
         await until(lambda: pod_of(cluster, box.name)["metadata"].get("deletionGracePeriodSeconds") == 0)
         found = await pods.until(box, lambda one: one is not None and one.state is BoxState.FAILED)
@@ -125,4 +125,4 @@ async def test_a_removal_is_not_attributed_to_the_cluster(cluster: Cluster, pods
         assert "by its cluster" not in found.problem
         change(cluster, box.name, RELEASED)
         await removing
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)

@@ -18,7 +18,7 @@ from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.doubles.kubernetes.opening import opened
 from tests.doubles.kubernetes.store import ApiError
 from tests.integration.runtimes.clusters import left, made, pod_of
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.polling import eventually
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -97,7 +97,7 @@ async def test_drained_sandbox_names_the_drain(herd: Broker, tmp_path: Path) -> 
 
         settings = herd.settings(Principal.SPAWNER, home=tmp_path, runtime="kubernetes", check_interval=0.2)
         async with compose(settings, runtimes=opening).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
-            person = Person(bus, eventually, tmp_path)
+            person = ProjectUser(bus, eventually, tmp_path)
             task = await person.submit(["/bin/sh", "-c", "sleep 100"], retry=RetryPolicy(max_attempts=1))
             view = await person.reaches(task, "running")
             assert view.sandbox is not None
@@ -120,16 +120,16 @@ async def test_a_whole_task_in_a_sandbox(herd: Broker, tmp_path: Path) -> None:
         cluster.now(lambda: cluster.store.listeners.append(lambda event: made_as.append(event.resource)))
         settings = herd.settings(Principal.SPAWNER, home=tmp_path, runtime="kubernetes", check_interval=0.2)
         async with compose(settings, runtimes=opening).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
-            person = Person(bus, eventually, tmp_path)
+            person = ProjectUser(bus, eventually, tmp_path)
             await person.listen()
             task = await person.submit(["/bin/sh", "-c", "printf 'one\\n' > made.txt; echo done"])
             view = await person.ended(task)
             assert (view.state, view.error) == ("completed", None)
             assert view.sandbox is not None
-            await person.hears(view.sandbox, "sandbox.terminated")
+            await person.receives(view.sandbox, "sandbox.terminated")
             await eventually(lambda: _gone(cluster))
         assert "sandboxes" in made_as
-        assert person.said(view.sandbox, "agent.file_edited")["file_path"] == "made.txt"
+        assert person.event_data(view.sandbox, "agent.file_edited")["file_path"] == "made.txt"
 
 
 async def _gone(cluster: Cluster) -> bool:

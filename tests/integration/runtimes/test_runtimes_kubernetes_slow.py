@@ -20,7 +20,7 @@ SLOW = ApiError(504, "Timeout", "the server was unable to return a response in t
 
 
 class OfAll(Fault):
-    """Whoever lists pods or watches them is told this; who asks for one is not."""
+    """The response to lists and watches of pods; not to a get of one."""
 
     def takes(self, request: web.Request) -> bool:
         """By the end of the path."""

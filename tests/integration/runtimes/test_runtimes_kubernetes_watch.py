@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster of the test's own: its history is lost for nobody else."""
+    """A cluster of the test's own: its history is lost for no other test."""
     with Cluster() as one:
         yield one
 
@@ -24,41 +24,41 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
         yield boxes
 
 
-def asked(cluster: Cluster, what: str) -> list[str]:
+def requested(cluster: Cluster, what: str) -> list[str]:
     """The lists or the watches of all our pods that were asked for."""
-    paths = [path for method, path in list(cluster.api.asked) if method == "GET" and "labelSelector" in path]
+    paths = [path for method, path in list(cluster.api.requested) if method == "GET" and "labelSelector" in path]
     return [path for path in paths if ("watch=true" in path) == (what == "watches")]
 
 
 async def test_idle_watch_sends_no_further_requests(cluster: Cluster, pods: Boxes) -> None:
     """There is one list and one watch, however long it takes."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         marks = cluster.api.marks
         await until(lambda: cluster.api.marks >= marks + 2)
-        assert (len(asked(cluster, "lists")), len(asked(cluster, "watches"))) == (1, 1)
+        assert (len(requested(cluster, "lists")), len(requested(cluster, "watches"))) == (1, 1)
 
 
 async def test_change_during_a_cut_watch_is_reported(cluster: Cluster, pods: Boxes) -> None:
     """The next watch continues from the last version, also for the end of a pod that no list has."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
-        heard.clear()
+        await until(lambda: box.name in received)
+        received.clear()
         pod = pod_of(cluster, box.name)
         cluster.now(cluster.api.cut)
         await cluster.later(cluster.kubelet.delete(pod, 0))
-        await until(lambda: box.name in heard)
-        assert len(asked(cluster, "lists")) == 1
+        await until(lambda: box.name in received)
+        assert len(requested(cluster, "lists")) == 1
     assert await pods.provider.get(box.name) is None
 
 
 async def test_watch_resumes_from_its_last_bookmark(cluster: Cluster, pods: Boxes) -> None:
     """The server has forgotten older versions, and no new list is needed."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         cluster.now(lambda: cluster.store.create("networkpolicies", "sandherd", {"metadata": {"name": "other"}}))
         marks, version = cluster.api.marks, cluster.now(lambda: cluster.store.version)
         await until(lambda: cluster.api.marks >= marks + 2)
@@ -68,9 +68,9 @@ async def test_watch_resumes_from_its_last_bookmark(cluster: Cluster, pods: Boxe
             cluster.store.forget()
 
         cluster.now(lost)
-        await until(lambda: len(asked(cluster, "watches")) == 2)
-        assert f"resourceVersion={version}" in asked(cluster, "watches")[-1]
-        heard.clear()
+        await until(lambda: len(requested(cluster, "watches")) == 2)
+        assert f"resourceVersion={version}" in requested(cluster, "watches")[-1]
+        received.clear()
         await pods.provider.remove(box.name)
-        await until(lambda: box.name in heard)
-        assert len(asked(cluster, "lists")) == 1
+        await until(lambda: box.name in received)
+        assert len(requested(cluster, "lists")) == 1

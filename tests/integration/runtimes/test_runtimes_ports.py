@@ -12,10 +12,10 @@ from sandherd.settings import Settings
 from sandherd.stack.nats import free_port
 from spawner.runtimes.boxes.provider import Box, ProviderError, ProviderFault
 from spawner.runtimes.commands import Address
-from spawner.runtimes.daytona.cloud import Cloud
+from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.kubernetes.factory import open_kubernetes
-from spawner.runtimes.kubernetes.provider import Pods
-from spawner.runtimes.remote.provider import Remote
+from spawner.runtimes.kubernetes.provider import PodProvider
+from spawner.runtimes.remote.provider import RemoteProvider
 from tests.doubles.daytona.double import Double as Daytona
 from tests.doubles.daytona.opening import cloud
 from tests.doubles.kubernetes.cluster import IMAGE, NAMESPACE, Cluster
@@ -56,7 +56,7 @@ async def _serve(boxes: Boxes, box: Box, port: int) -> None:
 
 async def test_daytona_token_is_another_after_each_start(clouds: Boxes, daytona_double: Daytona) -> None:
     """The former token is invalid; a stopped sandbox has none. No text has any of them."""
-    assert isinstance(clouds.provider, Cloud)
+    assert isinstance(clouds.provider, DaytonaProvider)
     box, port = await clouds.make(), free_port()
     await _serve(clouds, box, port)
     first = await clouds.provider.address(box.name, port)
@@ -71,12 +71,12 @@ async def test_daytona_token_is_another_after_each_start(clouds: Boxes, daytona_
     assert await eventually(lambda: _answers(second))
     assert not await _answers(first)
     assert {*first.headers.values(), *second.headers.values()} == daytona_double.tokens
-    asked = str(daytona_double.asked) + repr(first) + first.url + str(caught.value)
-    assert not [token for token in daytona_double.tokens if token in asked]
+    requested = str(daytona_double.requested) + repr(first) + first.url + str(caught.value)
+    assert not [token for token in daytona_double.tokens if token in requested]
 
 
-async def _told(boxes: Boxes, box: Box) -> list[int]:
-    """The ports that the program of a box was told of; none while it has not begun."""
+async def _ports_in(boxes: Boxes, box: Box) -> list[int]:
+    """The ports that the program of a box has in its variables; none while it has not begun."""
     ran = await boxes.sh(
         box, "tr '\\0' '\\n' < /proc/$(cat /sandherd/run/pid)/environ | sed -n 's/^SANDHERD_PORTS=//p'"
     )
@@ -85,16 +85,16 @@ async def _told(boxes: Boxes, box: Box) -> list[int]:
 
 async def test_declared_ports_of_a_runtime_are_reachable(runtimes: Boxes, remote_double: RuntimeApi) -> None:
     """The program gets them in each of its lives; any other is refused, with the declared ones."""
-    assert isinstance(runtimes.provider, Remote)
+    assert isinstance(runtimes.provider, RemoteProvider)
     box = await runtimes.make()
     ports = sorted(remote_double.of(box.name).machine.work_ports)
-    assert await eventually(lambda: _told(runtimes, box)) == ports
+    assert await eventually(lambda: _ports_in(runtimes, box)) == ports
     with pytest.raises(ProviderError, match=f"exposes {ports[0]}, {ports[1]}") as caught:
         await runtimes.provider.address(box.name, 60_000)
     assert caught.value.fault is ProviderFault.REFUSED
     await runtimes.provider.stop(box.name, 1)
     await runtimes.provider.start(box.name)
-    assert await eventually(lambda: _told(runtimes, box)) == ports
+    assert await eventually(lambda: _ports_in(runtimes, box)) == ports
     await _serve(runtimes, box, ports[1])
     address = await runtimes.provider.address(box.name, ports[1])
     assert await eventually(lambda: _answers(address))
@@ -106,10 +106,10 @@ async def test_declared_ports_of_a_runtime_are_reachable(runtimes: Boxes, remote
 
 async def test_runtime_api_without_ports_uses_the_defaults(runtimes: Boxes, remote_double: RuntimeApi) -> None:
     """12000 and 12001, each at a host that is named after the runtime's."""
-    assert isinstance(runtimes.provider, Remote)
-    remote_double.tells_hosts = False
+    assert isinstance(runtimes.provider, RemoteProvider)
+    remote_double.publishes_hosts = False
     box = await runtimes.make()
-    assert await eventually(lambda: _told(runtimes, box)) == [12_000, 12_001]
+    assert await eventually(lambda: _ports_in(runtimes, box)) == [12_000, 12_001]
     address = await runtimes.provider.address(box.name, 12_001)
     assert address.url.startswith("http://work-2-127.0.0.1:")
 
@@ -119,7 +119,7 @@ async def test_unreachable_pod_is_reported(
 ) -> None:
     """A pod without ingress is refused, with the setting to change; one without an address may be retried."""
     provider = await opened(kubernetes_cluster, ports=(8000,))()
-    assert isinstance(provider, Pods)
+    assert isinstance(provider, PodProvider)
     boxes = Boxes(provider)
     try:
         box = await boxes.make()
@@ -137,17 +137,17 @@ async def test_unreachable_pod_is_reported(
         await boxes.close()
 
 
-@pytest.mark.parametrize("nobody", [False, True])
-async def test_ingress_policy_permits_configured_ports_or_none(nobody: bool) -> None:
+@pytest.mark.parametrize("no_one", [False, True])
+async def test_ingress_policy_permits_configured_ports_or_none(no_one: bool) -> None:
     """The policy that the cluster has accepted states it, and so do the capabilities."""
-    ingress = frozenset({"nobody"} if nobody else ())
+    ingress = frozenset({"nobody"} if no_one else ())
     with Cluster() as cluster:
         settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, kubernetes_ingress=ingress)
         runtime = await open_kubernetes(settings, "h1")
         await runtime.close()
         (policy,) = cluster.objects("networkpolicies")
-    assert runtime.capabilities.ports is not nobody
+    assert runtime.capabilities.ports is not no_one
     rules = policy["spec"]["ingress"]
-    assert [[port["port"] for port in rule["ports"]] for rule in rules] == ([] if nobody else [[12_000, 12_001]])
+    assert [[port["port"] for port in rule["ports"]] for rule in rules] == ([] if no_one else [[12_000, 12_001]])
     named = [rule["from"][0]["namespaceSelector"]["matchLabels"] for rule in rules]
-    assert named == ([] if nobody else [{"kubernetes.io/metadata.name": NAMESPACE}])
+    assert named == ([] if no_one else [{"kubernetes.io/metadata.name": NAMESPACE}])

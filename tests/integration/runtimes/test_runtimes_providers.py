@@ -27,10 +27,10 @@ async def test_sandbox_created_twice_is_one(boxes: Any) -> None:
 async def test_interrupted_creation_is_completed(boxes: Any, open_provider: Any) -> None:
     """The reply to a creation is lost with its requester: the next request gets that very sandbox."""
     spec = boxes.spec()
-    asked = asyncio.create_task(boxes.provider.create(spec))
+    requested = asyncio.create_task(boxes.provider.create(spec))
     await asyncio.sleep(0)
-    asked.cancel()
-    await asyncio.gather(asked, return_exceptions=True)
+    requested.cancel()
+    await asyncio.gather(requested, return_exceptions=True)
     another = await open_provider()
     try:
         box = await another.create(spec)
@@ -56,8 +56,8 @@ async def test_sandboxes_are_found_by_label_after_a_restart(boxes: Any, open_pro
 async def test_program_has_its_files_and_variables(boxes: Any) -> None:
     """Files are there before it starts, for its user alone; its working directory is its own folder."""
     box = await boxes.make(f"stat -c %a {STATE}/task.json > {WORK}/mode; env > {WORK}/env; pwd > {WORK}/pwd; {_WAIT}")
-    said = await boxes.sh(box, f"until [ -s {WORK}/pwd ]; do sleep 0.05; done; cat {WORK}/mode {WORK}/pwd; id -u")
-    mode, folder, user = said.out.decode().split()
+    result = await boxes.sh(box, f"until [ -s {WORK}/pwd ]; do sleep 0.05; done; cat {WORK}/mode {WORK}/pwd; id -u")
+    mode, folder, user = result.out.decode().split()
     assert (mode, folder) == ("600", WORK)
     assert await boxes.provider.read(box.name, f"{STATE}/task.json", 1000) == b'{"text": "\xc3\xbc"}'
     assert user != "0"
@@ -131,22 +131,22 @@ async def check_unreadable_files_are_refused(boxes: Any, box: Box) -> None:
 async def test_end_of_a_program_is_reported(boxes: Any) -> None:
     """The exit status is known, and the provider's changes name the sandbox."""
     news = boxes.provider.changes()
-    heard: set[str] = set()
+    received: set[str] = set()
 
-    async def hear() -> None:
+    async def receive() -> None:
         async for name in news:
-            heard.add(name)
+            received.add(name)
 
-    hearing = asyncio.create_task(hear())
-    while not heard:  # nobody is told that it listens, but by its first news
+    hearing = asyncio.create_task(receive())
+    while not received:  # its first name shows that it is subscribed
         await boxes.make("exit 0")
         await asyncio.sleep(0.3)
     box = await boxes.make("sleep 0.3; exit 7")
     ended = await boxes.until(box, lambda found: found is not None and found.end is not None)
     assert (ended.alive, ended.end.code, ended.end.out_of_memory) == (False, 7, False)
     async with asyncio.timeout(PATIENCE):
-        while box.name not in heard:
-            await asyncio.sleep(0.02)  # the generator tells it in its own time
+        while box.name not in received:
+            await asyncio.sleep(0.02)  # the generator yields it later
     hearing.cancel()
     await asyncio.gather(hearing, return_exceptions=True)
 
@@ -174,8 +174,8 @@ async def test_stopped_sandbox_is_restarted_with_its_files(boxes: Any) -> None:
     await boxes.provider.start(box.name)
     await boxes.provider.start(box.name)
     assert (await boxes.provider.get(box.name)).alive
-    said = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 3 ]; do sleep 0.05; done; cat {WORK}/lives")
-    assert said.out == b"life\nmore\nlife\n"
+    result = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 3 ]; do sleep 0.05; done; cat {WORK}/lives")
+    assert result.out == b"life\nmore\nlife\n"
 
 
 async def test_sandbox_is_paused_and_resumed(boxes: Any) -> None:

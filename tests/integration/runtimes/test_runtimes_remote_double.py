@@ -34,8 +34,8 @@ QUIET = {
 async def server(request: pytest.FixtureRequest) -> AsyncIterator["Server"]:
     """An agent server in a pod of the double: the stand-in, and the real one."""
     async with Double(real=agent_server() if request.param == "real" else None) as double:
-        asked = {"image": IMAGE, "command": COMMAND, "session_id": "one", "environment": QUIET}
-        pod = await double.start(asked)
+        requested = {"image": IMAGE, "command": COMMAND, "session_id": "one", "environment": QUIET}
+        pod = await double.start(requested)
         async with asyncio.timeout(PATIENCE):
             await double.until_ready(pod)
         async with aiohttp.ClientSession(f"{double.url}/sandbox/{pod.id}/") as session:
@@ -57,8 +57,8 @@ class Server:
 
     async def bash(self, command: str, timeout: int = PATIENCE) -> dict[str, Any]:
         """How a command line ended."""
-        told = {"command": command, "cwd": "/", "timeout": timeout}
-        status, body = await self.ask("POST", "api/bash/execute_bash_command", json=told)
+        request_body = {"command": command, "cwd": "/", "timeout": timeout}
+        status, body = await self.ask("POST", "api/bash/execute_bash_command", json=request_body)
         assert status == 200, body
         found: dict[str, Any] = json.loads(body)
         return found
@@ -105,8 +105,8 @@ async def test_remote_adapter_works_with_a_real_agent_server() -> None:
     async with Double(real=agent_server()) as double:
         boxes = Boxes(remote(double, init_timeout=120.0))
         box = await boxes.make("echo life >> lives; echo said >&2; trap 'exit 5' TERM; while :; do sleep 0.1; done")
-        said = await boxes.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives; printf '\\200\\377'; exit 9")
-        assert (said.code, said.out) == (9, b"life\n\x80\xff")
+        result = await boxes.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives; printf '\\200\\377'; exit 9")
+        assert (result.code, result.out) == (9, b"life\n\x80\xff")
         await boxes.provider.pause(box.name)
         await boxes.provider.resume(box.name)
         await boxes.provider.stop(box.name, 5)
@@ -152,8 +152,10 @@ async def test_sdk_client_works_with_the_stand_in(remote_double: Double, tmp_pat
     )  # fmt: skip
     out = (await process.communicate())[0].decode()
     assert process.returncode == 0, f"{shlex.join(words[:1])}: {out[-3000:]}"
-    (told,) = [line.removeprefix("TOLD ") for line in out.splitlines() if line.startswith("TOLD ")]
-    assert json.loads(told) == [4, "from inside\n", True, 10, True, None, True]
+    (request_body,) = [line.removeprefix("TOLD ") for line in out.splitlines() if line.startswith("TOLD ")]
+    assert json.loads(request_body) == [4, "from inside\n", True, 10, True, None, True]
     assert (tmp_path / "back").read_bytes() == b"some bytes"
-    assert {("POST", "/start"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/stop")} <= set(remote_double.asked)
+    assert {("POST", "/start"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/stop")} <= set(
+        remote_double.requested
+    )
     assert remote_double.living() == []

@@ -31,10 +31,10 @@ async def at(remote_double: Double) -> AsyncIterator[Boxes]:
     assert remote_double.living() == []
 
 
-async def refused(asked: Any, fault: ProviderFault, double: Double) -> ProviderError:
+async def refused(requested: Any, fault: ProviderFault, double: Double) -> ProviderError:
     """The error of a request that failed; it contains no key."""
     with pytest.raises(ProviderError) as caught:
-        await asked
+        await requested
     assert caught.value.fault is fault, caught.value
     assert not any(key in str(caught.value) for key in (KEY, *double.keys))
     return caught.value
@@ -49,7 +49,7 @@ async def runs_once(at: Boxes, double: Double, spec: BoxSpec) -> None:
 
 
 def starts(double: Double) -> int:
-    return double.asked.count(("POST", "/start"))
+    return double.requested.count(("POST", "/start"))
 
 
 async def test_lost_reply_creates_no_second_runtime(at: Boxes, remote_double: Double) -> None:
@@ -134,7 +134,7 @@ async def test_excessive_memory_is_refused_before_any_request(at: Boxes, remote_
     assert starts(remote_double) == 0
     spec = at.spec(limits=SandboxLimits(memory_mb=4097))
     await at.provider.create(spec)
-    assert remote_double.of(spec.name).asked["resource_factor"] == 2
+    assert remote_double.of(spec.name).requested["resource_factor"] == 2
 
 
 async def test_crashing_pod_is_stopped(at: Boxes, remote_double: Double) -> None:
@@ -238,8 +238,8 @@ async def test_runtime_paused_by_its_provider_restarts_from_its_files(at: Boxes,
     assert "paused" in found.end.reason
     await at.provider.start(box.name)
     await at.provider.write_files(box.name, [File(f"{STATE}/late", b"x")])
-    said = await at.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
-    assert said.out == b"life\nlife\n"
+    result = await at.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
+    assert result.out == b"life\nlife\n"
     assert len(remote_double.keys) == 2
 
 
@@ -298,7 +298,7 @@ async def test_abandoned_creation_is_found_and_removed(remote_double: Double) ->
     making = asyncio.create_task(first.make(labels={HERD: herd}))
     async with asyncio.timeout(PATIENCE):
         while not remote_double.living():
-            await asyncio.sleep(0.02)  # the double tells nobody
+            await asyncio.sleep(0.02)  # the double sends no notification
     making.cancel()
     await asyncio.gather(making, return_exceptions=True)
     another = remote(remote_double, herd=herd)
@@ -313,8 +313,8 @@ async def test_abandoned_creation_is_found_and_removed(remote_double: Double) ->
 
 async def test_foreign_runtimes_of_the_account_are_ignored(at: Boxes, remote_double: Double) -> None:
     """A runtime started by OpenHands itself or another herd is left alone."""
-    asked = {"image": IMAGE, "command": "sleep 600", "session_id": "conversation-1"}
-    stranger = await remote_double.start(asked)
+    requested = {"image": IMAGE, "command": "sleep 600", "session_id": "conversation-1"}
+    stranger = await remote_double.start(requested)
     box = await at.make()
     assert [found.name for found in await at.provider.find({})] == [box.name]
     await at.provider.remove("conversation-1")
@@ -333,7 +333,7 @@ async def test_reply_of_another_form_is_a_fault_and_not_repeated(at: Boxes, remo
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "expected_text"),
     [
         ({"remote_api_key": None}, "SANDBOX_API_KEY"),
         ({"remote_api_url": None}, "SANDBOX_REMOTE_RUNTIME_API_URL"),
@@ -344,12 +344,12 @@ async def test_reply_of_another_form_is_a_fault_and_not_repeated(at: Boxes, remo
     ],
 )
 async def test_invalid_settings_are_refused_at_the_start(
-    remote_double: Double, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], says: str
+    remote_double: Double, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], expected_text: str
 ) -> None:
     """The error names the setting, and no key."""
     monkeypatch.setattr("spawner.runtimes.remote.factory.PATIENCE", RETRIES)
     usual = {"remote_api_url": remote_double.url, "remote_api_key": KEY, "sandbox_image": IMAGE, "runtime": "remote"}
-    with pytest.raises(RuntimeFailedError, match=says) as caught:
+    with pytest.raises(RuntimeFailedError, match=expected_text) as caught:
         await open_runtime(Settings(**{**usual, **given}), "0123456789abcdef")
     assert KEY not in str(caught.value)
     assert "another-key" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Forged reports of an agent in a remote sandbox affect no other, and its sandbox is stopped all the same."""
+"""Forged reports of an agent in a remote sandbox affect no other, and its sandbox is stopped nevertheless."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,13 +11,13 @@ import pytest
 
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import SandboxState
-from spawner.records.record import IndexEntry
+from spawner.records.base_record import IndexEntry
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxState, ProviderError, ProviderFault
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.sandboxes.quarantine import Quarantine
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from tests.doubles.remote.double import ApiError, Double
 from tests.doubles.remote.opening import remote
 from tests.integration.runtimes.conftest import Boxes
@@ -102,7 +102,7 @@ async def test_sandbox_without_its_agent_server_is_stopped(at: Boxes, remote_dou
 
 
 async def test_sandbox_marked_as_quarantined_by_its_agent_is_stopped(at: Boxes, remote_double: Double) -> None:
-    """The agent has ended the keeper: a stop ends it all the same, and so does the sweep."""
+    """The agent has ended the keeper: a stop ends it nevertheless, and so does the sweep."""
     box, runtime = await at.make(f"setsid sleep 7654 & echo $! > {RUN}/own; wait"), BoxRuntime(at.provider, at.herd)
     await at.sh(box, f"cd {RUN}; until [ -s own ] && read -r pid born < keeper; do :; done; kill -9 $pid; touch aside")
     assert (await runtime.list_quarantined(), await runtime.observe(box.name)) == ([box.name], None)
@@ -110,8 +110,8 @@ async def test_sandbox_marked_as_quarantined_by_its_agent_is_stopped(at: Boxes, 
     assert (await at.sh(box, lives)).out == b"lives\n"
     await runtime.stop(box.name, 0)
     assert (await at.sh(box, lives)).out == b""
-    nobody: Any = None
-    await Quarantine(records_of(box.name), nobody).reconcile({box.name: runtime}, BEGIN)
+    no_one: Any = None
+    await Quarantine(records_of(box.name), no_one).reconcile({box.name: runtime}, BEGIN)
     assert remote_double.living() == []
 
 

@@ -13,7 +13,7 @@ from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.main import compose
 from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.live_files import contents_below
 from tests.polling import eventually
 
@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[Person]:
+async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[ProjectUser]:
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
-        someone = Person(bus, eventually, tmp_path)
+        someone = ProjectUser(bus, eventually, tmp_path)
         await someone.listen()
         yield someone
 
@@ -50,13 +50,13 @@ def words_of_our_own() -> str:
     return "\n".join(found)
 
 
-def says_no_key(double: Double, *places: str) -> None:
+def contains_no_key(double: Double, *places: str) -> None:
     for key in (KEY, *double.keys):
         assert not any(key in place for place in places)
 
 
 async def test_task_runs_from_submission_to_its_diff(
-    herd: Broker, remote_double: Double, person: Person, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    herd: Broker, remote_double: Double, person: ProjectUser, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The worker is uploaded, publishes the diff, and nothing is left; no key is anywhere."""
     async with spawner(herd, remote_double, tmp_path).running():
@@ -67,18 +67,18 @@ async def test_task_runs_from_submission_to_its_diff(
         view = await person.ended(task)
         assert view.state == "completed", [event["data"] for event in person.events]
         await person.eventually(lambda: remote_double.living() == [])
-        await person.hears(str(view.sandbox), "sandbox.terminated")
+        await person.receives(str(view.sandbox), "sandbox.terminated")
     edited = [event["data"] for event in person.unique() if event["type"] == "agent.file_edited"]
     assert any("-two\n+TWO\n" in (data.get("full_diff") or "") for data in edited)
     person.check_sequences()
-    said = capfd.readouterr()
-    assert "remote runtime enabled" in said.out + said.err
+    captured = capfd.readouterr()
+    assert "remote runtime enabled" in captured.out + captured.err
     assert remote_double.keys
-    says_no_key(remote_double, said.out, said.err, json.dumps(person.events), seen, *_files(tmp_path))
+    contains_no_key(remote_double, captured.out, captured.err, json.dumps(person.events), seen, *_files(tmp_path))
 
 
 async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
-    herd: Broker, remote_double: Double, person: Person, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    herd: Broker, remote_double: Double, person: ProjectUser, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The attempt fails after its time, with the API's message and without the key."""
     full = ApiError(400, "failed", f"Runtime limit reached. X-API-Key: {KEY}")
@@ -89,12 +89,12 @@ async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
         await person.eventually(lambda: "sandbox.failed" in {event["type"] for event in person.events})
     (failed,) = [event["data"] for event in person.unique() if event["type"] == "sandbox.failed"]
     assert failed["error_type"] == "runtime_quota"
-    said = capfd.readouterr()
-    says_no_key(remote_double, said.out, said.err, json.dumps(person.events), *_files(tmp_path))
+    captured = capfd.readouterr()
+    contains_no_key(remote_double, captured.out, captured.err, json.dumps(person.events), *_files(tmp_path))
     assert remote_double.living() == []
 
 
-async def _begun(person: Person) -> str:
+async def _begun(person: ProjectUser) -> str:
     task = await person.submit(["/bin/sh", "-c", "touch began; exec sleep 600"])
     await person.reaches(task, "running")
     await person.eventually(lambda: "agent.started" in {event["type"] for event in person.events})
@@ -103,7 +103,7 @@ async def _begun(person: Person) -> str:
 
 @pytest.mark.parametrize("wipe", [False, True])
 async def test_lost_worker_is_recovered(
-    herd: Broker, remote_double: Double, packed_worker: Path, person: Person, tmp_path: Path, wipe: bool
+    herd: Broker, remote_double: Double, packed_worker: Path, person: ProjectUser, tmp_path: Path, wipe: bool
 ) -> None:
     """The worker's pod is recreated: with its files unpublished events are published; without them they are lost."""
     remote_double.image.worker = packed_worker
@@ -118,7 +118,7 @@ async def test_lost_worker_is_recovered(
 
 
 async def test_lost_sandbox_is_reported(
-    herd: Broker, remote_double: Double, packed_worker: Path, person: Person, tmp_path: Path
+    herd: Broker, remote_double: Double, packed_worker: Path, person: ProjectUser, tmp_path: Path
 ) -> None:
     """A runtime stopped externally fails its sandbox with that reason."""
     remote_double.image.worker = packed_worker

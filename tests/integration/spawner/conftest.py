@@ -23,7 +23,7 @@ from sandherd.contracts.commands import (
 )
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import Exec, LiveSandboxes, LiveTasks, SandboxView, TaskView
+from sandherd.contracts.requests import Exec, ListLiveSandboxes, ListLiveTasks, SandboxView, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
@@ -124,15 +124,15 @@ async def open_process(tmp_path: Path) -> AsyncIterator[Open]:
         assert not any(parent.exists() for parent in runtime.groups.parents())
 
 
-class Person:
-    """Somebody who gives commands, asks, and listens, in a project."""
+class ProjectUser:
+    """A user who sends commands and requests, and receives events, in a project."""
 
     def __init__(self, bus: Bus, eventually: Eventually, home: Path, project: str = "p1") -> None:
         self.bus, self.project = bus, project
         self.eventually = eventually
         self.home = home
         self.events: list[dict[str, Any]] = []
-        self._said = 0
+        self._published = 0
         self._wait = 1.0
 
     async def _try(self, request: Any) -> Any:
@@ -151,17 +151,17 @@ class Person:
         return found
 
     async def listen(self) -> None:
-        async def hear(msg: Msg) -> None:
+        async def receive(msg: Msg) -> None:
             self.events.append(json.loads(msg.data))
 
-        await self.bus.client.subscribe(f"sandherd.v1.event.{self.project}.>", cb=hear)
+        await self.bus.client.subscribe(f"sandherd.v1.event.{self.project}.>", cb=receive)
         await self.bus.flush(timeout=PATIENCE)
 
     async def command(self, data: Command, entity: str) -> Envelope[Any]:
-        self._said += 1
+        self._published += 1
         command = wrap(
-            data, data.type, source="/sandherd/client/test", sequence=self._said, project=self.project, subject=entity,
-            time=datetime.now(UTC),
+            data, data.type, source="/sandherd/client/test", sequence=self._published, project=self.project,
+            subject=entity, time=datetime.now(UTC),
         )  # fmt: skip
         await self.bus.publish_command(command)
         return command
@@ -183,12 +183,12 @@ class Person:
 
     async def sandbox(self, sandbox: str, timeout: float = PATIENCE) -> SandboxView | None:
         """The sandbox as it stands."""
-        found = (await self.bus.ask(LiveSandboxes(sandbox=sandbox), self.project, timeout=timeout)).sandboxes
+        found = (await self.bus.ask(ListLiveSandboxes(sandbox=sandbox), self.project, timeout=timeout)).sandboxes
         return found[0] if found else None
 
     async def try_sandbox(self, sandbox: str) -> SandboxView | None:
         """The same, or None while no spawner answers."""
-        found = await self._try(LiveSandboxes(sandbox=sandbox))
+        found = await self._try(ListLiveSandboxes(sandbox=sandbox))
         return found.sandboxes[0] if found and found.sandboxes else None
 
     async def sandbox_is(self, sandbox: str, state: str) -> SandboxView:
@@ -206,17 +206,17 @@ class Person:
         command = Exec(sandbox=sandbox, exec=new_name("exc"), command=["touch", name])
         await self.bus.ask(command, self.project, timeout=PATIENCE)
 
-    def said(self, entity: str, event_type: str) -> dict[str, Any]:
-        """What the first event of a type said of it."""
+    def event_data(self, entity: str, event_type: str) -> dict[str, Any]:
+        """The data of the first event of a type about it."""
         return next(e["data"] for e in self.events if e["subject"] == entity and e["type"] == event_type)
 
     async def task(self, task: str, timeout: float = PATIENCE) -> TaskView | None:
-        found = (await self.bus.ask(LiveTasks(task=task), self.project, timeout=timeout)).tasks
+        found = (await self.bus.ask(ListLiveTasks(task=task), self.project, timeout=timeout)).tasks
         return found[0] if found else None
 
     async def try_task(self, task: str) -> TaskView | None:
         """The same, or None while no spawner answers."""
-        found = await self._try(LiveTasks(task=task))
+        found = await self._try(ListLiveTasks(task=task))
         return found.tasks[0] if found and found.tasks else None
 
     async def ended(self, task: str) -> TaskView:
@@ -239,11 +239,11 @@ class Person:
         return found
 
     def unique(self) -> list[dict[str, Any]]:
-        """The events without repetitions, which the broker does not keep but a listener may hear after a crash."""
+        """The events without repetitions, which the broker does not store but a subscriber may get after a crash."""
         return list({event["id"]: event for event in self.events}.values())
 
     async def sandboxes(self, timeout: float = PATIENCE) -> list[SandboxView]:
-        return (await self.bus.ask(LiveSandboxes(), self.project, timeout=timeout)).sandboxes
+        return (await self.bus.ask(ListLiveSandboxes(), self.project, timeout=timeout)).sandboxes
 
     async def all_gone(self) -> None:
         """No sandbox lives, and nothing of any is left on the host."""
@@ -251,7 +251,7 @@ class Person:
         left = self.home / "sandboxes"
 
         async def look() -> bool:
-            found = await self._try(LiveSandboxes())
+            found = await self._try(ListLiveSandboxes())
             if found is None:
                 return False
             living[:] = [view.sandbox for view in found.sandboxes if view.state not in SANDBOX_ENDED]
@@ -262,16 +262,16 @@ class Person:
     def types(self, entity: str) -> list[str]:
         return [event["type"] for event in self.events if event["subject"] == entity]
 
-    async def hears(self, entity: str, event_type: str) -> None:
+    async def receives(self, entity: str, event_type: str) -> None:
         await self.eventually(lambda: event_type in self.types(entity))
 
     def check_sequences(self) -> None:
         """Every source counts from 1 without a gap, and no event came twice under another number."""
-        heard: dict[str, dict[int, str]] = defaultdict(dict)
+        received: dict[str, dict[int, str]] = defaultdict(dict)
         for event in self.events:
-            known = heard[event["source"]].setdefault(event["sequence"], event["id"])
+            known = received[event["source"]].setdefault(event["sequence"], event["id"])
             assert known == event["id"], event
-        for source, numbers in heard.items():
+        for source, numbers in received.items():
             assert sorted(numbers) == list(range(1, len(numbers) + 1)), source
 
 
@@ -285,9 +285,9 @@ def spawner(herd: Broker, home: Path) -> Callable[..., Service]:
 
 
 @pytest.fixture
-async def person(herd: Broker, eventually: Eventually, home: Path) -> AsyncIterator[Person]:
+async def person(herd: Broker, eventually: Eventually, home: Path) -> AsyncIterator[ProjectUser]:
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
-        someone = Person(bus, eventually, home)
+        someone = ProjectUser(bus, eventually, home)
         await someone.listen()
         yield someone
 

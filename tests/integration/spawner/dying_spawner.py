@@ -1,8 +1,8 @@
 """A spawner that ends itself with SIGKILL at its n-th act (argument 1; 0: never). Run by the crash tests.
 
 Instead of a number there may be a name, as `before Revoker.revoke`: then it is the first act of this name.
-With the second argument `STOP` it stops itself there instead, until somebody lets it go on.
-With a number as the third argument its clock is ahead by so many seconds.
+With the second argument `STOP` it stops itself there instead, until a test has it continue.
+With a number as the third argument its clock is ahead by that number of seconds.
 It may be a fork, so it prints its process id first.
 """
 

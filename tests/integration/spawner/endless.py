@@ -24,9 +24,9 @@ async def test_it_never_ends(spawner: Callable[..., Service], person: Any, home:
         await person.reaches(task, "running")
         await person.eventually(lambda: len(_named(SECONDS)) >= 2)
         left = {process.pid for process in psutil.Process().children(recursive=True)} | set(_named(SECONDS))
-        told = {"mark": os.environ[MARK], "group": _group_name(home / "sandboxes"), "pids": sorted(left)}
+        report = {"mark": os.environ[MARK], "group": _group_name(home / "sandboxes"), "pids": sorted(left)}
         part = Path(os.environ["ENDLESS"]).with_suffix(".part")
-        part.write_text(json.dumps(told))
+        part.write_text(json.dumps(report))
         part.rename(os.environ["ENDLESS"])
         await asyncio.Event().wait()
 

@@ -1,4 +1,4 @@
-"""What holds for every process in a sandbox, whichever way it got in: told by the process itself, and by the host."""
+"""What holds for every process in a sandbox, however it started: reported by the process itself, and by the host."""
 
 import json
 import os

@@ -82,7 +82,7 @@ async def forgotten(person: Any, herd: Broker, thief: Thief) -> None:
 
 
 def context_of(herd: Broker) -> Context:
-    """A person of project p1, as a client connects."""
+    """A user of project p1, as a client connects."""
     return Context(
         nats_url=herd.url,
         credentials=herd.credentials(Principal.CLIENT, project="p1"),

@@ -1,7 +1,7 @@
 """A program that floods a subject with a client's credential: `<url> <credentials> <subject> <again> <body>`.
 
 It publishes at full speed until its connection is closed; with `again` it connects again each time, and pauses after
-every 4 MB, so that something of the machine is left to the others. It ends after so many messages or bytes.
+every 4 MB, so that something of the machine is left to the others. It ends after a number of messages or bytes.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import nats.errors
 import uvloop
 from nats.aio.client import Client
 
-from sandherd.bus.connection import Identity
+from sandherd.bus.connection import ConnectionIdentity
 from sandherd.bus.identity import bearer
 
 MOST = 500_000
@@ -41,7 +41,7 @@ async def flood(url: str, credentials: Path, subject: str, body: bytes, *, again
                 inbox_prefix=bearer(credentials.read_text()).inbox,
                 allow_reconnect=False,
                 error_cb=_ignore,
-                **Identity.file(credentials).options(),
+                **ConnectionIdentity.file(credentials).options(),
             )
             while left > 0 and not client.is_closed:
                 # nats-py waits forever to publish more where the connection is closed in that moment.

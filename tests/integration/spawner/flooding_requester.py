@@ -1,7 +1,7 @@
 """A program that floods a service with requests: `<url> <credentials> <inbox> <subject> <document>`.
 
 It sends 7,500 a second, or as many as the broker takes, and reads every reply, until its connection is closed or it has
-sent so many. It prints `flooding` when the broker has the first of them, and at the end `closed` or `done`.
+sent that number. It prints `flooding` when the broker has the first of them, and at the end `closed` or `done`.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import uvloop
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Identity
+from sandherd.bus.connection import ConnectionIdentity
 
 MOST = 1_000_000
 PER_SECOND = 7_500
@@ -30,14 +30,14 @@ async def flood(url: str, credentials: Path, inbox: str, subject: str, document:
         inbox_prefix=inbox,
         allow_reconnect=False,
         error_cb=_ignore,
-        **Identity.file(credentials).options(),
+        **ConnectionIdentity.file(credentials).options(),
     )
     await client.subscribe(f"{inbox}.flood.*", cb=_drop)
     sending = asyncio.create_task(_send(client, f"{inbox}.flood", subject, document))
     while not client.is_closed and not sending.done():
         await asyncio.sleep(0.05)
     closed = client.is_closed
-    sending.cancel()  # a flush that nobody answers any more waits for its whole time
+    sending.cancel()  # a flush without a reply waits for its whole time
     await asyncio.gather(sending, return_exceptions=True)
     if not closed:
         await client.close()

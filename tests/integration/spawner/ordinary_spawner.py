@@ -43,10 +43,10 @@ async def act(runtime: ProcessRuntime, what: str, name: str) -> str | None:
 
 
 if __name__ == "__main__":
-    home, *asked = sys.argv[1:]
-    if asked[-1:] == ["covered"]:
+    home, *requested = sys.argv[1:]
+    if requested[-1:] == ["covered"]:
         isolation._STAGES = ()  # type: ignore[misc, assignment]  # as where something that sandboxes see lies in each of them
-        asked.pop()
+        requested.pop()
     found = Settings(home=Path(home))
     enter_namespace(found)
-    asyncio.run(main(found, asked))
+    asyncio.run(main(found, requested))

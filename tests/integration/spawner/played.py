@@ -1,4 +1,4 @@
-"""The access room on a real bus, with records as they are wanted and a worker that a test plays."""
+"""The access handlers on a real bus, with records as they are wanted and a worker that a test plays."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -21,7 +21,7 @@ from spawner.access.request_handlers import ANSWERED, make_handlers
 from spawner.harness_plugins import HarnessPlugins
 from spawner.live_state import LiveState
 from spawner.runtimes.contract import Runtime, capabilities_of
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import SpawnPolicy
 from tests.patience import PATIENCE
 
@@ -29,7 +29,7 @@ Play = Callable[[Any], Awaitable[BaseModel]]
 
 
 @asynccontextmanager
-async def access_room(
+async def access_handlers(
     herd: Broker, runtimes: Mapping[str, Runtime] | None = None, **settings: Any
 ) -> AsyncIterator[LiveState]:
     """A replica that answers about sandboxes and does nothing else."""
@@ -38,8 +38,8 @@ async def access_room(
     answers: dict[type[Request[Any]], Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]] = {}
 
     def later(request: type[Request[Any]]) -> Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]:
-        async def answer(asked: IncomingRequest[Any]) -> BaseModel:
-            return await answers[request](asked)
+        async def answer(requested: IncomingRequest[Any]) -> BaseModel:
+            return await answers[request](requested)
 
         return answer
 
@@ -60,7 +60,7 @@ async def access_room(
 
 
 async def make_record(live: LiveState, sandbox: str = "sbx-1", **fields: Any) -> SandboxRecord:
-    """A sandbox of project p1, running if nothing else is said."""
+    """A sandbox of project p1, running by default."""
     record = SandboxRecord(
         project="p1",
         sandbox=sandbox,
@@ -91,10 +91,10 @@ async def play(bus: Bus, request: type[Request[Any]], do: Play, sandbox: str = "
 
     answering: set[asyncio.Task[None]] = set()
 
-    async def hear(message: Msg) -> None:
+    async def receive(message: Msg) -> None:
         task = asyncio.create_task(answer(message))  # one at a time would hold the others back
         answering.add(task)
         task.add_done_callback(answering.discard)
 
-    await bus.client.subscribe(sandbox_request_subject(request.type, "p1", sandbox), cb=hear)
+    await bus.client.subscribe(sandbox_request_subject(request.type, "p1", sandbox), cb=receive)
     await bus.flush(timeout=PATIENCE)

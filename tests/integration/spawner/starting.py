@@ -1,4 +1,4 @@
-"""Spawners as processes of their own: how their settings are told to them."""
+"""Spawners as processes of their own: how their settings are passed to them."""
 
 import json
 import os

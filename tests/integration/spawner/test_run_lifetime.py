@@ -19,13 +19,13 @@ from tests.run_reaper import _RESERVATIONS, Run, _groups_of, _mounts_from
 ENDLESS = Path(__file__).with_name("endless.py")
 
 
-async def interrupted(number: signal.Signals, told: Path, *options: str) -> tuple[int, Any]:
+async def interrupted(number: signal.Signals, report: Path, *options: str) -> tuple[int, Any]:
     """Run the test that never ends, and end its controller by a signal. Returns its status, and what was running."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", MARK))}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(ENDLESS)),
         # Where this run is ended itself, its mark in another variable ends that one, too.
-        env=environment | {"OUTER_RUN": os.environ.get(MARK, ""), "ENDLESS": str(told), "TMPDIR": "/tmp"},
+        env=environment | {"OUTER_RUN": os.environ.get(MARK, ""), "ENDLESS": str(report), "TMPDIR": "/tmp"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         # A run in the background ignores Ctrl-C, and what it starts would, too.
@@ -33,13 +33,13 @@ async def interrupted(number: signal.Signals, told: Path, *options: str) -> tupl
     )
     assert process.stdout
     async with asyncio.timeout(PATIENCE):
-        said = asyncio.create_task(process.stdout.read())
-        while not told.exists():
-            assert process.returncode is None, (await said).decode()
+        output = asyncio.create_task(process.stdout.read())
+        while not report.exists():
+            assert process.returncode is None, (await output).decode()
             await asyncio.sleep(0.05)
         process.send_signal(number)
-        await said
-        return await process.wait(), json.loads(told.read_text())
+        await output
+        return await process.wait(), json.loads(report.read_text())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ async def test_interrupted_run_leaves_nothing(number: signal.Signals, options: t
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; what nobody reaps is no more than a number."""
+    """Whether a process runs; a zombie is not running."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -38,7 +38,7 @@ from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT, Principal
 from sandherd.stack.broker import Broker
 from spawner.live_state import LiveState
-from tests.integration.spawner.played import access_room, change_record, make_record, play
+from tests.integration.spawner.played import access_handlers, change_record, make_record, play
 from tests.patience import PATIENCE
 
 P = Principal
@@ -49,7 +49,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 async def live(herd: Broker) -> AsyncIterator[LiveState]:
-    async with access_room(herd, max_file_mb=1) as live:
+    async with access_handlers(herd, max_file_mb=1) as live:
         yield live
 
 
@@ -72,7 +72,7 @@ def reference(size: int, **over: Any) -> ArtifactRef:
     return ArtifactRef.model_validate(given | over)
 
 
-ASKED: tuple[Request[Any], ...] = (
+REQUESTS: tuple[Request[Any], ...] = (
     Exec(sandbox="sbx-1", exec="exc-1", command=["true"]),
     ExecStatus(sandbox="sbx-1", exec="exc-1"),
     ExecKill(sandbox="sbx-1", exec="exc-1"),
@@ -96,7 +96,7 @@ async def refused(bus: Bus, request: Request[Any], project: str = "p1") -> Any:
 async def test_unknown_sandbox_is_reported(live: LiveState, client: Bus) -> None:
     """No request is passed on without a record, even if another project has a sandbox of that name."""
     await live.sandboxes.create((await make_record(live, "sbx-2")).model_copy(update={"project": "p2"}))
-    for request in ASKED:
+    for request in REQUESTS:
         problem = await refused(client, request)
         assert (problem.code, problem.field) == (Code.NOT_FOUND, "sandbox"), request
         assert "sbx-1" in problem.message
@@ -106,7 +106,7 @@ async def test_unknown_sandbox_is_reported(live: LiveState, client: Bus) -> None
 async def test_request_to_an_ended_sandbox_is_a_conflict(live: LiveState, client: Bus) -> None:
     """The error has the reason of the sandbox's end."""
     await make_record(live, state=S.TERMINATED, reason="expired")
-    for request in ASKED:
+    for request in REQUESTS:
         problem = await refused(client, request)
         assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 has ended (expired)"), request
 
@@ -114,7 +114,7 @@ async def test_request_to_an_ended_sandbox_is_a_conflict(live: LiveState, client
 async def test_paused_sandbox_is_a_conflict(live: LiveState, client: Bus) -> None:
     """The error states how to continue: its worker is frozen, and would not reply."""
     await make_record(live, state=S.PAUSED, pause_wanted=True)
-    for request in ASKED:
+    for request in REQUESTS:
         problem = await refused(client, request)
         assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 is paused"), request
         assert problem.remedy == "resume sandbox sbx-1"
@@ -123,14 +123,14 @@ async def test_paused_sandbox_is_a_conflict(live: LiveState, client: Bus) -> Non
 async def test_stopping_sandbox_refuses_requests(live: LiveState, client: Bus) -> None:
     """The error is `conflict`."""
     await make_record(live, state=S.STOPPING, reason="cancelled")
-    assert (await refused(client, ASKED[0])).message == "sandbox sbx-1 is ending (cancelled)"
+    assert (await refused(client, REQUESTS[0])).message == "sandbox sbx-1 is ending (cancelled)"
 
 
 async def test_fleet_has_no_sandbox(live: LiveState, herd: Broker) -> None:
     """An operator, who may access every project, has to name one."""
     await make_record(live)
     async with herd.bus(P.OPERATOR) as operator:
-        for request in (*ASKED, DownloadChunk(sandbox="sbx-1", artifact="dwn-1")):
+        for request in (*REQUESTS, DownloadChunk(sandbox="sbx-1", artifact="dwn-1")):
             problem = await refused(operator, request, "fleet")
             assert (problem.code, problem.field) == (Code.INVALID_FIELD, "project"), request
 
@@ -139,7 +139,7 @@ async def test_client_reaches_no_sandbox_of_another_project(live: LiveState, her
     """The project is that of the subject, which the broker checks, and never one in the request."""
     await make_record(live)
     async with herd.bus(P.CLIENT, project="p2") as stranger:
-        assert (await refused(stranger, ASKED[0], "p2")).code is Code.NOT_FOUND
+        assert (await refused(stranger, REQUESTS[0], "p2")).code is Code.NOT_FOUND
 
 
 async def test_invalid_reference_is_refused_before_the_worker(live: LiveState, client: Bus) -> None:
@@ -182,7 +182,7 @@ def test_invalid_upload_is_refused_by_the_client(fields: dict[str, Any]) -> None
 async def test_missing_worker_is_reported_with_the_state(live: LiveState, client: Bus) -> None:
     """A request without a worker on the subject is `unavailable`, at the start or after a loss."""
     await make_record(live, state=S.SPAWNING)
-    problem = await refused(client, ASKED[0])
+    problem = await refused(client, REQUESTS[0])
     assert problem.code is Code.UNAVAILABLE
     assert problem.message == "the worker of sandbox sbx-1 is not connected (state spawning)"
 
@@ -203,10 +203,10 @@ async def test_worker_that_reconnects_in_time_gets_the_request(live: LiveState, 
 async def test_sandbox_that_ends_during_a_request_is_a_conflict(live: LiveState, client: Bus, worker: Bus) -> None:
     """The end of the sandbox is reported rather than the missing reply, and the request is not repeated."""
     await make_record(live)
-    asked: list[WorkerListFiles] = []
+    requested: list[WorkerListFiles] = []
 
     async def fall_silent(question: WorkerListFiles) -> FileList:
-        asked.append(question)
+        requested.append(question)
         await change_record(live, state=S.TERMINATED, reason="dead")
         await asyncio.Event().wait()
         raise AssertionError
@@ -214,7 +214,7 @@ async def test_sandbox_that_ends_during_a_request_is_a_conflict(live: LiveState,
     await play(worker, WorkerListFiles, fall_silent)
     problem = await refused(client, ListFiles(sandbox="sbx-1"))
     assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 has ended (dead)")
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
 async def test_refusal_of_a_worker_is_passed_on(live: LiveState, client: Bus, worker: Bus) -> None:
@@ -225,7 +225,7 @@ async def test_refusal_of_a_worker_is_passed_on(live: LiveState, client: Bus, wo
         raise ContractError(Code.REFUSED, "../x leads out of the tree\x1b[2J", field="path", remedy="stay inside")
 
     await play(worker, WorkerDownload, refuse)
-    problem = await refused(client, ASKED[-1])
+    problem = await refused(client, REQUESTS[-1])
     assert (problem.code, problem.field, problem.remedy) == (Code.REFUSED, "path", "stay inside")
     assert problem.message == "../x leads out of the tree\N{REPLACEMENT CHARACTER}[2J"
 
@@ -238,7 +238,7 @@ async def test_reply_of_another_shape_is_refused(live: LiveState, client: Bus, w
         return FileList(entries=[])
 
     await play(worker, WorkerExec, confuse)
-    assert (await refused(client, ASKED[0])).code is Code.REFUSED
+    assert (await refused(client, REQUESTS[0])).code is Code.REFUSED
 
 
 async def test_each_request_reaches_the_worker_with_all_fields(live: LiveState, client: Bus, worker: Bus) -> None:
@@ -257,14 +257,14 @@ async def test_each_request_reaches_the_worker_with_all_fields(live: LiveState, 
         WorkerUpload: FileWritten(path="a b", size=256, sha256=DIGEST, done=False, moved=7),
         WorkerDownload: FileRead(path="a b", kind="file", size=256, sha256=DIGEST, data=odd),
     }
-    asked: list[Request[Any]] = []
+    requested: list[Request[Any]] = []
     for kind, answer in answers.items():
 
-        async def say(question: Request[Any], answer: Any = answer) -> Any:
-            asked.append(question)
+        async def send(question: Request[Any], answer: Any = answer) -> Any:
+            requested.append(question)
             return answer
 
-        await play(worker, kind, say)
+        await play(worker, kind, send)
     run: dict[str, Any] = {"command": ["cat", "ü"], "cwd": "a b", "env": {"A": "1"}, "stdin": odd, "timeout_seconds": 7}
     put: dict[str, Any] = {"path": "a b", "data": odd, "sha256": DIGEST, "mode": 0o755, "unpack": True}
     of: dict[str, Any] = {"sandbox": "sbx-1"}
@@ -278,7 +278,7 @@ async def test_each_request_reaches_the_worker_with_all_fields(live: LiveState, 
     ]
     found = [await client.ask(question, "p1") for question, _ in questions]
     assert found == list(answers.values())
-    assert asked == [handed_on for _, handed_on in questions]
+    assert requested == [handed_on for _, handed_on in questions]
 
 
 async def test_hundreds_of_waiting_commands_block_no_other_request(live: LiveState, client: Bus, worker: Bus) -> None:
@@ -333,13 +333,13 @@ async def test_requests_to_a_sandbox_are_counted(live: LiveState, client: Bus, w
     await play(worker, WorkerExec, start)
     await play(worker, WorkerUpload, write)
     await play(worker, WorkerDownload, read)
-    await client.ask(ASKED[0], "p1")
+    await client.ask(REQUESTS[0], "p1")
     for sandbox in ("sbx-2", "sbx-3"):
         await refused(client, Exec(sandbox=sandbox, exec="exc-1", command=["true"]))
     await client.ask(Upload(sandbox="sbx-1", transfer="trf-1", path="a", data=b"abc", sha256=DIGEST), "p1")
     for _ in range(2):  # the same piece twice is one
         await client.ask(UploadChunk(sandbox="sbx-1", artifact="upl-1", index=0, data=b"12345"), "p1")
-    await client.ask(ASKED[-1], "p1")
+    await client.ask(REQUESTS[-1], "p1")
     await client.ask(DownloadChunk(sandbox="sbx-1", artifact="upl-1"), "p1")
     value = live.meters._registry.get_sample_value
     outcomes = [value("sandherd_execs_total", {"outcome": name}) for name in ("started", "refused", "unanswered")]
@@ -359,7 +359,7 @@ async def test_stopping_replica_releases_its_waiting_requests(herd: Broker, clie
 
     await play(worker, WorkerExecStatus, hold_back)
     question = ExecStatus(sandbox="sbx-1", exec="exc-1")
-    async with access_room(herd) as live:
+    async with access_handlers(herd) as live:
         await make_record(live)
         asking = asyncio.create_task(client.ask(question, "p1", timeout=PATIENCE))
         await waiting.acquire()
@@ -367,6 +367,6 @@ async def test_stopping_replica_releases_its_waiting_requests(herd: Broker, clie
         await asking
     problem = caught.value.problem
     assert (problem.code, problem.remedy) == (Code.UNAVAILABLE, "retry")
-    async with access_room(herd):
+    async with access_handlers(herd):
         end.set()
         assert (await client.ask(question, "p1")).complete

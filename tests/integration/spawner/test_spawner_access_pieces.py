@@ -15,7 +15,7 @@ from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT, Principal
 from sandherd.stack.broker import Broker
 from spawner.live_state import LiveState
-from tests.integration.spawner.played import access_room, make_record
+from tests.integration.spawner.played import access_handlers, make_record
 
 pytestmark = pytest.mark.own_broker
 
@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 @pytest.fixture
 async def live(herd: Broker) -> AsyncIterator[LiveState]:
     """Two replicas: nothing about a piece may be known to one of them only."""
-    async with access_room(herd, max_file_mb=1) as live, access_room(herd, max_file_mb=1):
+    async with access_handlers(herd, max_file_mb=1) as live, access_handlers(herd, max_file_mb=1):
         yield live
 
 
@@ -112,10 +112,10 @@ async def test_refusals_state_what_is_missing(live: LiveState, client: Bus, work
     assert unknown.message == "sbx-1 has no artifact art-2"
     assert "for at most 7 days" in str(unknown.remedy)
     for name in ("sbx-9", "task-9"):
-        nobody = await refused(client, DownloadChunk(sandbox=name, artifact="art-1", after=1))
-        assert (nobody.code, nobody.field) == (Code.NOT_FOUND, "sandbox")
-        assert nobody.message == f"project p1 has no record of {name}, and no artifact art-1 of it"
-        assert "`subject`" in str(nobody.remedy)
+        no_one = await refused(client, DownloadChunk(sandbox=name, artifact="art-1", after=1))
+        assert (no_one.code, no_one.field) == (Code.NOT_FOUND, "sandbox")
+        assert no_one.message == f"project p1 has no record of {name}, and no artifact art-1 of it"
+        assert "`subject`" in str(no_one.remedy)
     own = await refused(worker, Fetch(owner="sbx-1", artifact="art-2", after=1), "sbx-1")
     assert (own.field, own.message) == ("artifact", unknown.message)
 

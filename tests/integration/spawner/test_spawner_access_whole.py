@@ -24,8 +24,8 @@ from sandherd.contracts.requests import (
     FileRead,
     FileWritten,
     ListFiles,
+    ListLiveSandboxes,
     ListRuntimes,
-    LiveSandboxes,
     Upload,
     UploadChunk,
 )
@@ -39,7 +39,7 @@ SANDBOX = "sbx-whole"
 
 
 class Tenant:
-    """Somebody with a sandbox of their own."""
+    """A user with a sandbox of their own."""
 
     def __init__(self, person: Any) -> None:
         self.person = person
@@ -53,7 +53,7 @@ class Tenant:
 
     async def reaches(self, state: SandboxState) -> None:
         async def look() -> bool:
-            views = (await self.ask(LiveSandboxes(sandbox=SANDBOX))).sandboxes
+            views = (await self.ask(ListLiveSandboxes(sandbox=SANDBOX))).sandboxes
             return bool(views) and views[0].state is state
 
         await self.person.eventually(look)

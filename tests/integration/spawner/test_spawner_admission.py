@@ -16,8 +16,8 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
 from spawner.sandboxes.admission import Admission
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.live_queue import follow
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.queue_updates import follow
 from tests.integration.spawner.following import following
 from tests.patience import PATIENCE
 
@@ -83,9 +83,9 @@ async def test_concurrent_creations_do_not_exceed_the_limit(replicas: Replicas) 
     """Three replicas get thirty requests at once; exactly as many sandboxes are created as permitted."""
     async with replicas(3) as spawners:
         names = [f"sbx-{number}" for number in range(30)]
-        told = await asyncio.gather(*(spawners[number % 3].make(name) for number, name in enumerate(names)))
-        assert told.count(None) == ALLOWED
-        assert {text for text in told if text} == {f"{ALLOWED} of {ALLOWED} sandboxes live"}
+        results = await asyncio.gather(*(spawners[number % 3].make(name) for number, name in enumerate(names)))
+        assert results.count(None) == ALLOWED
+        assert {text for text in results if text} == {f"{ALLOWED} of {ALLOWED} sandboxes live"}
         await spawners[0].live.catch_up()
         assert len(spawners[0].live.sandbox_index) == ALLOWED
 
@@ -95,8 +95,8 @@ async def test_capacity_of_a_dead_replica_is_freed(replicas: Replicas) -> None:
     async with replicas(2, patience=0.2) as (first, second):
         with pytest.raises(DyingError):
             await first.die(record_of("sbx-never"), made=False)
-        told = [await second.make(f"sbx-{number}") for number in range(ALLOWED + 1)]
-        assert told == [None] * ALLOWED + [f"{ALLOWED} of {ALLOWED} sandboxes live"]
+        results = [await second.make(f"sbx-{number}") for number in range(ALLOWED + 1)]
+        assert results == [None] * ALLOWED + [f"{ALLOWED} of {ALLOWED} sandboxes live"]
 
 
 async def test_replica_continues_after_a_failed_creation(replicas: Replicas) -> None:
@@ -104,5 +104,5 @@ async def test_replica_continues_after_a_failed_creation(replicas: Replicas) -> 
     async with replicas(1, patience=0.2) as (only,):
         with pytest.raises(DyingError):
             await only.die(record_of("sbx-half"), made=True)
-        told = [await only.make(f"sbx-{number}") for number in range(ALLOWED)]
-        assert told[-2:] == [None, f"{ALLOWED} of {ALLOWED} sandboxes live"]
+        results = [await only.make(f"sbx-{number}") for number in range(ALLOWED)]
+        assert results[-2:] == [None, f"{ALLOWED} of {ALLOWED} sandboxes live"]

@@ -15,7 +15,7 @@ from sandherd.bus.connection import RefusedError
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AgentServerView, AskAgentServer
+from sandherd.contracts.requests import AgentServerView, GetAgentServer
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
@@ -31,14 +31,14 @@ SECONDS = 150
 
 
 class Served:
-    """A sandbox with an agent server, and whoever asks for it."""
+    """A sandbox with an agent server, and a user who requests it."""
 
     def __init__(self, person: Any, sandbox: str) -> None:
         self.person, self.sandbox = person, sandbox
 
     async def ask(self, *, with_key: bool = False) -> AgentServerView:
         view: AgentServerView = await self.person.bus.ask(
-            AskAgentServer(sandbox=self.sandbox, with_key=with_key), "p1", timeout=PATIENCE
+            GetAgentServer(sandbox=self.sandbox, with_key=with_key), "p1", timeout=PATIENCE
         )
         return view
 
@@ -46,19 +46,19 @@ class Served:
         """What the server answers to a question over HTTP."""
         headers = {"X-Session-API-Key": key} if key else {}
         async with aiohttp.ClientSession(headers=headers) as http:
-            asked = http.post(f"{view.url}{path}", json=body) if body else http.get(f"{view.url}{path}")
-            async with asked as answer:
+            requested = http.post(f"{view.url}{path}", json=body) if body else http.get(f"{view.url}{path}")
+            async with requested as answer:
                 return answer.status, await answer.json()
 
-    async def said(self, action: str, start: int = 1) -> dict[str, Any]:
-        """The event of this start, once it was said."""
+    async def event_data(self, action: str, start: int = 1) -> dict[str, Any]:
+        """The event of this start, once it was published."""
 
         def find() -> dict[str, Any] | None:
             found = (e["data"] for e in self.person.unique() if e["type"] == f"agent.{action}")
             return next((data for data in found if data["start"] == start), None)
 
-        told: dict[str, Any] = await self.person.eventually(find, seconds=SECONDS)
-        return told
+        event: dict[str, Any] = await self.person.eventually(find, seconds=SECONDS)
+        return event
 
     def members(self) -> list[processes.ProcessId]:
         """The living processes of this sandbox, as the host sees them."""
@@ -98,7 +98,7 @@ async def test_agent_server_runs_and_ends_with_its_sandbox(served: Served, herd:
     terminal that it started.
     """
     await served.person.sandbox_is(served.sandbox, "running")
-    await served.said("server_ready")
+    await served.event_data("server_ready")
     key = (await served.ask(with_key=True)).key
     assert key is not None
     await _answers_to_its_key_alone(served, key, herd)
@@ -125,12 +125,12 @@ async def _answers_to_its_key_alone(served: Served, key: str, herd: Broker) -> N
     assert not any(key.encode() in _line(pid) for pid in processes.pids())
     async with herd.bus(Principal.CLIENT, project="p2") as stranger:
         with pytest.raises(RefusedError) as caught:
-            await stranger.ask(AskAgentServer(sandbox=served.sandbox, with_key=True), "p2", timeout=PATIENCE)
+            await stranger.ask(GetAgentServer(sandbox=served.sandbox, with_key=True), "p2", timeout=PATIENCE)
         assert caught.value.problem.code is Code.NOT_FOUND
 
 
 async def _is_confined_like_an_agent(served: Served, key: str, work: Path) -> None:
-    """What the server runs for whoever has its key, and so the server itself, whose rights it has."""
+    """What the server runs for a holder of its key, and so the server itself, whose permissions it has."""
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         code = check_code("server", server.sockets[0].getsockname()[1])
@@ -147,10 +147,10 @@ async def _is_started_again(served: Served, key: str) -> None:
     terminals = [one for one in served.members() if b"tmux" in _line(one.pid)]
     assert terminals
     first.signal(signal.SIGKILL)
-    failed = await served.said("server_failed")
+    failed = await served.event_data("server_failed")
     assert (failed["signal"], failed["restarts_left"]) == (9, 1)
     assert not [one for one in terminals if one.alive()]
-    await served.said("server_ready", start=2)
+    await served.event_data("server_ready", start=2)
     again = await served.ask(with_key=True)
     assert (again.state, again.starts, again.key) == ("ready", 2, key)
     assert (await served.call(again, "/api/conversations/count", key))[0] == 200
@@ -159,7 +159,7 @@ async def _is_started_again(served: Served, key: str) -> None:
 async def _ends_with_its_sandbox(served: Served) -> None:
     person, sandbox, before = served.person, served.sandbox, served.members()
     await person.command(TerminateSandbox(sandbox=sandbox, reason="seen enough"), sandbox)
-    await served.said("server_stopped", start=2)
+    await served.event_data("server_stopped", start=2)
     await person.all_gone()
     assert not [one for one in before if one.alive()]
     kinds = [kind for kind in person.types(sandbox) if kind.startswith("agent.server") or kind == "agent.shutdown"]

@@ -10,7 +10,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner.runtimes.contract import Capabilities, Isolation, Runtime
 from spawner.runtimes.process import ProcessRuntime
-from tests.integration.spawner.played import access_room
+from tests.integration.spawner.played import access_handlers
 
 P = Principal
 MIB = 1024 * 1024
@@ -26,7 +26,7 @@ async def test_catalogue_lists_what_can_be_requested(herd: Broker) -> None:
         "caps": SandboxLimits(memory_mb=4096, cpu_seconds=60),
         "max_file_mb": 7,
     }
-    async with access_room(herd, {"process": runtime}, **settings), herd.bus(P.CLIENT, project="p1") as client:
+    async with access_handlers(herd, {"process": runtime}, **settings), herd.bus(P.CLIENT, project="p1") as client:
         found = await client.ask(ListRuntimes(), "p1")
     view = found.runtimes[0]
     assert (view.runtime, view.default, view.isolation, view.limit) == ("process", True, "bubblewrap", 4)
@@ -45,6 +45,6 @@ async def test_process_runtime_states_whether_it_limits_the_disk(
 ) -> None:
     """Clients read it, and so do `sandherd runtimes` and `doctor`."""
     runtime = cast("Runtime", await open_process(""))
-    async with access_room(herd, {"process": runtime}), herd.bus(P.CLIENT, project="p1") as client:
+    async with access_handlers(herd, {"process": runtime}), herd.bus(P.CLIENT, project="p1") as client:
         found = await client.ask(ListRuntimes(), "p1")
     assert [view.disk for view in found.runtimes] == ["none"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.consumers.held_messages import HeldMessages, Item
+from sandherd.bus.consumers.held_messages import HeldMessage, HeldMessages
 from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import Principal, command_subject
@@ -92,7 +92,7 @@ async def test_message_of_another_project_precedes_a_backlog(
     count, handled, pulled = 5000, list[str](), asyncio.Event()
     handle_one = HeldMessages.handle_one
 
-    async def gated(held: HeldMessages, item: Item, handle: Any) -> None:
+    async def gated(held: HeldMessages, item: HeldMessage, handle: Any) -> None:
         await pulled.wait()
         handled.append(item.lane.project)
         await handle_one(held, item, handle)

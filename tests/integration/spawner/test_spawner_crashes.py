@@ -21,7 +21,7 @@ WAITS_FOR_GO = ["/bin/sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; do
 
 @pytest.fixture
 async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts a spawner as a process of its own that dies at its n-th act; those that live are ended afterwards."""
+    """Starts a spawner as a process of its own that is killed at its n-th act; those that live are ended afterwards."""
     started: list[asyncio.subprocess.Process] = []
     settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, max_attempts=1)
 
@@ -68,7 +68,7 @@ async def test_tasks_end_correctly_under_repeated_kills(
     assert [view.state for view in views] == ["completed"] * 3 + ["failed"], log_of(tmp_path)[-3000:]
     await person.all_gone()
     for view in views:
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
     person.check_sequences()
     assert len([event for event in person.unique() if event["type"] == "sandbox.requested"]) == 4
     assert len([event for event in person.unique() if event["type"] == "agent.started"]) == 4
@@ -76,7 +76,7 @@ async def test_tasks_end_correctly_under_repeated_kills(
 
 @pytest.mark.faults
 async def test_files_of_a_dependency_are_taken_under_repeated_kills(start: Start, person: Any, tmp_path: Path) -> None:
-    """The dependant has them whenever a spawner dies: before the result is noted, after it, before its own start."""
+    """The dependant has them whenever a spawner is killed: before the result is stored, after it, before its start."""
     pairs = []
     for number in range(2):
         build = await person.submit(["/bin/sh", "-c", f"echo {number} >out.txt"], keep_work=True)

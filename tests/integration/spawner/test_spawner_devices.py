@@ -97,7 +97,7 @@ def open_folder() -> Iterator[Path]:
 
 @as_root
 def test_hosts_device_nodes_are_mounted_without_mknod(open_folder: Path) -> None:
-    """Root in a container without CAP_MKNOD: the nodes work, and pseudo-terminals are limited all the same."""
+    """Root in a container without CAP_MKNOD: the nodes work, and pseudo-terminals are limited nevertheless."""
     stage = open_folder / "stage"
     stage.mkdir(mode=0o755)
     look = "echo x >$1/null && head -c 3 $1/zero | wc -c && stat -c %t:%T $1/tty && grep -c max=64 /proc/mounts"

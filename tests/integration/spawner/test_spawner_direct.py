@@ -37,11 +37,11 @@ async def test_sandbox_without_a_task_runs_until_it_is_ended(spawner: Make, pers
         await person.command(TerminateSandbox(sandbox=name, reason="done with it"), name)
         await person.sandbox_is(name, "terminated")
         await person.all_gone()
-        await person.hears(name, "sandbox.terminated")
+        await person.receives(name, "sandbox.terminated")
     kinds = [kind for kind in person.types(name) if kind.startswith("sandbox.")]
     assert kinds == [f"sandbox.{what}" for what in ("requested", "spawned", "running", "stopping", "terminated")]
     assert "agent.failed" not in person.types(name)
-    assert person.said(name, "sandbox.terminated")["reason"] == "done with it"
+    assert person.event_data(name, "sandbox.terminated")["reason"] == "done with it"
     person.check_sequences()
 
 
@@ -52,8 +52,8 @@ async def test_repeated_creation_is_one_sandbox(spawner: Make, person: Any) -> N
         await person.create(name, ttl_seconds=600)
         await person.sandbox_is(name, "running")
         await person.create(name, ttl_seconds=601)
-        await person.hears(name, "sandbox.refused")
-        assert "another sandbox" in person.said(name, "sandbox.refused")["reason"]
+        await person.receives(name, "sandbox.refused")
+        assert "another sandbox" in person.event_data(name, "sandbox.refused")["reason"]
         await person.command(TerminateSandbox(sandbox=name, reason=""), name)
         await person.all_gone()
     assert person.types(name).count("sandbox.requested") == 1
@@ -75,8 +75,8 @@ async def test_unavailable_sandbox_is_refused(spawner: Make, person: Any) -> Non
     async with spawner(caps=caps, max_ttl=3600, profiles={"small": {}}).running():
         for name, spec, field, reason in UNAVAILABLE:
             await person.create(name, **spec)
-            await person.hears(name, "sandbox.refused")
-            refused = person.said(name, "sandbox.refused")
+            await person.receives(name, "sandbox.refused")
+            refused = person.event_data(name, "sandbox.refused")
             assert (refused["command"], refused["field"]) == ("spawner.create_sandbox", field)
             assert reason in refused["reason"]
             assert await person.sandbox(name) is None
@@ -88,8 +88,8 @@ async def test_missing_capacity_is_refused_without_a_queue(spawner: Make, person
         first = await person.create()
         await person.sandbox_is(first, "running")
         second = await person.create()
-        await person.hears(second, "sandbox.refused")
-        assert "1 of 1 sandboxes of project p1 live" in person.said(second, "sandbox.refused")["reason"]
+        await person.receives(second, "sandbox.refused")
+        assert "1 of 1 sandboxes of project p1 live" in person.event_data(second, "sandbox.refused")["reason"]
         await person.command(TerminateSandbox(sandbox=first, reason=""), first)
         await person.all_gone()
 
@@ -115,10 +115,10 @@ async def test_paused_sandbox_is_frozen_until_resumed(spawner: Make, person: Any
         await person.command(TerminateSandbox(sandbox=sandbox, reason="That is enough."), sandbox)
         assert (await person.ended(task)).error_type == "terminated"
         await person.all_gone()
-        await person.hears(sandbox, "sandbox.terminated")
+        await person.receives(sandbox, "sandbox.terminated")
     assert person.types(sandbox).count("sandbox.paused") == 2
     assert person.types(sandbox).count("sandbox.resumed") == 1
-    assert person.said(sandbox, "sandbox.paused")["reason"] == "look at it"
+    assert person.event_data(sandbox, "sandbox.paused")["reason"] == "look at it"
     person.check_sequences()
 
 
@@ -161,7 +161,7 @@ async def test_paused_sandbox_is_adopted_by_the_next_spawner(spawner: Make, pers
 
 
 async def extended(person: Any) -> tuple[str, int]:
-    """A sandbox that was extended before its time was over, and that time: how soon this is done nobody knows."""
+    """A sandbox that was extended before its time was over, and that time: how soon this is done is unknown."""
     for seconds in (2, 10, 60):
         name = await person.create(ttl_seconds=seconds)
         await person.command(ExtendSandbox(sandbox=name, seconds=300), name)
@@ -177,15 +177,15 @@ async def test_sandbox_expires_unless_it_is_extended(spawner: Make, person: Any)
         name, seconds = await extended(person)
         short = await person.create(ttl_seconds=seconds)
         await person.sandbox_is(short, "terminated")
-        await person.hears(short, "sandbox.terminated")
-        assert person.said(short, "sandbox.terminated")["reason"] == "expired"
+        await person.receives(short, "sandbox.terminated")
+        assert person.event_data(short, "sandbox.terminated")["reason"] == "expired"
         view = await person.sandbox_is(name, "running")
         assert view.expires_at - view.requested_at >= timedelta(seconds=300)
         await person.command(ExtendSandbox(sandbox=name, seconds=3000), name)
-        await person.hears(name, "sandbox.refused")
-        said = person.said(name, "sandbox.refused")
-        assert said["field"] == "seconds"
-        assert "10m in total" in said["reason"]
+        await person.receives(name, "sandbox.refused")
+        refusal_data = person.event_data(name, "sandbox.refused")
+        assert refusal_data["field"] == "seconds"
+        assert "10m in total" in refusal_data["reason"]
         await person.command(TerminateSandbox(sandbox=name, reason=""), name)
         await person.all_gone()
 
@@ -206,8 +206,8 @@ async def test_command_for_a_missing_sandbox_is_refused(spawner: Make, person: A
         for kind in kinds:
             name = new_name("sbx")
             await person.command(kind(sandbox=name, **more.get(kind, {})), name)
-            await person.hears(name, "sandbox.refused")
-            assert f"there is no sandbox {name}" in person.said(name, "sandbox.refused")["reason"]
+            await person.receives(name, "sandbox.refused")
+            assert f"there is no sandbox {name}" in person.event_data(name, "sandbox.refused")["reason"]
 
 
 async def test_ended_sandbox_is_neither_paused_nor_extended(spawner: Make, person: Any) -> None:
@@ -219,4 +219,4 @@ async def test_ended_sandbox_is_neither_paused_nor_extended(spawner: Make, perso
         for command in (PauseSandbox(sandbox=sandbox), ExtendSandbox(sandbox=sandbox, seconds=5)):
             await person.command(command, sandbox)
         await person.eventually(lambda: person.types(sandbox).count("sandbox.refused") == 2)
-        assert "is terminated" in person.said(sandbox, "sandbox.refused")["reason"]
+        assert "is terminated" in person.event_data(sandbox, "sandbox.refused")["reason"]

@@ -1,6 +1,6 @@
 """The file system of a sandbox: no process inside writes more than its size.
 
-Found before: an agent wrote 300 MB beside broker and database, and nothing said that it could.
+Found before: an agent wrote 300 MB beside broker and database, without any indication that it could.
 
 Invariant: what the processes of a sandbox write, in bytes and in inodes, is taken from an amount of its own, which ends
 with it; where there is none, the runtime states so.
@@ -137,7 +137,7 @@ async def open_sized(open_process: Open) -> Open:
 async def test_sandbox_writes_no_more_than_its_disk(
     open_sized: Open, plan_for: PlanFor, eventually: Eventually, attack: str
 ) -> None:
-    """Bytes, inodes, links, holes and unnamed files are limited: it gets an error for lack of space."""
+    """Bytes, inodes, links, sparse and unnamed files are limited: it gets an error for lack of space."""
     runtime = await open_sized(ATTACKS[attack])
     found = await found_inside(eventually, runtime, plan_for("sbx-one"))
     seen = await runtime.observe("sbx-one")

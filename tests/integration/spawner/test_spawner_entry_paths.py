@@ -26,14 +26,14 @@ PlanFor = Callable[..., SandboxPlan]
 UNIT = "wrm-1"
 WAITING = f"""
 import os, sys
-import sandherd_worker.warm as warm
+import sandherd_worker.warm_start as warm
 if '--warm' in sys.argv and not warm.wait_for_identity(os.environ): sys.exit()
 {WORKER}"""
 
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    """A port of the host's loopback, which nobody in a sandbox may reach."""
+    """A port of the host's loopback, which no sandbox may reach."""
     visitors: list[str] = []
 
     async def visit(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,7 +14,7 @@ from sandherd.bus.connection_list import BrokerConnection, BrokerConnections
 from sandherd.bus.identity.keys import Key, KeyKind, read_claims, sign_claims
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from spawner.sandboxes.flood_limits import Excess, FloodLimits, FloodMeter, FloodResult
+from spawner.sandboxes.flood_limits import ExceededLimit, FloodLimits, FloodMeter, FloodResult
 from tests.patience import PATIENCE
 from tests.polling import eventually
 from tests.raw_connections import RawConnection, token_and_key
@@ -80,7 +80,7 @@ async def test_refused_connections_end_no_sandbox(herd: Broker, guard: Guard, is
     for _ in range(MANY):
         await attempt(herd, token, key)
     assert [(found.key, found.excess) for found in (await guard.check()).cut_offs] == [
-        (("p1", "sbx-1"), Excess.MESSAGES)
+        (("p1", "sbx-1"), ExceededLimit.MESSAGES)
     ]
 
 
@@ -113,7 +113,7 @@ async def test_second_connect_hides_nothing(herd: Broker, guard: Guard) -> None:
         await connection.closed()
         await connection.close()
     found = await guard.check()
-    assert {(cut.key, cut.excess) for cut in found.cut_offs} == {(("p1", "sbx-1"), Excess.MESSAGES)}
+    assert {(cut.key, cut.excess) for cut in found.cut_offs} == {(("p1", "sbx-1"), ExceededLimit.MESSAGES)}
 
 
 async def test_large_refused_connects_do_not_blind_the_guard(herd: Broker, guard: Guard) -> None:

@@ -15,10 +15,10 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
 from spawner.records.store import StoredRecord
-from spawner.sandboxes import decisions
+from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.fenced_writes import FencedWriter
-from spawner.sandboxes.record import SandboxRecord
 from spawner.sandboxes.runtime_calls import RuntimeCaller
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -36,7 +36,7 @@ class Lease:
 
 
 def stopping(record: SandboxRecord) -> SandboxRecord:
-    return decisions.stopping(record, "because", NOW)
+    return sandbox_transitions.stopping(record, "because", NOW)
 
 
 async def made(live: LiveState) -> StoredRecord[SandboxRecord]:
@@ -72,7 +72,7 @@ async def test_older_token_writes_nothing_over_a_newer_one(herd: Broker) -> None
         live = LiveState(bus, Meters(CollectorRegistry()))
         read = await made(live)
         old, new = FencedWriter(live, Lease(5)), FencedWriter(live, Lease(9))
-        assert await new.note("p1.sbx-1", lambda record: decisions.spawned(record, "none", NOW))
+        assert await new.note("p1.sbx-1", lambda record: sandbox_transitions.spawned(record, "none", NOW))
         assert not await old.decide(read, stopping)
         with pytest.raises(LeaseLostError):
             await old.note("p1.sbx-1", stopping)

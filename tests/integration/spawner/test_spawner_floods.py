@@ -12,13 +12,13 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 
-from sandherd.bus.connection import BusError, Identity
+from sandherd.bus.connection import BusError, ConnectionIdentity
 from sandherd.bus.connection_list import BrokerConnections
 from sandherd.bus.identity import Registrar, SpawnerKeys, bearer, write_secret
 from sandherd.bus.identity.keys import Key, KeyKind
 from sandherd.bus.identity.revocation import FOREVER, Revoker, account_token, push_token, system_line
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.requests import AskCredential
+from sandherd.contracts.requests import GetCredential
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.subjects import CREDENTIAL, Principal
 from sandherd.service.service import Service
@@ -27,7 +27,7 @@ from tests.patience import PATIENCE
 
 Spawn = Callable[..., Service]
 JUNK = b'{"subject": "", "type": ""}'
-"""No event; but one that whoever listens live here can read."""
+"""No event; but one that a live subscriber can read."""
 BURST = 14_000
 """More messages than a sandbox may be ahead of its rate, if they come within a few seconds."""
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -53,7 +53,7 @@ async def raw_client(herd: Broker, sandbox: str) -> Client:
     path = herd.home / "creds" / f"{sandbox}-worker.creds"
     if not path.exists():
         herd.credentials(Principal.WORKER, project="p1", sandbox=sandbox)
-    identity = Identity.file(path)
+    identity = ConnectionIdentity.file(path)
     await client.connect(
         herd.url,
         inbox_prefix=f"_INBOX_{sandbox}".encode(),
@@ -85,7 +85,7 @@ async def flood(client: Client, subject: str, body: bytes = JUNK) -> None:
     try:
         await closed(client)
     finally:
-        publishing.cancel()  # a flush that nobody answers any more waits for its whole time
+        publishing.cancel()  # a flush without a reply waits for its whole time
         await asyncio.gather(publishing, return_exceptions=True)
 
 
@@ -124,8 +124,8 @@ async def test_flooding_worker_is_disconnected_and_its_neighbour_is_not(
             ended = await person.ended(task)
             assert (ended.state, ended.error_type) == ("failed", ErrorType.FLOODING), kind
             assert "messages per second" in (ended.error or "")
-            await person.hears(sandbox, "sandbox.stopping")
-            assert person.said(sandbox, "sandbox.stopping")["reason"] == "flooding"
+            await person.receives(sandbox, "sandbox.stopping")
+            assert person.event_data(sandbox, "sandbox.stopping")["reason"] == "flooding"
             assert await refused(herd, sandbox)
             assert (await person.task(neighbour)).state == "running"
 
@@ -169,11 +169,11 @@ async def test_disconnected_sandbox_gets_no_new_credential(herd: Broker, spawner
         client = await raw_client(herd, sandbox)
         await flood(client, f"sandherd.v1.output.p1.{sandbox}")
         await person.ended(task)
-        question = AskCredential(public_key=Key.new(KeyKind.USER).public, fence=1).model_dump_json().encode()
+        question = GetCredential(public_key=Key.new(KeyKind.USER).public, fence=1).model_dump_json().encode()
         try:
             async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox, patience=5) as joiner:
                 reply = await joiner.request(CREDENTIAL.fill(project="p1", sandbox=sandbox), question, timeout=PATIENCE)
-        except BusError:  # the broker itself lets nobody in of a sandbox that has ended
+        except BusError:  # the broker itself refuses a sandbox that has ended
             assert (await person.sandbox(sandbox)).state in SANDBOX_ENDED
         else:
             assert b'"refused"' in reply
@@ -193,8 +193,8 @@ async def test_excess_connections_of_a_client_revoke_its_credential(herd: Broker
                 await asyncio.sleep(0.02)
         for client in crowd:
             await closed(client)
-        await person.hears("crowd", "credential.revoked")
-        found = person.said("crowd", "credential.revoked")
+        await person.receives("crowd", "credential.revoked")
+        found = person.event_data("crowd", "credential.revoked")
         assert (found["public_key"], found["role"], found["limit"]) == (public_key_of(path), "client", 4)
         with pytest.raises((nats.errors.Error, OSError)):
             await client_of(herd, path)
@@ -236,7 +236,7 @@ async def client_of(herd: Broker, path: Path) -> Client:
     """A connection with a user's credential that is not opened again when it is closed."""
     client = Client()
     inbox = bearer(path.read_text()).inbox.encode()
-    identity = Identity.file(path)
+    identity = ConnectionIdentity.file(path)
     await client.connect(herd.url, inbox_prefix=inbox, allow_reconnect=False, error_cb=_ignore, **identity.options())
     return client
 

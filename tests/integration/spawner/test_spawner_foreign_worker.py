@@ -19,7 +19,7 @@ from sandherd.contracts.chunks import ChunkReceiver
 from sandherd.contracts.commands import AnswerApproval, CancelTask, SendMessage
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import AskAudit, DownloadChunk
+from sandherd.contracts.requests import DownloadChunk, GetAudit
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -73,8 +73,8 @@ async def test_worker_of_the_guide_does_what_a_worker_has_to(herd_of_all: None, 
 
 
 async def approval_of(person: Any, sandbox: str) -> str:
-    await person.hears(sandbox, "approval.requested")
-    return str(person.said(sandbox, "approval.requested")["approval_id"])
+    await person.receives(sandbox, "approval.requested")
+    return str(person.event_data(sandbox, "approval.requested")["approval_id"])
 
 
 async def begun(person: Any, argv: list[str]) -> tuple[str, str, str]:
@@ -91,14 +91,14 @@ async def answer(person: Any, sandbox: str, approval: str, *, granted: bool) -> 
 
 async def check_history(person: Any, sandbox: str) -> None:
     """The history has every event of the worker, its source is complete, and nothing of it is a dead letter."""
-    await person.hears(sandbox, "sandbox.terminated")
+    await person.receives(sandbox, "sandbox.terminated")
     own = [event for event in person.unique() if event["source"] == f"/sandherd/sandbox/{sandbox}"]
     assert [event["sequence"] for event in own] == list(range(1, len(own) + 1))
     assert own[-1]["type"] == "agent.shutdown"
-    assert person.said(sandbox, "sandbox.terminated")["unsaid"] is False
+    assert person.event_data(sandbox, "sandbox.terminated")["unsaid"] is False
 
     async def is_stored() -> bool:
-        audit = await person.bus.ask(AskAudit(sandbox=sandbox), "p1", timeout=PATIENCE)
+        audit = await person.bus.ask(GetAudit(sandbox=sandbox), "p1", timeout=PATIENCE)
         assert (audit.missing, audit.dead, audit.conflicts) == (0, 0, 0)
         return bool(audit.unstored == 0)
 
@@ -110,10 +110,10 @@ async def check_completes_a_task(person: Any) -> None:
     task, sandbox, approval = await begun(person, ["sh", "-c", "echo made by hand"])
     message = new_name("msg")
     await person.command(SendMessage(message=message, sandbox=sandbox, content="mind the gap"), sandbox)
-    await person.hears(sandbox, "message.acknowledged")
-    await person.hears(sandbox, "agent.message_injected")
-    assert person.said(sandbox, "agent.message_injected")["content"] == "mind the gap"
-    await person.hears(sandbox, "agent.heartbeat")
+    await person.receives(sandbox, "message.acknowledged")
+    await person.receives(sandbox, "agent.message_injected")
+    assert person.event_data(sandbox, "agent.message_injected")["content"] == "mind the gap"
+    await person.receives(sandbox, "agent.heartbeat")
     await answer(person, sandbox, approval, granted=True)
     view = await person.ended(task)
     assert (view.state, view.result["final_output"]) == ("completed", "made by hand\n")
@@ -137,7 +137,7 @@ async def check_publishes_an_artifact(person: Any) -> None:
 
 async def check_artifact(person: Any, sandbox: str) -> None:
     """The reference in the last event of the agent leads to all of its 300,000 bytes of output."""
-    reference = ArtifactRef.model_validate(person.said(sandbox, "agent.completed")["artifacts"]["output"])
+    reference = ArtifactRef.model_validate(person.event_data(sandbox, "agent.completed")["artifacts"]["output"])
     receiver, content = ChunkReceiver(reference), bytearray(reference.size)
     while not receiver.complete:
         request = DownloadChunk(sandbox=sandbox, artifact=reference.artifact, after=receiver.after)
@@ -151,11 +151,11 @@ async def check_artifact(person: Any, sandbox: str) -> None:
 
 @pytest.mark.parametrize("approval_seconds", [0.5])
 async def test_worker_of_the_guide_applies_the_timeout_of_an_approval(herd_of_all: None, person: Any) -> None:
-    """Nobody answers: the worker continues by itself as `on_timeout` says, and message-relay states the outcome."""
+    """No one answers: the worker continues by itself as `on_timeout` says, and message-relay states the outcome."""
     task, sandbox, _ = await begun(person, ["true"])
     assert (await person.ended(task)).error == "it was not approved"
-    await person.hears(sandbox, "approval.expired")
-    assert person.said(sandbox, "approval.expired")["outcome"] == "denied"
+    await person.receives(sandbox, "approval.expired")
+    assert person.event_data(sandbox, "approval.expired")["outcome"] == "denied"
     await check_history(person, sandbox)
 
 

@@ -358,8 +358,8 @@ connection.recv(64)
 print(forks.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    found = processes.find(int(told.stdout))
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    found = processes.find(int(result.stdout))
     assert found is None or asyncio.run(process_signals.wait_ended(found, PATIENCE))
 
 

@@ -23,7 +23,7 @@ from spawner.runtimes.contract import Runtime, RuntimeFailedError, SandboxPlan
 from spawner.runtimes.network import Networks
 from spawner.runtimes.process import ProcessRuntime
 from tests.integration.operating.herds import context
-from tests.integration.spawner.played import access_room
+from tests.integration.spawner.played import access_handlers
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 PlanFor = Callable[..., SandboxPlan]
@@ -53,7 +53,7 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
 
 async def shown(herd: Broker, runtime: ProcessRuntime, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[Any]]:
     """What `sandherd runtimes` prints, and what `doctor` finds, over the broker."""
-    async with access_room(herd, {"process": cast("Runtime", runtime)}), Herd.connect(context(herd)) as client:
+    async with access_handlers(herd, {"process": cast("Runtime", runtime)}), Herd.connect(context(herd)) as client:
         capsys.readouterr()
         await show(client, Format.TABLE)
         return capsys.readouterr().out, check_isolation((await client.catalogue()).runtimes)
@@ -97,9 +97,9 @@ async def test_uid_of_an_ordinary_user_is_stated(
     open_process: Open, herd: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Sandboxes share the uid of a spawner that is not root: the gap states what that exposes and the remedy."""
-    told = await as_ordinary_user("runtime.capabilities.host_uid, *runtime.capabilities.gaps, sep='\\n'", tmp_path)
-    whose, *lacking = told.splitlines()
-    assert (whose, bool(lacking)) == ("spawner", True), told
+    reported = await as_ordinary_user("runtime.capabilities.host_uid, *runtime.capabilities.gaps, sep='\\n'", tmp_path)
+    whose, *lacking = reported.splitlines()
+    assert (whose, bool(lacking)) == ("spawner", True), reported
     runtime = await open_process(SLEEP, "none")
     runtime.capabilities = replace(runtime.capabilities, host_uid=whose, gaps=tuple(lacking))
     text, checks = await shown(herd, runtime, capsys)
@@ -190,16 +190,16 @@ async def test_failing_forwarder_is_reported(
     forwarder = tmp_path / "forwarder.py"
     forwarder.write_text(program.format(packages=str(network.FORWARDER.parent.parent)))
     monkeypatch.setattr(network, "FORWARDER", forwarder)
-    said = LATE
+    reported_late = LATE
     for seconds in (3.0, 20.0, 100.0):  # until the forwarder has failed once, which takes as long as it takes
-        if LATE in said:
+        if LATE in reported_late:
             monkeypatch.setattr(network_probe, "SECONDS", seconds)
             runtime = await open_process(SLEEP, networks=Networks(mode="internet"))
             with pytest.raises(RuntimeFailedError) as caught:
                 await runtime.create(plan_for("sbx-no"))
             assert await runtime.observe("sbx-no") is None
-            said = str(caught.value)
-    assert cause in said
+            reported_late = str(caught.value)
+    assert cause in reported_late
 
 
 @pytest.mark.long

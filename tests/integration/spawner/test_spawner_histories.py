@@ -1,10 +1,10 @@
 """Random histories of a herd on the real broker: the invariants hold under any failure.
 
-The spawner's real parts work on a real nats-server; people, workers, providers, leases and the clock are scripted
+The spawner's real parts work on a real nats-server; users, workers, providers, leases and the clock are scripted
 (`scripted/`). A spawner may be killed before or after any await on the broker, a runtime or a lease, be stopped there
 for as long as the history likes, or wait there for a slow answer; a second one works beside it, and leases pass
 between them at any time. Providers lose answers, do things twice or much later, lose sandboxes, and have ones that
-nobody asked for. Commands and events come in any order, and again.
+was not requested. Commands and events come in any order, and again.
 
 At every write the broker takes: the transition is in the table; the sandbox of the attempt before has ended before the
 next begins; no limit is exceeded; no old leader writes. At every agent's start: no other of its task is at work. When
@@ -43,7 +43,7 @@ from sandherd.contracts.commands import (
     TerminateSandbox,
 )
 from sandherd.telemetry import logs
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from tests.integration.spawner.scripted.gate import Fate, Kind
 from tests.integration.spawner.scripted.runtime import Doing, Fault
 from tests.integration.spawner.scripted.settling import go_on, settle
@@ -114,7 +114,7 @@ class Histories(RuleBasedStateMachine):
         for _ in range(rounds):
             self.all_that_is_to_be_done(0, None)
 
-    # --- people --------------------------------------------------------------------------------------------------
+    # --- users ---------------------------------------------------------------------------------------------------
 
     @rule(spec=tasks)
     def submit(self, spec: tuple[str, dict[str, Any]]) -> None:
@@ -189,13 +189,13 @@ class Histories(RuleBasedStateMachine):
         if one:
             self.run(self.world.deliver(self.world.waiting[number % len(self.world.waiting)], one, fate))
 
-    @precondition(lambda self: self.world.heard)
+    @precondition(lambda self: self.world.received)
     @rule(number=which, spawner=which, again=st.booleans(), fate=few)
-    def hear(self, number: int, spawner: int, again: bool, fate: Fate | None) -> None:
-        events = self.world.heard if again or not self.world.waiting_events else self.world.waiting_events
+    def receive(self, number: int, spawner: int, again: bool, fate: Fate | None) -> None:
+        events = self.world.received if again or not self.world.waiting_events else self.world.waiting_events
         one = self.world.spawner(spawner)
         if one:
-            self.run(self.world.hear(events[number % len(events)], one, fate))
+            self.run(self.world.receive(events[number % len(events)], one, fate))
 
     @rule(spawner=which, fate=few)
     def tick(self, spawner: int, fate: Fate | None) -> None:
@@ -251,11 +251,11 @@ class Histories(RuleBasedStateMachine):
         if joining and one:
             self.run(self.world.join(joining[number % len(joining)], one, fate))
 
-    @rule(number=which, outcome=st.sampled_from(OUTCOMES), said=st.booleans())
-    def agent_ends(self, number: int, outcome: Any, said: bool) -> None:
+    @rule(number=which, outcome=st.sampled_from(OUTCOMES), published=st.booleans())
+    def agent_ends(self, number: int, outcome: Any, published: bool) -> None:
         at_work = [box for _, box in self.world.boxes() if box.runs_agent]
         if at_work:
-            self.world.workers.agent_ends(at_work[number % len(at_work)], outcome, said=said)
+            self.world.workers.agent_ends(at_work[number % len(at_work)], outcome, published=published)
 
     @rule(number=which, code=st.sampled_from([137, 137, 0, 1, 2, None]))
     def worker_dies(self, number: int, code: int | None) -> None:
@@ -263,7 +263,7 @@ class Histories(RuleBasedStateMachine):
         if living:
             box = living[number % len(living)]
             if code == 0:
-                self.world.workers.say(box)
+                self.world.workers.publish_next(box)
             box.finish(code)
 
     @rule(number=which)

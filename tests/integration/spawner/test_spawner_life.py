@@ -20,7 +20,7 @@ async def test_task_is_completed(spawner: Make, person: Any) -> None:
         assert view.result["exit_code"] == 0
         await person.all_gone()
         assert view.sandbox
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
     assert person.types(task) == ["task.submitted", "task.assigned", "task.running", "task.completed"]
     of_spawner = [kind for kind in person.types(view.sandbox) if kind.startswith("sandbox.")]
     assert of_spawner == [
@@ -57,7 +57,7 @@ async def test_repeated_command_is_one_task(spawner: Make, person: Any) -> None:
         task = await person.submit(["true"], "task-one")
         await person.command(SubmitTask(task=task, spec=person.spec(["true"])), task)
         other = await person.command(SubmitTask(task=task, spec=person.spec(["false"])), task)
-        await person.hears(task, "task.refused")
+        await person.receives(task, "task.refused")
         assert (await service.bus.js.stream_info("DEAD")).state.messages == 0
         assert (await person.ended(task)).state == "completed"
         assert person.types(task).count("task.submitted") == 1
@@ -70,7 +70,7 @@ async def test_impossible_task_is_rejected(spawner: Make, person: Any) -> None:
     """An unknown runtime is reported by an event; nothing of the task is stored."""
     async with spawner().running():
         task = await person.submit(["true"], runtime="moon")
-        await person.hears(task, "task.rejected")
+        await person.receives(task, "task.rejected")
         assert await person.task(task) is None
     (event,) = [event for event in person.events if event["subject"] == task]
     assert event["data"]["field"] == "spec.runtime"
@@ -101,11 +101,11 @@ async def test_running_task_is_cancelled(spawner: Make, person: Any) -> None:
         assert (await person.ended(task)).state == "cancelled"
         await person.all_gone()
         assert view.sandbox
-        await person.hears(view.sandbox, "agent.shutdown")
+        await person.receives(view.sandbox, "agent.shutdown")
         assert (await person.ended(task)).state == "cancelled"
         await person.command(CancelTask(task=task), task)
-        await person.hears(view.sandbox, "sandbox.terminated")
-        await person.hears(task, "task.refused")
+        await person.receives(view.sandbox, "sandbox.terminated")
+        await person.receives(task, "task.refused")
     assert person.types(task)[-2:] == ["task.cancelled", "task.refused"]
     person.check_sequences()
 

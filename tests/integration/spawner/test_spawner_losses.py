@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from sandherd import processes
-from sandherd.bus.connection import Bus, BusError, Identity, RefusedError
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, RefusedError
 from sandherd.bus.identity import Key, KeyKind, bearer
 from sandherd.bus.replies import read_reply
 from sandherd.contracts.commands import CancelTask
@@ -22,7 +22,7 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
-from sandherd.contracts.requests import AskCredential, CredentialGrant
+from sandherd.contracts.requests import CredentialGrant, GetCredential
 from sandherd.contracts.subjects import CREDENTIAL, Principal
 from sandherd.private_files import write_file
 from sandherd.service.service import Service
@@ -30,7 +30,7 @@ from sandherd.stack.broker import Broker
 from spawner.main import Spawner
 from spawner.runtimes import shim, termination
 from spawner.runtimes.layout import Layout
-from spawner.sandboxes.facts import Rules
+from spawner.sandboxes.lifecycle_facts import LifecycleTimeouts
 from tests.patience import PATIENCE
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -61,8 +61,8 @@ async def test_killed_worker_fails_its_task(spawner: Make, person: Any) -> None:
         assert ended.state == "failed"
         assert ended.error_type in {"worker_lost", "signal"}
         await person.all_gone()
-        await person.hears(view.sandbox, "agent.shutdown")
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "agent.shutdown")
+        await person.receives(view.sandbox, "sandbox.terminated")
     assert person.types(view.sandbox).count("agent.failed") == 1
     person.check_sequences()
 
@@ -78,11 +78,11 @@ async def test_sandbox_survives_its_spawner(spawner: Make, person: Any) -> None:
     assert worker
     assert worker.alive()
     (place.work / "go").touch()
-    await person.hears(view.sandbox, "agent.completed")
+    await person.receives(view.sandbox, "agent.completed")
     async with spawner().running():
         assert (await person.ended(task)).state == "completed"
         await person.all_gone()
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
     assert person.types(view.sandbox).count("agent.started") == 1
     person.check_sequences()
 
@@ -98,7 +98,7 @@ async def test_late_events_of_an_old_sandbox_change_nothing(spawner: Make, perso
         for sandbox in (view.sandbox, "sbx-never-was"):
             async with herd.bus(Principal.WORKER, project="p1", sandbox=sandbox) as liar:
                 for number, data in enumerate((started(), AgentCompleted(), failed()), start=1):
-                    await say(liar, sandbox, data, 1000 + number)
+                    await publish_data(liar, sandbox, data, 1000 + number)
 
         async def taken_in() -> bool:
             info = await service.bus.js.consumer_info("EVENTS", "spawner-agents")
@@ -121,7 +121,7 @@ def failed() -> AgentFailed:
     return AgentFailed(error="x", error_type="exit_status")
 
 
-async def say(bus: Bus, sandbox: str, data: EventData, number: int) -> None:
+async def publish_data(bus: Bus, sandbox: str, data: EventData, number: int) -> None:
     await bus.publish_event(
         wrap(
             data, data.type, source=f"/sandherd/sandbox/{sandbox}", sequence=number, project="p1", subject=sandbox,
@@ -131,7 +131,7 @@ async def say(bus: Bus, sandbox: str, data: EventData, number: int) -> None:
 
 
 async def ask(herd: Broker, sandbox: str, fence: int, key: Key) -> CredentialGrant:
-    request = AskCredential(public_key=key.public, fence=fence)
+    request = GetCredential(public_key=key.public, fence=fence)
     async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox) as joiner:
         subject = CREDENTIAL.fill(project="p1", sandbox=sandbox)
         answer = await joiner.request(subject, request.model_dump_json().encode(), timeout=PATIENCE)
@@ -192,7 +192,7 @@ async def joined(herd: Broker, text: str, patience: float = 5) -> AsyncIterator[
     path = herd.home / "creds" / f"{uuid4().hex}.creds"
     write_file(path, text)
     who = bearer(text)
-    identity = Identity.file(path)
+    identity = ConnectionIdentity.file(path)
     async with Bus.open(herd.url, name=who.name, identity=identity, inbox=who.inbox, patience=patience) as bus:
         yield bus
 
@@ -203,7 +203,7 @@ async def test_orphan_is_reported_and_removed(spawner: Make, person: Any) -> Non
     place.make()
     place.label.write_text("p1")
     async with spawner(orphan_grace=0.5).running():
-        await person.hears("sbx-orphan", "sandbox.orphan_removed")
+        await person.receives("sbx-orphan", "sandbox.orphan_removed")
         assert not place.exists()
     assert person.types("sbx-orphan") == ["sandbox.orphan_found", "sandbox.orphan_removed"]
     person.check_sequences()
@@ -228,7 +228,7 @@ async def test_unpublished_events_are_published_after_a_repair(
     spawner: Make, person: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sandbox is quarantined while no recovery succeeds; the next spawner tries again, with another key."""
-    monkeypatch.setattr(Spawner, "_rules", lambda _: Rules(max_recoveries=1))
+    monkeypatch.setattr(Spawner, "_rules", lambda _: LifecycleTimeouts(max_recoveries=1))
     broken = (
         "import runpy, sys\nif '--recover' in sys.argv: sys.exit('broken')\n"
         "runpy.run_module('sandherd_worker.main', run_name='__main__')"
@@ -237,7 +237,7 @@ async def test_unpublished_events_are_published_after_a_repair(
         task = await person.submit(SLEEPER)
         view = await person.reaches(task, "running")
         os.kill(worker_of(person.home, view.sandbox), signal.SIGKILL)
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
 
         async def counted() -> bool:
             return service.registry.get_sample_value("sandherd_sandboxes_kept") == 1
@@ -251,7 +251,7 @@ async def test_unpublished_events_are_published_after_a_repair(
         await person.all_gone()
     assert "agent.shutdown" not in person.types(view.sandbox)
     async with spawner().running():
-        await person.hears(view.sandbox, "agent.shutdown")
+        await person.receives(view.sandbox, "agent.shutdown")
         await person.eventually(lambda: not list((person.home / "kept").iterdir()))
         await person.all_gone()
     assert person.types(view.sandbox).count("sandbox.terminated") == 1

@@ -14,7 +14,7 @@ from sandherd.contracts.requests import ExecOutput, ExecState, ExecStatus, Worke
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.played import access_room, change_record, make_record, play
+from tests.integration.spawner.played import access_handlers, change_record, make_record, play
 from tests.patience import PATIENCE
 
 P = Principal
@@ -42,7 +42,7 @@ async def test_request_is_repeated_when_a_sandbox_ends(herd: Broker) -> None:
         return state
 
     async with (
-        access_room(herd) as live,
+        access_handlers(herd) as live,
         herd.bus(P.CLIENT, project="p1") as client,
         herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as worker,
         asyncio.timeout(PATIENCE),

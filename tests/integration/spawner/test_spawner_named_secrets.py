@@ -35,7 +35,7 @@ def needs(value: str) -> list[str]:
 
 @pytest.fixture
 def sandherd(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Runs the command as a person of project p1, with this text on standard input."""
+    """Runs the command as a user of project p1, with this text on standard input."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     context = context_of(herd)
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
@@ -96,12 +96,12 @@ async def test_unknown_secret_is_refused(
         assert status == 1
         assert "there is no secret k in project p1; store it with `sandherd secrets set k`" in err
         task = await person.submit(["true"], secrets={"TOKEN": "k"})
-        await person.hears(task, "task.rejected")
+        await person.receives(task, "task.rejected")
         sandbox = await person.create(secrets={"TOKEN": "k"})
-        await person.hears(sandbox, "sandbox.refused")
-        for said in (person.said(task, "task.rejected"), person.said(sandbox, "sandbox.refused")):
-            assert said["field"] == "spec.secrets"
-            assert "sandherd secrets set k" in said["reason"]
+        await person.receives(sandbox, "sandbox.refused")
+        for refusal in (person.event_data(task, "task.rejected"), person.event_data(sandbox, "sandbox.refused")):
+            assert refusal["field"] == "spec.secrets"
+            assert "sandherd secrets set k" in refusal["reason"]
         assert (await sandherd("secrets", "delete", "k"))[0] == 1
 
 

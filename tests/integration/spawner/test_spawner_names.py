@@ -15,7 +15,7 @@ from sandherd.contracts.subjects import Principal, sandbox_request_subject
 from sandherd.stack.broker import Broker
 from spawner.main import compose
 from spawner.sandboxes.command_decisions import name_refusal
-from tests.integration.spawner.played import access_room, make_record
+from tests.integration.spawner.played import access_handlers, make_record
 from tests.patience import PATIENCE
 
 READ = {"path": "x", "kind": "file", "size": 1, "sha256": "0" * 64, "data": "QQ=="}
@@ -30,7 +30,7 @@ NONSENSE: dict[str, Any] = {
     "an artifact without an end": READ | {"artifact": {"artifact": "../x", "size": 10**18}},
     "a done that is none": READ | {"done": "perhaps"},
 }
-DOCUMENTS = {name: json.dumps({"ok": said}).encode() for name, said in NONSENSE.items()} | {
+DOCUMENTS = {name: json.dumps({"ok": reply}).encode() for name, reply in NONSENSE.items()} | {
     "no JSON": b"\xff\xfe",
     "a number of 400 digits": b'{"ok": {"path": "x", "kind": "file", "size": 1' + b"0" * 400 + b"}}",
     "10,000 levels": b'{"ok": ' + b"[" * 10_000 + b"]" * 10_000 + b"}",
@@ -44,8 +44,8 @@ async def test_name_invalid_in_a_credential_is_refused(herd: Broker, person: Any
         async with compose(herd.settings(Principal.SPAWNER, home=person.home)).running():
             for name in ("sbx-x-join", "sbx-join", "x"):
                 await person.command(CreateSandbox(sandbox=name), name)
-                await person.hears(name, "sandbox.refused")
-                assert "does not end with '-join'" in person.said(name, "sandbox.refused")["reason"]
+                await person.receives(name, "sandbox.refused")
+                assert "does not end with '-join'" in person.event_data(name, "sandbox.refused")["reason"]
             assert not [one for one in person.events if one["type"] == "sandbox.requested"]
     assert [line["event"] for line in logged if line["event"] == "service running"]
     assert [line for line in logged if line["log_level"] == "error" or line.get("exc_info")] == []
@@ -59,7 +59,7 @@ def test_other_names_are_accepted() -> None:
 async def test_invalid_reply_of_a_worker_is_refused_without_a_retry(herd: Broker) -> None:
     """The refusal comes at once and does not ask the client to try again."""
     async with (
-        access_room(herd) as live,
+        access_handlers(herd) as live,
         herd.bus(Principal.CLIENT, project="p1") as client,
         herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker,
     ):
@@ -80,7 +80,7 @@ async def test_invalid_reply_of_a_worker_is_refused_without_a_retry(herd: Broker
         )
         for name, document in DOCUMENTS.items():
             replies.append(document)
-            for asked in questions:
+            for requested in questions:
                 with pytest.raises(RefusedError) as raised:
-                    await client.ask(asked, "p1", timeout=PATIENCE)
+                    await client.ask(requested, "p1", timeout=PATIENCE)
                 assert raised.value.problem.code is Code.REFUSED, name

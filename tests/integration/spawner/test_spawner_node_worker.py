@@ -101,11 +101,11 @@ async def check_completes_a_task(person: Any, home: Path) -> None:
     """It joins, publishes heartbeats, takes a message once, waits for an approval, stores an artifact, and ends."""
     task, sandbox, approval = await begun(person, LONG_OUTPUT)
     await person.command(SendMessage(message=new_name("msg"), sandbox=sandbox, content=TEXT), sandbox)
-    await person.hears(sandbox, "message.acknowledged")
-    await person.hears(sandbox, "agent.message_injected")
-    injected = person.said(sandbox, "agent.message_injected")
+    await person.receives(sandbox, "message.acknowledged")
+    await person.receives(sandbox, "agent.message_injected")
+    injected = person.event_data(sandbox, "agent.message_injected")
     assert (injected["content"], injected["content_length"]) == (TEXT, len(TEXT))
-    await person.hears(sandbox, "agent.heartbeat")
+    await person.receives(sandbox, "agent.heartbeat")
     await answer(person, sandbox, approval, granted=True)
     view = await person.ended(task)
     assert view.state == "completed", view.error

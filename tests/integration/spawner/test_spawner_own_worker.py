@@ -74,13 +74,13 @@ async def test_runtime_of_the_guide_starts_its_worker(
         spec = TaskSpec.model_validate({"text": "hello", "harness": harness, "runtime": "own"})
         await person.command(SubmitTask(task=task, spec=spec), task)
         sandbox = (await person.reaches(task, "running")).sandbox
-        await person.hears(sandbox, "approval.requested")
-        asked = person.said(sandbox, "approval.requested")["approval_id"]
-        answer = AnswerApproval(message=new_name("msg"), sandbox=sandbox, approval_id=asked, granted=True)
+        await person.receives(sandbox, "approval.requested")
+        requested = person.event_data(sandbox, "approval.requested")["approval_id"]
+        answer = AnswerApproval(message=new_name("msg"), sandbox=sandbox, approval_id=requested, granted=True)
         await person.command(answer, sandbox)
         view = await person.ended(task)
         assert (view.state, view.result["final_output"]) == ("completed", "started by the guide\n"), view.error
-        assert person.said(sandbox, "agent.started")["sdk"] == "example"
+        assert person.event_data(sandbox, "agent.started")["sdk"] == "example"
         assert (await person.sandbox(sandbox)).runtime == "own"
         runtimes = (await person.bus.ask(ListRuntimes(), "p1", timeout=PATIENCE)).runtimes
         assert {one.runtime: one.plugin for one in runtimes}["own"] == "own-worker 1.0"

@@ -19,15 +19,15 @@ COUNTS = (
     "if os.fork(): pathlib.Path('up').touch()\nname = f'count-{os.getpid()}'\n"
     "while True:\n    open(name, 'a').write('x'); time.sleep(0.01)"
 )
-TELLS = (
+REPORTS = (
     "import json, os, pathlib\nstate = pathlib.Path(os.environ['SANDHERD_STATE_DIR'])\n"
-    "import sandherd_worker.warm as warm\nimport sys\nfound = dict(os.environ)\n"
+    "import sandherd_worker.warm_start as warm\nimport sys\nfound = dict(os.environ)\n"
     "if '--warm' in sys.argv: found = warm.wait_for_identity(os.environ)\n"
     "if found:\n    pathlib.Path('telling').write_text(json.dumps(found))\n    os.replace('telling', 'told')"
 )
 
 
-ENDS = "import os\nfrom sandherd_worker.warm import wait_for_identity\nwait_for_identity(os.environ)\nos._exit(0)"
+ENDS = "import os\nfrom sandherd_worker.warm_start import wait_for_identity\nwait_for_identity(os.environ)\nos._exit(0)"
 
 
 def counted(runtime: Any, unit: str) -> list[int]:
@@ -74,7 +74,7 @@ async def test_warm_unit_becomes_the_assigned_sandbox(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
     """The unit gets the variables of a cold start; assigned twice, it begins once."""
-    runtime = await open_process(TELLS)
+    runtime = await open_process(REPORTS)
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
     seen = await runtime.observe("wrm-1")
@@ -100,7 +100,7 @@ async def test_dead_warm_unit_is_started_again_when_claimed(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
     """The claim still gets a sandbox."""
-    runtime = await open_process(TELLS)
+    runtime = await open_process(REPORTS)
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
     await runtime.ending.end_all(runtime.layout.directory("wrm-1"))
     assert not (await runtime.observe("wrm-1")).alive
@@ -120,7 +120,7 @@ async def test_warm_worker_that_ends_at_once_was_started(open_process: Open, pla
 
 async def test_previous_attempt_is_offered(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
     """The worker finds the offer and a folder for it; without one it gets neither."""
-    runtime = await open_process(TELLS)
+    runtime = await open_process(REPORTS)
     offer = Previous(attempt=1, sandbox="sbx-0", error="no", error_type="worker_lost")
     await runtime.create(replace(plan_for("sbx-1"), previous=offer, attempt=2, max_work_bytes=5))
     await runtime.create(replace(plan_for("sbx-2"), task=None))

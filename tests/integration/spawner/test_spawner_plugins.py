@@ -78,8 +78,8 @@ async def start(herd: Broker, home: Path, plugins: Path, tmp_path: Path) -> Asyn
 
 async def submit(person: Any, harness: dict[str, Any], **spec: Any) -> str:
     name = new_name("task")
-    said = TaskSpec.model_validate({"text": "hello, herd", "harness": harness, **spec})
-    await person.command(SubmitTask(task=name, spec=said), name)
+    spec_of = TaskSpec.model_validate({"text": "hello, herd", "harness": harness, **spec})
+    await person.command(SubmitTask(task=name, spec=spec_of), name)
     return name
 
 
@@ -92,10 +92,10 @@ async def test_task_runs_with_runtime_and_harness_plugins(start: Start, person: 
     assert (view.state, view.harness) == ("completed", "echo"), view.error
     assert (await person.sandbox(view.sandbox)).runtime == "acme"
     assert (folder / "sandboxes").is_dir()
-    said = [event["data"] for event in person.unique() if event["subject"] == view.sandbox]
-    assert [data["content"] for data in said if "content" in data] == ["hello, herd"] * 2
-    assert person.said(view.sandbox, "agent.started")["sdk"] == "echo"
-    assert person.said(view.sandbox, "agent.completed")["final_output"] == "hello, herd"
+    spec_of = [event["data"] for event in person.unique() if event["subject"] == view.sandbox]
+    assert [data["content"] for data in spec_of if "content" in data] == ["hello, herd"] * 2
+    assert person.event_data(view.sandbox, "agent.started")["sdk"] == "echo"
+    assert person.event_data(view.sandbox, "agent.completed")["final_output"] == "hello, herd"
     (runtime,) = (await person.bus.ask(ListRuntimes(), "p1", timeout=PATIENCE)).runtimes
     assert (runtime.runtime, runtime.plugin) == ("acme", "acme-sandboxes 1.0")
 
@@ -118,8 +118,8 @@ async def test_unusable_plugin_affects_no_other(start: Start, person: Any) -> No
     assert "acme_library" in problems["moon"]
     assert problems["harness mute"] == "harness 'mute' of acme-mute 0.3: expected a HarnessKind, found str"
     refused = await submit(person, {"kind": "echo"}, runtime="moon")
-    await person.hears(refused, "task.rejected")
-    assert "acme-moon 0.3 can't be imported" in person.said(refused, "task.rejected")["reason"]
+    await person.receives(refused, "task.rejected")
+    assert "acme-moon 0.3 can't be imported" in person.event_data(refused, "task.rejected")["reason"]
 
 
 REJECTED: Final = (
@@ -135,8 +135,8 @@ async def test_task_is_rejected_by_the_model_of_its_harness(start: Start, person
     await start()
     for harness, field, why in REJECTED:
         task = await submit(person, harness)
-        await person.hears(task, "task.rejected")
-        rejected = person.said(task, "task.rejected")
+        await person.receives(task, "task.rejected")
+        rejected = person.event_data(task, "task.rejected")
         assert rejected["field"] == field
         assert why in rejected["reason"]
         assert "s3cret" not in str(rejected)
@@ -149,8 +149,8 @@ async def test_uninstalled_runtime_is_refused_with_the_installed_ones(herd: Brok
     spawner = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "spawner.main", env=environ, stdout=-1, stderr=asyncio.subprocess.STDOUT
     )
-    said, _ = await spawner.communicate()
-    assert b"there is no runtime 'mars'; installed here: daytona, docker, kubernetes, process, remote" in said
+    spec_of, _ = await spawner.communicate()
+    assert b"there is no runtime 'mars'; installed here: daytona, docker, kubernetes, process, remote" in spec_of
     assert spawner.returncode != 0
 
 

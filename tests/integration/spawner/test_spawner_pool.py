@@ -14,7 +14,7 @@ from sandherd.client import Herd
 from sandherd.contracts.commands import SandboxLimits, TerminateSandbox
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-from spawner.pool.record import WarmRecord, WarmState
+from spawner.pool.warm_record import WarmRecord, WarmState
 from spawner.runtimes import shim
 from spawner.runtimes.layout import Layout
 from tests.integration.spawner.file_thief import CANARY, Thief, context_of
@@ -36,7 +36,7 @@ async def pooled(service: Service) -> list[WarmRecord]:
 
 
 async def ready(person: Any, service: Service, count: int = 1) -> list[WarmRecord]:
-    """So many wait, and nothing else is in the pool."""
+    """That number waits, and nothing else is in the pool."""
 
     async def look() -> list[WarmRecord] | None:
         found = await pooled(service)
@@ -59,8 +59,8 @@ async def test_task_uses_a_warm_sandbox(spawner: Make, person: Any) -> None:
             await person.submit(["/bin/sh", "-c", "cat given"], profile="quick", files={"given": "hello"})
         )
         assert view.state == "completed"
-        await person.hears(view.sandbox, "sandbox.terminated")
-        assert person.said(view.sandbox, "sandbox.spawned")["warm"] is True
+        await person.receives(view.sandbox, "sandbox.terminated")
+        assert person.event_data(view.sandbox, "sandbox.spawned")["warm"] is True
         assert person.types(view.sandbox).count("agent.started") == 1
         assert (await ready(person, service))[0].unit != unit
         assert service.registry.get_sample_value("sandherd_warm_claims_total", {"outcome": "claimed"}) == 1
@@ -100,8 +100,8 @@ async def test_task_without_a_warm_unit_starts_cold(spawner: Make, person: Any) 
         views = [await person.ended(task) for task in tasks]
         assert {view.state for view in views} == {"completed"}
         for view in views:
-            await person.hears(view.sandbox, "sandbox.spawned")
-        warm = [person.said(view.sandbox, "sandbox.spawned")["warm"] for view in views]
+            await person.receives(view.sandbox, "sandbox.spawned")
+        warm = [person.event_data(view.sandbox, "sandbox.spawned")["warm"] for view in views]
         assert 1 <= warm.count(True) <= 3
         assert warm[3:] == [False, False]
         await ready(person, service)
@@ -148,8 +148,8 @@ async def test_warm_unit_survives_its_spawner(spawner: Make, person: Any) -> Non
     async with spawner(profiles=QUICK).running() as service:
         assert (await ready(person, service))[0].unit == unit
         view = await person.ended(await person.submit(["true"], profile="quick"))
-        await person.hears(view.sandbox, "sandbox.spawned")
-        assert person.said(view.sandbox, "sandbox.spawned")["warm"] is True
+        await person.receives(view.sandbox, "sandbox.spawned")
+        assert person.event_data(view.sandbox, "sandbox.spawned")["warm"] is True
     async with spawner().running():
         await emptied(person, person.home)
 

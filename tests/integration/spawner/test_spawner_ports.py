@@ -162,7 +162,7 @@ async def test_sandbox_that_shares_the_network_of_its_host_is_refused(
 
 
 async def test_other_projects_and_subscribers_reach_no_port(forwarded: Forwarded, herd: Broker) -> None:
-    """A client of another project finds no such sandbox, and the broker lets nobody else ask in p1."""
+    """A client of another project finds no such sandbox, and the broker permits no one else requests in p1."""
     port = await forwarded.serve(ECHO)
     requests: tuple[Request[Any], ...] = (
         PortWrite(sandbox=forwarded.sandbox, connection="con-1", port=port),

@@ -50,14 +50,14 @@ async def test_escaped_processes_end_at_the_time_limit(open_process: Open, plan_
     runtime = await open_process(SLEEP, isolation)
     await runtime.create(plan_for(UNIT))
     before = await members_at_start(runtime)
-    away = """
+    moved_script = """
     rm -f deep bare
     setsid sh -c 'setsid sh -c "touch deep; exec sleep 4711" & sleep 4711' &
     (setsid env -i sh -c "touch bare; exec sleep 4711" &)
     until [ -e deep ] && [ -e bare ]; do sleep 0.05; done
     echo begun; sleep 4711
     """
-    ran = await ran_out_of_time(lambda seconds: sh(runtime, away, seconds=seconds), lambda ran: ran.out)
+    ran = await ran_out_of_time(lambda seconds: sh(runtime, moved_script, seconds=seconds), lambda ran: ran.out)
     assert (ran.timed_out, ran.code, ran.out) == (True, None, b"begun\n")
     await ended(runtime, before)
 
@@ -91,7 +91,7 @@ async def test_cancelled_request_ends_its_command(open_process: Open, plan_for: 
     before = await members_at_start(runtime)
     running = asyncio.create_task(sh(runtime, "touch begun; exec sleep 4711"))
     while await runtime.read(UNIT, "work/begun", 1) is None:
-        await asyncio.sleep(0.01)  # another process: nothing here is told of it
+        await asyncio.sleep(0.01)  # another process: it sends no notification
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await ended(runtime, before)
@@ -106,9 +106,9 @@ async def test_entered_command_is_isolated_like_the_agent(open_process: Open, pl
     worker = await runtime.ending.wait_for_worker(runtime.layout.directory(UNIT))
     assert mine.out.decode().split() == [str(Path("/proc", str(worker.pid), "ns", name).readlink()) for name in names]
     prying = "readlink /proc/$PPID/exe /proc/$PPID/fd/*; cat /proc/$PPID/maps"
-    said = await sh(runtime, f"ulimit -n; ulimit -c; id -u; ls -d /root/* /home/* 2>/dev/null; {prying}")
-    assert said.out == b"321\n0\n1000\n"
-    assert b"Permission denied" in said.err
+    result = await sh(runtime, f"ulimit -n; ulimit -c; id -u; ls -d /root/* /home/* 2>/dev/null; {prying}")
+    assert result.out == b"321\n0\n1000\n"
+    assert b"Permission denied" in result.err
     rights = (await sh(runtime, "grep -E 'CapEff|CapPrm|CapBnd|NoNewPrivs' /proc/self/status")).out.split()
     assert rights[1::2] == [b"0" * 16] * 3 + [b"1"]
 

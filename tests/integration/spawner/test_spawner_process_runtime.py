@@ -55,7 +55,7 @@ async def end(eventually: Eventually, runtime: ProcessRuntime, sandbox: str) -> 
     return seen
 
 
-def told(runtime: ProcessRuntime) -> list[str]:
+def log_lines(runtime: ProcessRuntime) -> list[str]:
     ended: list[str] = []
     runtime.on_exit(ended.append)
     return ended
@@ -71,7 +71,7 @@ async def test_sandbox_is_created_once_and_its_end_is_reported(
 ) -> None:
     """Creating twice starts one worker; its end is reported with its exit status."""
     runtime = await open_process("open('runs', 'a').write('x')", isolation)
-    ended = told(runtime)
+    ended = log_lines(runtime)
     plan = plan_for("sbx-once")
     await asyncio.gather(runtime.create(plan), runtime.create(plan))
     await eventually(lambda: ended)
@@ -97,7 +97,7 @@ async def test_end_of_a_worker_that_ended_at_once_is_reported(
 
     monkeypatch.setattr(WorkerStarter, "spawn_and_claim", and_end)
     runtime = await open_process("pass", "none")
-    ended = told(runtime)
+    ended = log_lines(runtime)
     await runtime.create(plan_for("sbx-short"))
     await eventually(lambda: ended)
     assert ended == ["sbx-short"]
@@ -196,7 +196,7 @@ async def test_later_spawner_adopts_living_sandboxes(
     await up(eventually, first, "sbx-adopted")
     await first.close()
     second = await open_process(SLEEP, isolation)
-    ended = told(second)
+    ended = log_lines(second)
     assert [seen.alive for seen in await second.find_all()] == [True]
     await second.create(plan_for("sbx-adopted"))
     await second.stop("sbx-adopted", 5)

@@ -14,19 +14,19 @@ from sandherd.cli.exit_status import status_of
 from sandherd.client import Herd
 from sandherd.client.context import Context
 from sandherd.contracts.commands import RetryTask, SubmitTask, TaskSpec
-from sandherd.contracts.requests import ListProjects, LiveTasks, ProjectDefaults, ProjectLimits, SetProject
+from sandherd.contracts.requests import ListLiveTasks, ListProjects, ProjectDefaults, ProjectLimits, SetProject
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
-from spawner.tasks.live_queue import follow
+from spawner.tasks.queue_updates import follow
 from tests.integration.spawner.file_thief import context_of
 from tests.integration.spawner.following import following
 from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
-UNTIL_TOLD = ["/bin/sh", "-c", "touch ok; while [ ! -e go ]; do sleep .05; done"]
+UNTIL_RELEASED = ["/bin/sh", "-c", "touch ok; while [ ! -e go ]; do sleep .05; done"]
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ async def test_limit_of_tasks_is_in_effect_without_restart(spawner: Make, person
     """A waiting task shows the limit, begins when that is raised, and no later task begins when it is lowered."""
     async with spawner().running():
         await set_limits(operator, "p1", tasks=1)
-        first, second = await person.submit(UNTIL_TOLD), await person.submit(UNTIL_TOLD)
+        first, second = await person.submit(UNTIL_RELEASED), await person.submit(UNTIL_RELEASED)
         (running,) = await person.eventually(lambda: at_work(person, first, second))
         waiting = await person.task(second if running == first else first)
         assert "1 of 1 tasks of project p1 at work" in (waiting.waits_for or "")
@@ -73,10 +73,10 @@ async def test_limit_of_tasks_is_in_effect_without_restart(spawner: Make, person
         third = await person.submit(["true"])
         for task in (first, second):
             let_go(person, (await person.task(task)).sandbox)
-            await person.hears(task, "task.completed")
+            await person.receives(task, "task.completed")
         assert (await person.task(third)).state == "pending"
         await operator.ask(SetProject(unset=["tasks"]), "p1")
-        await person.hears(third, "task.completed")
+        await person.receives(third, "task.completed")
 
 
 async def both(person: Any, *tasks: str) -> bool:
@@ -102,14 +102,14 @@ async def test_limit_of_sandboxes_overrides_the_setting_and_not_the_herds(
     """The record precedes `project_limits`; above `max_sandboxes` it is refused; another project is not affected."""
     async with spawner(max_sandboxes=3, project_limits={"p1": 0, "p2": 0}).running():
         task = await person.submit(["true"])
-        await person.hears(task, "task.submitted")
+        await person.receives(task, "task.submitted")
         shown = (await operator.ask(ListProjects(), "p1")).projects[0]
         assert (shown.sandboxes.maximum, shown.sandboxes.source, shown.created_at) == (0, "project_limits", None)
         with pytest.raises(Exception, match="at most 3 are allowed here"):
             await set_limits(operator, "p1", sandboxes=4)
         view = await set_limits(operator, "p1", sandboxes=2)
         assert (view.sandboxes.maximum, view.sandboxes.source) == (2, "project")
-        await person.hears(task, "task.completed")
+        await person.receives(task, "task.completed")
         listed = (await operator.ask(ListProjects(), "fleet")).projects
         assert [(one.project, one.sandboxes.maximum) for one in listed] == [("p1", 2), ("p2", 0)]
 
@@ -121,12 +121,12 @@ async def test_defaults_apply_to_new_tasks_only(spawner: Make, person: Any, oper
         old = ProjectDefaults(memory_mb=300, cores=0.5, attempt_seconds=100)
         await operator.ask(SetProject(new=True, defaults=old), "p1")
         task = await person.submit(shows, task="task-one")
-        await person.hears(task, "task.failed")
+        await person.receives(task, "task.failed")
         new = ProjectDefaults(memory_mb=400, attempt_seconds=200)
         await operator.ask(SetProject(defaults=new, unset=["cores"]), "p1")
         await person.submit(shows, task="task-one")
         again = await person.submit(["true"], task="task-two")
-        await person.hears(again, "task.completed")
+        await person.receives(again, "task.completed")
         await person.command(RetryTask(task=task), task)
         await person.eventually(lambda: attempt_of(person, task, 2))
         assert not [event for event in person.events if event["type"] == "task.refused"]
@@ -139,7 +139,7 @@ async def test_defaults_apply_to_new_tasks_only(spawner: Make, person: Any, oper
         )
         assert "limits" not in first["spec"]
         plain = await person.submit(["true"], limits={"memory_mb": 500}, attempt_seconds=50)
-        await person.hears(plain, "task.submitted")
+        await person.receives(plain, "task.submitted")
         (third,) = await records(herd, plain)
         assert (third["limits"]["memory_mb"], third["attempt_seconds"]) == (500, 50)
 
@@ -161,24 +161,24 @@ async def test_default_harness_is_for_tasks_that_name_none(spawner: Make, person
     unnamed = TaskSpec.model_validate({"text": "do it", "harness": {"kind": "default"}})
     async with spawner().running():
         await person.command(SubmitTask(task="task-a", spec=unnamed), "task-a")
-        await person.hears("task-a", "task.rejected")
-        assert "project p1 has no default harness" in person.said("task-a", "task.rejected")["reason"]
+        await person.receives("task-a", "task.rejected")
+        assert "project p1 has no default harness" in person.event_data("task-a", "task.rejected")["reason"]
         for kind, why in (("wizard", "there is no harness 'wizard' here"), ("acp", "can't be a default")):
             with pytest.raises(Exception, match=why):
                 await operator.ask(SetProject(new=True, defaults=ProjectDefaults(harness=kind)), "p1")
         given = ProjectDefaults(harness="claude", model="model-one")
         await operator.ask(SetProject(new=True, limits=ProjectLimits(tasks=0), defaults=given), "p1")
         await person.command(SubmitTask(task="task-b", spec=unnamed), "task-b")
-        await person.hears("task-b", "task.submitted")
-        assert person.said("task-b", "task.submitted")["harness"] == "claude"
+        await person.receives("task-b", "task.submitted")
+        assert person.event_data("task-b", "task.submitted")["harness"] == "claude"
         assert (await person.task("task-b")).harness == "claude"
         wrong = TaskSpec.model_validate({"text": "do it", "harness": {"kind": "default", "argv": ["x"]}})
         await person.command(SubmitTask(task="task-c", spec=wrong), "task-c")
-        await person.hears("task-c", "task.rejected")
-        assert "argv" in person.said("task-c", "task.rejected")["field"]
+        await person.receives("task-c", "task.rejected")
+        assert "argv" in person.event_data("task-c", "task.rejected")["field"]
         await person.submit(["true"], task="task-d")
-        await person.hears("task-d", "task.submitted")
-        assert person.said("task-d", "task.submitted")["harness"] == "command"
+        await person.receives("task-d", "task.submitted")
+        assert person.event_data("task-d", "task.submitted")["harness"] == "command"
 
 
 async def test_projects_are_independent(spawner: Make, person: Any, operator: Bus, herd: Broker) -> None:
@@ -197,12 +197,12 @@ async def test_projects_are_independent(spawner: Make, person: Any, operator: Bu
 
 
 async def completed(operator: Bus, task: str) -> bool:
-    found = (await operator.ask(LiveTasks(task=task), "p2")).tasks
+    found = (await operator.ask(ListLiveTasks(task=task), "p2")).tasks
     return [view.state for view in found] == ["completed"]
 
 
 async def test_only_an_operator_changes_a_project(spawner: Make, operator: Bus, herd: Broker) -> None:
-    """A client may show its own; nobody else may read, change or overwrite a record."""
+    """A client may show its own; no one else may read, change or overwrite a record."""
     async with spawner().running():
         await set_limits(operator, "p1", tasks=1)
         change = SetProject(limits=ProjectLimits(tasks=9)).model_dump_json().encode()
@@ -249,7 +249,7 @@ async def test_commands_create_change_and_show(
         assert (await run("set", "p1", "--sandboxes", "3", "--unset", "model"))[0] == 0
         spec = person.spec(["true"])
         await person.command(SubmitTask(task="task-one", spec=spec, submitted_by="ada"), "task-one")
-        await person.hears("task-one", "task.completed")
+        await person.receives("task-one", "task.completed")
         shown = json.loads((await run("show", "p1", "-o", "json"))[1])
         assert (shown["tasks"]["maximum"], shown["sandboxes"]["maximum"]) == (2, 3)
         assert shown["defaults"] == {"memory_mb": 1024, "attempt_seconds": 600}

@@ -48,19 +48,19 @@ def spawner_with(herd: Broker, home: Any, monkeypatch: pytest.MonkeyPatch) -> Ma
 
 async def test_sandbox_is_created_once_capacity_is_available(spawner_with: Make, person: Any) -> None:
     """The request is repeated within its time, and creates the same sandbox, once."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
-        asked.append(plan.unit)
-        if len(asked) < 3:
-            raise RuntimeFailedError(RuntimeFault.QUOTA, "no room")
+        requested.append(plan.unit)
+        if len(requested) < 3:
+            raise RuntimeFailedError(RuntimeFault.QUOTA, "no capacity")
         await real(plan)
 
     async with spawner_with(create).running():
         view = await person.ended(await person.submit(["true"]))
         assert (view.state, view.attempt) == ("completed", 1)
         await person.all_gone()
-    assert set(asked) == {view.sandbox}
+    assert set(requested) == {view.sandbox}
 
 
 async def test_sandbox_never_created_fails_its_attempt(spawner_with: Make, person: Any) -> None:
@@ -68,7 +68,7 @@ async def test_sandbox_never_created_fails_its_attempt(spawner_with: Make, perso
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
         if plan.attempt == 1:
-            raise RuntimeFailedError(RuntimeFault.QUOTA, "no room")
+            raise RuntimeFailedError(RuntimeFault.QUOTA, "no capacity")
         await real(plan)
 
     async with spawner_with(create, spawn_timeout=10).running():
@@ -76,10 +76,10 @@ async def test_sandbox_never_created_fails_its_attempt(spawner_with: Make, perso
         task = await person.submit(["true"], retry=RetryPolicy(max_attempts=10, first_delay_seconds=0))
         view = await person.ended(task)
         assert (view.state, view.attempt >= 2) == ("completed", True)
-        await person.hears(task, "task.retry_scheduled")
-        assert person.said(task, "task.retry_scheduled")["error_type"] == "runtime_quota"
-        first = person.said(task, "task.retry_scheduled")["sandbox"]
-        assert person.said(first, "sandbox.failed")["error_type"] == "runtime_quota"
+        await person.receives(task, "task.retry_scheduled")
+        assert person.event_data(task, "task.retry_scheduled")["error_type"] == "runtime_quota"
+        first = person.event_data(task, "task.retry_scheduled")["sandbox"]
+        assert person.event_data(first, "sandbox.failed")["error_type"] == "runtime_quota"
         await person.all_gone()
     person.check_sequences()
 
@@ -95,7 +95,7 @@ async def test_creation_without_a_reply_leaves_nothing(spawner_with: Make, perso
         view = await person.ended(await person.submit(["true"]))
         assert view.state == "completed"
         await person.all_gone()
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
     assert person.types(view.sandbox).count("agent.started") == 1
     person.check_sequences()
 
@@ -159,7 +159,7 @@ async def test_failed_removal_of_an_orphan_blocks_no_other(
         place.make()
         place.label.write_text("p1")
     async with spawner_with(create, orphan_grace=0.3).running():
-        await person.hears("sbx-b", "sandbox.orphan_removed")
+        await person.receives("sbx-b", "sandbox.orphan_removed")
         assert "sandbox.orphan_removed" not in person.types("sbx-a")
         stubborn.clear()
-        await person.hears("sbx-a", "sandbox.orphan_removed")
+        await person.receives("sbx-a", "sandbox.orphan_removed")

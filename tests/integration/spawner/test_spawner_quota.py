@@ -6,7 +6,7 @@ from typing import Any
 
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.envelope import wrap
-from sandherd.contracts.requests import LiveTasks
+from sandherd.contracts.requests import ListLiveTasks
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -28,8 +28,8 @@ async def test_project_cannot_fill_all_tasks(spawner: Make, person: Any, herd: B
         tasks = [await _decided(person, await person.submit(["true"], **LARGE)) for _ in range(MOST + 2)]
         rejected = [task for task in tasks if person.types(task) == ["task.rejected"]]
         assert rejected == tasks[MOST:]
-        said = person.said(rejected[0], "task.rejected")
-        assert (said["field"], "SANDHERD_PROJECT_RECORDS_MB" in said["reason"]) == ("project", True)
+        refusal = person.event_data(rejected[0], "task.rejected")
+        assert (refusal["field"], "SANDHERD_PROJECT_RECORDS_MB" in refusal["reason"]) == ("project", True)
         await _taken_for("p2", herd, person)
         for task in tasks[:MOST]:
             assert (await person.ended(task)).state == "completed"
@@ -41,7 +41,7 @@ async def test_project_cannot_fill_all_sandboxes(spawner: Make, person: Any) -> 
         sandboxes = [await _decided(person, await person.create(**LARGE)) for _ in range(MOST + 2)]
         refused = [sandbox for sandbox in sandboxes if "sandbox.refused" in person.types(sandbox)]
         assert len(refused) == 2
-        assert "SANDHERD_PROJECT_RECORDS_MB" in person.said(refused[0], "sandbox.refused")["reason"]
+        assert "SANDHERD_PROJECT_RECORDS_MB" in person.event_data(refused[0], "sandbox.refused")["reason"]
 
 
 async def _taken_for(project: str, herd: Broker, person: Any) -> None:
@@ -54,7 +54,7 @@ async def _taken_for(project: str, herd: Broker, person: Any) -> None:
         await bus.publish_command(command)
 
         async def is_repeated() -> bool:
-            return bool((await bus.ask(LiveTasks(task="theirs"), project, timeout=PATIENCE)).tasks)
+            return bool((await bus.ask(ListLiveTasks(task="theirs"), project, timeout=PATIENCE)).tasks)
 
         await eventually(is_repeated)
 

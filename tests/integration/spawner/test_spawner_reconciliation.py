@@ -54,11 +54,14 @@ async def test_lost_worker_is_retried_in_a_new_sandbox(spawner: Make, person: An
         assert (view.state, view.attempt) == ("completed", 2)
         assert view.sandbox != first
         await person.all_gone()
-        await person.hears(view.sandbox, "sandbox.terminated")
-        await person.hears(first, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
+        await person.receives(first, "sandbox.terminated")
     assert "half" in view.result.get("final_output", "") or "agent.work_saved" in person.types(first)
-    assert person.said(task, "task.retry_scheduled")["error_type"] in {"worker_lost", "signal"}
-    assert person.said(first, "sandbox.terminated")["reason"] == person.said(task, "task.retry_scheduled")["error_type"]
+    assert person.event_data(task, "task.retry_scheduled")["error_type"] in {"worker_lost", "signal"}
+    assert (
+        person.event_data(first, "sandbox.terminated")["reason"]
+        == person.event_data(task, "task.retry_scheduled")["error_type"]
+    )
     person.check_sequences()
 
 
@@ -75,11 +78,11 @@ async def test_lost_sandbox_fails_its_attempt_and_is_retried(spawner: Make, pers
         os.kill(worker_of_folder(aside), signal.SIGKILL)
         view = await person.ended(task)
         assert (view.state, view.attempt) == ("completed", 2)
-        await person.hears(first, "sandbox.failed")
+        await person.receives(first, "sandbox.failed")
         await person.all_gone()
         shutil.rmtree(aside)
-    assert person.said(first, "sandbox.failed")["error_type"] == "sandbox_lost"
-    assert person.said(task, "task.retry_scheduled")["error_type"] == "sandbox_lost"
+    assert person.event_data(first, "sandbox.failed")["error_type"] == "sandbox_lost"
+    assert person.event_data(task, "task.retry_scheduled")["error_type"] == "sandbox_lost"
     person.check_sequences()
 
 
@@ -101,10 +104,10 @@ async def test_reconciliation_can_be_requested(spawner: Make, person: Any, herd:
         found = await prune(herd)
         assert [(one.sandbox, one.runtime, one.removed) for one in found.orphans] == [("sbx-orphan", "process", False)]
         assert (found.present, found.records, found.lost) == (2, 1, [])
-        await person.hears("sbx-orphan", "sandbox.orphan_found")
+        await person.receives("sbx-orphan", "sandbox.orphan_found")
         assert orphan.exists()
         assert [one.removed for one in (await prune(herd, now=True)).orphans] == [True]
-        await person.hears("sbx-orphan", "sandbox.orphan_removed")
+        await person.receives("sbx-orphan", "sandbox.orphan_removed")
         assert not orphan.exists()
         await person.sandbox_is(name, "running")
         assert (await prune(herd, now=True)).orphans == []

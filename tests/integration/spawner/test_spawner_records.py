@@ -16,7 +16,7 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
 from spawner.records.store import Store
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 KEY = "p1.sbx-1"

@@ -152,7 +152,7 @@ async def test_a_command_about_an_unknown_task_is_refused(spawner: Make, person:
 
 
 async def test_what_has_ended_can_not_be_cancelled_or_terminated(spawner: Make, person: Any) -> None:
-    """That is said, and so is that a running or completed task can't be retried; its own events stay as they were."""
+    """That is published, also that a running or completed task can't be retried; its own events stay as they were."""
     async with spawner().running():
         await person.submit(["sleep", "600"], "busy")
         sandbox = (await person.reaches("busy", "running")).sandbox

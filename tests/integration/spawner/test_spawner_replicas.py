@@ -105,7 +105,7 @@ async def test_suspended_replica_cannot_act(start: Start, person: Any, act: int 
     after = await person.submit(["true"])
     assert (await person.ended(after)).state == "completed"
     await person.all_gone()
-    await person.hears(view.sandbox, "sandbox.terminated")
+    await person.receives(view.sandbox, "sandbox.terminated")
     assert stopped.process.returncode is None, stopped.log[-3000:]
     stopped.process.send_signal(signal.SIGTERM)
     assert await stopped.process.wait() == 0, stopped.log[-3000:]
@@ -130,7 +130,7 @@ async def test_sandbox_ended_by_another_replica_stays_ended(start: Start, person
     first.go_on()
     assert (await person.ended(await person.submit(["true"]))).state == "completed"
     await person.all_gone()
-    await person.hears(sandbox, "sandbox.terminated")
+    await person.receives(sandbox, "sandbox.terminated")
     first.process.send_signal(signal.SIGTERM)
     assert await first.process.wait() == 0, first.log[-3000:]
     person.check_sequences()
@@ -164,7 +164,7 @@ async def test_two_replicas_share_the_work(start: Start, person: Any) -> None:
     assert await other.measured("sandherd_task_wait_seconds_count") > min(assigned)
     await person.all_gone()
     for view in views:
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
         assert len([e for e in person.unique() if e["subject"] == view.sandbox and e["type"] == "agent.started"]) == 1
     person.check_sequences()
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.connection import Bus, BusError, Identity, NoResponderError, RequestTimeoutError
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, NoResponderError, RequestTimeoutError
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.requests import LiveSandboxes, LiveTasks
-from sandherd.contracts.requests.worker import AskPeers, PeerList
+from sandherd.contracts.requests import ListLiveSandboxes, ListLiveTasks
+from sandherd.contracts.requests.worker import ListPeers, PeerList
 from sandherd.contracts.subjects import BY_NAME, Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -49,10 +49,10 @@ def _collected() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def other(herd: Broker, person: Person) -> AsyncIterator[Person]:
+async def other(herd: Broker, person: ProjectUser) -> AsyncIterator[ProjectUser]:
     """A user of the project of the worker that floods."""
     async with herd.bus(Principal.CLIENT, project=MAD) as bus:
-        someone = Person(bus, eventually, person.home, project=MAD)
+        someone = ProjectUser(bus, eventually, person.home, project=MAD)
         await someone.listen()
         yield someone
 
@@ -82,7 +82,7 @@ async def flood_of(herd: Broker, sandbox: str, kind: str) -> AsyncIterator[async
         await process.wait()
 
 
-async def ask_until(flooding: asyncio.Task[Any], person: Person, neighbour: Callable[[], Awaitable[Any]]) -> None:
+async def ask_until(flooding: asyncio.Task[Any], person: ProjectUser, neighbour: Callable[[], Awaitable[Any]]) -> None:
     """Send requests of another project until the flood has ended: each of a user is answered the first time.
 
     Those of its worker are of the kind that the flood has. Their replies are lost if the account of sandboxes changes
@@ -90,8 +90,8 @@ async def ask_until(flooding: asyncio.Task[Any], person: Person, neighbour: Call
     """
     while True:
         ended = flooding.done()
-        await person.bus.ask(LiveTasks(), "p1", timeout=PATIENCE)
-        await person.bus.ask(LiveSandboxes(), "p1", timeout=PATIENCE)
+        await person.bus.ask(ListLiveTasks(), "p1", timeout=PATIENCE)
+        await person.bus.ask(ListLiveSandboxes(), "p1", timeout=PATIENCE)
         await eventually(neighbour, "a reply to the neighbour")
         if ended:
             return
@@ -101,7 +101,7 @@ async def ask_until(flooding: asyncio.Task[Any], person: Person, neighbour: Call
 async def peers_of(worker: Bus, project: str, sandbox: str) -> PeerList | None:
     """A reply to a request of the flooded kind; None if it was dropped, which its requester repeats."""
     try:
-        return await worker.ask(AskPeers(), project, sandbox=sandbox, timeout=10)
+        return await worker.ask(ListPeers(), project, sandbox=sandbox, timeout=10)
     except (RequestTimeoutError, NoResponderError):
         return None
 
@@ -111,7 +111,7 @@ async def is_refused(herd: Broker, sandbox: str) -> bool:
 
     The end of the connection may be seen before the reason.
     """
-    identity = Identity.file(herd.home / "creds" / f"{sandbox}-worker.creds")
+    identity = ConnectionIdentity.file(herd.home / "creds" / f"{sandbox}-worker.creds")
     try:
         async with Bus.open(herd.url, name="revoked", identity=identity, inbox=f"_INBOX_{sandbox}", patience=0):
             pytest.fail("the credential is not revoked")

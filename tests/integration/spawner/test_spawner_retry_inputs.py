@@ -19,7 +19,7 @@ NEEDS = f'test "$TOKEN" = {NEW[:8]}"{NEW[8:]}" && test "$(cat in/input.txt)" = h
 
 @pytest.fixture
 def retry(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Runs `sandherd tasks retry` as a person of project p1; gives its status, output and errors."""
+    """Runs `sandherd tasks retry` as a user of project p1; gives its status, output and errors."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     context = context_of(herd)
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]

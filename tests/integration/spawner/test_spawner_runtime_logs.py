@@ -10,7 +10,7 @@ from sandherd.bus.connection import BusError, RefusedError
 from sandherd.client import Context, Herd
 from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import MAX_LOG_BYTES, AskRuntimeLogs, RuntimeLog
+from sandherd.contracts.requests import MAX_LOG_BYTES, GetRuntimeLogs, RuntimeLog
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -31,7 +31,7 @@ def log_file(home: Path, sandbox: str) -> Path:
 
 
 async def ask(person: Any, sandbox: str, **which: Any) -> RuntimeLog:
-    found: RuntimeLog = await person.bus.ask(AskRuntimeLogs(sandbox=sandbox, **which), "p1", timeout=PATIENCE)
+    found: RuntimeLog = await person.bus.ask(GetRuntimeLogs(sandbox=sandbox, **which), "p1", timeout=PATIENCE)
     return found
 
 
@@ -63,7 +63,7 @@ def herd_context(herd: Broker, project: str) -> Context:
 
 async def test_other_projects_and_subscribers_can_not_read_it(sandbox: str, herd: Broker) -> None:
     """A client of another project finds no such sandbox, and the broker lets neither it nor a subscriber ask p1."""
-    request = AskRuntimeLogs(sandbox=sandbox)
+    request = GetRuntimeLogs(sandbox=sandbox)
     async with herd.bus(Principal.CLIENT, project="p2") as stranger:
         with pytest.raises(RefusedError) as refused:
             await stranger.ask(request, "p2", timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""Attacks from inside a sandbox of the process runtime, run as its agent. Missing until then: a sandbox is nobody else.
+"""Attacks from inside a sandbox of the process runtime, run as its agent. Missing until then: a sandbox is no one else.
 
 Invariant: no process in a sandbox has a host uid, a namespace or a system call by which it could reach more than its
 own processes and files.

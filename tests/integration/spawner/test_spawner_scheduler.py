@@ -18,17 +18,17 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
 from spawner.runtimes.contract import Capabilities, Isolation
-from spawner.sandboxes import decisions as of_sandbox
+from spawner.sandboxes import sandbox_transitions as of_sandbox
 from spawner.sandboxes.admission import Admission
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import SpawnPolicy, expiry
-from spawner.tasks import decisions as of_task
-from spawner.tasks.live_queue import follow
-from spawner.tasks.queue import Queue
-from spawner.tasks.record import TaskRecord
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.queue_updates import follow
 from spawner.tasks.resolved_task import ResolvedTask
 from spawner.tasks.scheduler import Intend, Scheduler
-from spawner.tasks.turn_order import sandbox_name
+from spawner.tasks.scheduling_order import sandbox_name
+from spawner.tasks.task_queue import TaskQueue
+from spawner.tasks.task_record import TaskRecord
 from tests.integration.spawner.following import following
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -75,7 +75,7 @@ class World:
         self.settings = settings
         self.now = NOW
         self.live = LiveState(bus, Meters(CollectorRegistry()), lambda: self.now)
-        self.queue: Queue = follow(self.live, settings)
+        self.queue: TaskQueue = follow(self.live, settings)
         self.assigned: list[str] = []
 
     def scheduler(self, token: Token) -> Scheduler:

@@ -59,7 +59,7 @@ def scheduling(herd: Broker, home: Path, clock: Clock) -> Callable[[], Service]:
 
 @pytest.fixture
 def sandherd(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Sandherd:
-    """Runs the command as a person of project p1."""
+    """Runs the command as a user of project p1."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     context = context_of(herd)
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
@@ -187,7 +187,7 @@ async def check_overlap(person: Any, alice: Herd, clock: Clock, name: str, overl
 
 @pytest.fixture
 async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    """Starts a spawner as a process of its own that dies at its n-th act, with its clock at a moment."""
+    """Starts a spawner as a process of its own that is killed at its n-th act, with its clock at a moment."""
     started: list[asyncio.subprocess.Process] = []
     settings = herd.settings(Principal.SPAWNER, home=home, **OPTIONS)
 
@@ -239,7 +239,7 @@ async def test_each_due_time_starts_one_task_whenever_the_spawner_is_killed(
         views = [await person.ended(name) for name in names]
         assert [view.state for view in views] == ["completed"] * len(names), (tmp_path / "log").read_text()[-3000:]
         for name in names:
-            await person.hears(name, "task.completed")
+            await person.receives(name, "task.completed")
         runs = (await decided(person, alice, "often", expected[-1])).runs
         assert {run.outcome for run in runs} == {"started"}
         await person.all_gone()
@@ -310,7 +310,7 @@ async def test_invalid_schedules_are_refused(
     two.write_text("tasks: [{text: a, argv: ['true']}, {text: b, argv: ['true']}]")
     run = ["--", "x", "--", "true"]
     async with scheduling().running(), Herd.connect(context_of(herd)) as alice:
-        for words, says in (
+        for words, expected_text in (
             (["--cron", "61 * * * *", *run], "change --cron"),
             (["--cron", "0 3 * *", *run], "cron"),
             (["--cron", "0 3 * * *", "--time-zone", "Mars/Base", *run], "there is no time zone Mars/Base"),
@@ -326,7 +326,7 @@ async def test_invalid_schedules_are_refused(
         ):
             status, _, err = await sandherd("create", "mine", *words)
             assert status in {1, 2}, words
-            assert says in err, words
+            assert expected_text in err, words
             assert CANARY not in err
         assert (await sandherd("trigger", "mine"))[0] == 1
         with pytest.raises(HerdError, match="there is no schedule mine"):

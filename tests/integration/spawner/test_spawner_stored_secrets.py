@@ -24,9 +24,9 @@ from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.live_state import utc_now
 from spawner.main import compose
-from spawner.named_secrets.store import SecretStore
+from spawner.named_secrets.secret_store import SecretStore
 from spawner.records.vault import Vault, herd_key
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.integration.spawner.file_thief import CANARY, Thief, context_of, forgotten
 from tests.live_files import holding
 
@@ -55,7 +55,7 @@ async def test_completed_task_leaves_no_value(spawner: Make, person: Any, herd: 
         await person.eventually((work / "ok").exists)
         stored = holding(CANARY.encode(), herd.home)
         assert stored == []
-        # Whoever has the herd's keys as well can open it as long as the task is not done.
+        # A holder of the herd's keys as well can open it as long as the task is not done.
         assert any("/" not in found for found in thief.finds())
         (work / "go").touch()
         assert (await person.ended(task)).state == "completed"
@@ -119,8 +119,8 @@ async def test_failed_task_is_retried_with_its_secrets_until_they_expire(
 
         await person.eventually(expired)
         await person.command(RetryTask(task=task), task)
-        await person.hears(task, "task.refused")
-        assert person.said(task, "task.refused")["field"] == "spec.secret_env"
+        await person.receives(task, "task.refused")
+        assert person.event_data(task, "task.refused")["field"] == "spec.secret_env"
         await forgotten(person, herd, thief)
 
 
@@ -130,10 +130,10 @@ async def test_rejected_and_dead_commands_leave_no_value(
     """A refused task, one with the name of another, and an invalid document are tested."""
     async with at_work(spawner):
         rejected = await person.submit(["true"], runtime="no-such-runtime", **SECRET)
-        await person.hears(rejected, "task.rejected")
+        await person.receives(rejected, "task.rejected")
         taken = await person.submit(["true"])
         await person.submit(["false"], task=taken, **SECRET)
-        await person.hears(taken, "task.refused")
+        await person.receives(taken, "task.refused")
         await dead_commands(person.bus)
         async with herd.bus(Principal.SPAWNER) as bus:
 
@@ -163,7 +163,7 @@ async def test_unerased_key_is_erased_later(spawner: Make, person: Any, herd: Br
     """The broker is killed while tasks end, and restarted: no key is left over."""
     async with at_work(spawner):
         tasks = [await person.submit(["/bin/sh", "-c", "sleep 0.5"], **SECRET) for _ in range(4)]
-        await person.hears(tasks[0], "task.running")
+        await person.receives(tasks[0], "task.running")
         await herd.kill()
         await herd.restart()
         for task in tasks:
@@ -175,14 +175,14 @@ async def test_unneeded_key_is_erased(spawner: Make, person: Any, herd: Broker) 
     """A spawner killed before the erasure leaves one; a needed key stays."""
     async with spawner(keep_secrets=600).running() as service:
         vault = Vault(service.bus, vault_key(herd))
-        kept = await person.submit(["false"], **SECRET)
-        await person.ended(kept)
+        retained = await person.submit(["false"], **SECRET)
+        await person.ended(retained)
         sealed = await vault.seal("tasks.p1.gone", CANARY)
         stored = await SecretStore(service.bus, utc_now, vault).put("p1", "k", CANARY, None)
         await vault.seal(f"secrets.p1.k.{'0' * 32}", CANARY)  # of a value that was replaced
 
         async def erased() -> bool:
-            return await vault.names() == {f"tasks.p1.{kept}", f"secrets.{stored.vault_key}"}
+            return await vault.names() == {f"tasks.p1.{retained}", f"secrets.{stored.vault_key}"}
 
         await person.eventually(erased)
         assert await Vault(service.bus, vault_key(herd)).open("tasks.p1.gone", sealed) is None
@@ -245,8 +245,8 @@ async def test_secrets_sealed_for_another_herd_are_refused(spawner: Make, person
         for number, (values, key) in enumerate((({"TOKEN": CANARY}, other), ({"PATH": CANARY}, own), ({}, own))):
             spec = {"env": {"TOKEN": ""}, "secret_env": frozenset({"TOKEN"}), "sealed": seal(values, key)}
             task = await person.submit(["true"], task=f"sealed-{number}", **spec)
-            await person.hears(task, "task.rejected")
-            assert person.said(task, "task.rejected")["field"] == "spec.sealed"
+            await person.receives(task, "task.rejected")
+            assert person.event_data(task, "task.rejected")["field"] == "spec.sealed"
 
 
 @pytest.mark.parametrize("with_secrets", [False, True])
@@ -272,11 +272,11 @@ async def test_backup_has_no_secrets_unless_requested(
         if not with_secrets:
             settings = thiefs.settings(Principal.SPAWNER, home=tmp_path / "other", keep_secrets=600)
             async with compose(settings).running(), thiefs.bus(Principal.CLIENT, project="p1") as bus:
-                again = Person(bus, person.eventually, tmp_path / "other")
+                again = ProjectUser(bus, person.eventually, tmp_path / "other")
                 await again.listen()
                 await again.command(RetryTask(task=task), task)
-                await again.hears(task, "task.refused")
-                assert again.said(task, "task.refused")["field"] == "spec.secret_env"
+                await again.receives(task, "task.refused")
+                assert again.event_data(task, "task.refused")["field"] == "spec.secret_env"
                 (left,) = (await bus.ask(ListSecrets(), "p1")).secrets
                 assert (left.name, left.readable) == ("k", False)
                 needy = await again.submit(["true"], secrets={"TOKEN": "k"})

@@ -25,14 +25,14 @@ FLOOD = "sandherd.v1.event.p1.sbx-mad.agent.message"
 
 @pytest.fixture
 async def small(herd: Broker) -> Broker:
-    """The broker, with little room for events."""
+    """The broker, with little space for events."""
     async with herd.provisioner() as jetstream:
         await jetstream.update_stream(stream_config(replace(BY_STREAM["EVENTS"], max_bytes=1024 * 1024)))
     return herd
 
 
 async def fill_up(bus: Bus) -> None:
-    """Flood EVENTS until not even the smallest event finds room."""
+    """Flood EVENTS until not even the smallest event fits."""
     for size in (200_000, 1000, 1):
         with suppress(StreamFullError):
             for number in range(100_000):
@@ -40,7 +40,7 @@ async def fill_up(bus: Bus) -> None:
                 await bus.publish_stored(FLOOD, b"x" * size, msg_id=msg_id, while_full=False)
 
 
-async def give_room(herd: Broker) -> None:
+async def give_space(herd: Broker) -> None:
     async with herd.provisioner() as jetstream:
         await jetstream.purge_stream("EVENTS", subject=FLOOD)
 
@@ -51,7 +51,7 @@ async def on_record(person: Any, task: str) -> Any:
 
 
 def was_refused(place: Path) -> bool:
-    """Whether the worker of this sandbox has logged that there was no room."""
+    """Whether the worker of this sandbox has logged that there was no space."""
     return any(path.name.endswith("log") for path in holding(b"maximum bytes exceeded", place))
 
 
@@ -62,9 +62,9 @@ async def test_task_submitted_into_a_full_stream_is_done_later(small: Broker, sp
         task = await person.submit(["true"])
         assert (await on_record(person, task)).submitted_at
         assert person.types(task) == []
-        await give_room(small)
+        await give_space(small)
         assert (await person.ended(task)).state == "completed"
-        await person.hears(task, "task.completed")
+        await person.receives(task, "task.completed")
         assert person.types(task)[0] == "task.submitted"
         person.check_sequences()
 
@@ -76,10 +76,10 @@ async def test_spawner_that_dies_at_a_full_stream_publishes_later(small: Broker,
         async with spawner().running():
             task = await person.submit(["true"])
             await on_record(person, task)
-        await give_room(small)
+        await give_space(small)
         async with spawner().running():
             assert (await person.ended(task)).state == "completed"
-            await person.hears(task, "task.completed")
+            await person.receives(task, "task.completed")
             person.check_sequences()
 
 
@@ -89,16 +89,16 @@ async def test_events_of_a_worker_wait_in_its_spool(small: Broker, spawner: Spaw
     async with small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder, spawner().running():
         task = await person.submit(["sh", "-c", waits])
         sandbox = (await person.reaches(task, "running")).sandbox
-        await person.hears(sandbox, "agent.tool_use")
+        await person.receives(sandbox, "agent.tool_use")
         await fill_up(flooder)
         place = person.home / "sandboxes" / sandbox
         (place / "work" / "go").touch()
         await person.eventually(lambda: was_refused(place))
         assert "agent.completed" not in person.types(sandbox)
-        await give_room(small)
+        await give_space(small)
         assert (await person.ended(task)).state == "completed"
-        await person.hears(sandbox, "agent.completed")
-        await person.hears(task, "task.completed")
+        await person.receives(sandbox, "agent.completed")
+        await person.receives(task, "task.completed")
         person.check_sequences()
 
 
@@ -112,11 +112,11 @@ async def test_sandbox_is_ended_while_the_stream_is_full(small: Broker, spawner:
         sandbox = (await person.reaches(task, "running")).sandbox
         written = person.home / "sandboxes" / sandbox / "work" / "pid"
         agent = Path("/proc", (await person.eventually(lambda: written.exists() and written.read_text())).strip())
-        await person.hears(sandbox, "sandbox.running")
+        await person.receives(sandbox, "sandbox.running")
         await fill_up(flooder)
         await person.command(TerminateSandbox(sandbox=sandbox, reason="enough"), sandbox)
         await person.eventually(lambda: not agent.exists())
         assert "sandbox.stopping" not in person.types(sandbox)
-        await give_room(small)
-        await person.hears(sandbox, "sandbox.terminated")
+        await give_space(small)
+        await person.receives(sandbox, "sandbox.terminated")
         person.check_sequences()

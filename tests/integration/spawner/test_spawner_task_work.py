@@ -12,7 +12,7 @@ from sandherd.contracts.requests import UploadChunk
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.tasks.unsubmitted_uploads import LIFE, UnsubmittedUploads
-from tests.integration.spawner.played import access_room
+from tests.integration.spawner.played import access_handlers
 from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
@@ -39,8 +39,8 @@ async def test_upload_for_another_task_is_refused(spawner: Make, person: Any) ->
         lies = [work, work.model_copy(update={"subject": "sandherd.v1.artifact.p1.task-mine.*", "artifact": "*"})]
         for number, reference in enumerate(lies):
             await person.submit(["true"], f"task-mine-{number}", work=reference)
-            await person.hears(f"task-mine-{number}", "task.rejected")
-            assert person.said(f"task-mine-{number}", "task.rejected")["field"] == "spec.work"
+            await person.receives(f"task-mine-{number}", "task.rejected")
+            assert person.event_data(f"task-mine-{number}", "task.rejected")["field"] == "spec.work"
 
 
 async def stored(herd: Broker, work: ArtifactRef) -> int:
@@ -52,24 +52,24 @@ async def stored(herd: Broker, work: ArtifactRef) -> int:
 async def test_upload_of_a_rejected_task_is_deleted(spawner: Make, person: Any, herd: Broker) -> None:
     """It no longer counts against the project's quota; one of a task that exists is not affected."""
     async with spawner().running():
-        kept, lost = await uploaded(person, "task-one"), await uploaded(person, "task-two")
-        await person.submit(["true"], "task-one", work=kept)
-        await person.hears("task-one", "task.submitted")
-        await person.submit(["true"], "task-one", work=kept, depends_on=["task-one"])
-        await person.hears("task-one", "task.refused")
+        retained, lost = await uploaded(person, "task-one"), await uploaded(person, "task-two")
+        await person.submit(["true"], "task-one", work=retained)
+        await person.receives("task-one", "task.submitted")
+        await person.submit(["true"], "task-one", work=retained, depends_on=["task-one"])
+        await person.receives("task-one", "task.refused")
         await person.submit(["true"], "task-two", work=lost, depends_on=["task-two"])
-        await person.hears("task-two", "task.rejected")
+        await person.receives("task-two", "task.rejected")
 
         async def deleted() -> bool:
             return await stored(herd, lost) == 0
 
         await person.eventually(deleted)
-        assert await stored(herd, kept) == 1
+        assert await stored(herd, retained) == 1
 
 
 async def test_upload_without_a_task_is_deleted_after_an_hour(person: Any, herd: Broker) -> None:
     """Those of a task, those of a sandbox, those that tasks share, and unfinished ones that still grow are kept."""
-    async with access_room(herd) as live:
+    async with access_handlers(herd) as live:
         shared = await uploaded(person, SHARED_BUNDLES)
         idle, growing = await uploaded(person, "task-idle"), await uploaded(person, "task-growing")
         uploads, now = UnsubmittedUploads(live), datetime.now(UTC)
@@ -91,8 +91,8 @@ async def test_files_of_a_task_are_deleted_with_its_record(spawner: Make, person
 
         assert await stored(herd, work) == 1
         await person.submit(["true"], "task-one", work=work)
-        await person.hears("task-one", "task.failed")
-        assert "not a complete tar archive" in person.said("task-one", "task.failed")["error"]
+        await person.receives("task-one", "task.failed")
+        assert "not a complete tar archive" in person.event_data("task-one", "task.failed")["error"]
 
         async def deleted() -> bool:
             return await person.task("task-one") is None and await stored(herd, work) == 0

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from sandherd.contracts.commands import CancelTask, RetryPolicy, RetryTask
-from sandherd.contracts.requests import LiveTasks
+from sandherd.contracts.requests import ListLiveTasks
 from sandherd.contracts.states import TaskState
 from sandherd.service.service import Service
 from tests.integration.spawner.test_spawner_losses import worker_of
@@ -151,7 +151,7 @@ async def test_impossible_dependencies_are_refused(spawner: Make, person: Any) -
         await person.submit(["true"], "hen", depends_on=("egg",))
         await person.submit(["true"], "egg", depends_on=("hen",))
         for task in ("lonely", "itself", "hen", "egg"):
-            await person.hears(task, "task.rejected")
+            await person.receives(task, "task.rejected")
             assert await person.task(task) is None
     reasons = {task: data_of(person, task, "task.rejected") for task in ("lonely", "itself", "hen", "egg")}
     assert {data["field"] for data in reasons.values()} == {"spec.depends_on"}
@@ -170,7 +170,7 @@ async def test_failed_task_is_retried_by_hand(spawner: Make, person: Any) -> Non
         assert (view.attempt, view.error_type) == (2, None)
         await person.bus.publish_command(command)
         await person.command(RetryTask(task=task), task)
-        await person.hears(task, "task.refused")
+        await person.receives(task, "task.refused")
         await person.all_gone()
     assert data_of(person, task, "task.retry_scheduled")["requested_by"] == "ada"
     refused = data_of(person, task, "task.refused")
@@ -186,7 +186,7 @@ async def test_waiting_retry_can_be_cancelled(spawner: Make, person: Any) -> Non
         await lose_worker(person, (await person.reaches(task, "running")).sandbox)
         view = await person.reaches(task, "pending")
         assert view.attempt == 2
-        await person.hears(task, "task.retry_scheduled")
+        await person.receives(task, "task.retry_scheduled")
         assert view.not_before == datetime.fromisoformat(data_of(person, task, "task.retry_scheduled")["not_before"])
         await person.command(CancelTask(task=task), task)
         assert (await person.ended(task)).state == "cancelled"
@@ -202,9 +202,9 @@ async def test_urgent_tasks_start_first_and_the_list_states_the_reason(spawner: 
         tasks = {kind: await person.submit(["true"], kind, priority=kind) for kind in ("low", "high", "critical")}
         for task in tasks:
             await person.reaches(task, "pending")
-        found = (await person.bus.ask(LiveTasks(state=TaskState.PENDING), "p1", timeout=PATIENCE)).tasks
-        said = {view.task: view.waits_for for view in found}
-        assert said == {
+        found = (await person.bus.ask(ListLiveTasks(state=TaskState.PENDING), "p1", timeout=PATIENCE)).tasks
+        wait_reasons = {view.task: view.waits_for for view in found}
+        assert wait_reasons == {
             "critical": "1 of 1 sandboxes of project p1 live; it is next",
             "high": "1 of 1 sandboxes of project p1 live; 1 task is before it",
             "low": "1 of 1 sandboxes of project p1 live; 2 tasks are before it",

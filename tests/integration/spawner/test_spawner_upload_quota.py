@@ -13,8 +13,8 @@ from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner.live_state import LiveState
-from spawner.sandboxes.record import SandboxRecord
-from tests.integration.spawner.played import access_room
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from tests.integration.spawner.played import access_handlers
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.own_broker
@@ -60,7 +60,7 @@ async def test_uploads_beyond_a_projects_quota_are_refused(herd: Broker, chunk: 
         herd.bus(Principal.CLIENT, project="p1") as client,
         herd.bus(Principal.CLIENT, project="p2") as other,
     ):
-        async with access_room(herd, project_uploads_mb=1) as live:
+        async with access_handlers(herd, project_uploads_mb=1) as live:
             await make_records(live)
             for number in range(QUOTA):
                 await client.ask(chunk(number), "p1", timeout=PATIENCE)
@@ -68,7 +68,7 @@ async def test_uploads_beyond_a_projects_quota_are_refused(herd: Broker, chunk: 
             assert (problem.code, problem.field) == (Code.REFUSED, "project")
             assert "SANDHERD_PROJECT_UPLOADS_MB" in problem.remedy
             assert (await other.ask(chunk(0), "p2", timeout=PATIENCE)).index == 0
-        async with access_room(herd, project_uploads_mb=1):
+        async with access_handlers(herd, project_uploads_mb=1):
             assert (await refusal(client, chunk(QUOTA + 1))).code is Code.REFUSED
             assert (await other.ask(chunk(1), "p2", timeout=PATIENCE)).index == chunk(1).index
     async with herd.provisioner() as jetstream:

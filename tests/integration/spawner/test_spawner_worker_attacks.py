@@ -59,7 +59,7 @@ for pid in (1, 2):
 """
 
 
-def judged(found: dict[str, str]) -> dict[str, str]:
+def verdicts(found: dict[str, str]) -> dict[str, str]:
     return {name: how for name, how in found.items() if how not in REFUSED}
 
 
@@ -70,7 +70,7 @@ async def test_agent_can_neither_trace_nor_signal_its_worker(
     """The sandbox's first process is out of reach too: by no call, no descriptor and no file below `/proc`."""
     script = f"{ON_WORKER}\nprint(json.dumps(found))"
     found = await attack(eventually, await open_process(WORKER), plan_for("sbx-worker"), script)
-    assert judged(found) == {}
+    assert verdicts(found) == {}
 
 
 @scoped
@@ -83,7 +83,7 @@ async def test_entered_command_can_neither_trace_nor_signal_the_worker(
     script = f"{ATTACK}{ON_WORKER}\nprint(json.dumps(found))"
     ran = await runtime.run("sbx-entered", Command(argv=[sys.executable, "-c", script]))
     assert ran.code == 0, ran.err
-    assert judged(json.loads(ran.out)) == {}
+    assert verdicts(json.loads(ran.out)) == {}
     seen = await runtime.observe("sbx-entered")
     assert seen is not None
     assert seen.alive
@@ -170,8 +170,8 @@ def test_session_keyring_of_the_spawner_is_not_inherited(tmp_path: Path) -> None
         f"{look}"
         f"os.execv(sys.executable, [sys.executable, '-I', '-S', {launcher.__file__!r}, {str(path)!r}])"
     )
-    said = subprocess.run([sys.executable, "-I", "-c", begin], capture_output=True, text=True, check=True)
-    assert said.stdout.split() == ["True", "False"], said.stderr
+    result = subprocess.run([sys.executable, "-I", "-c", begin], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["True", "False"], result.stderr
 
 
 TOOLS = {
@@ -212,8 +212,8 @@ done = subprocess.run(['sh', '-c', {TOOLS[tool]!r}], capture_output=True, text=T
 print(json.dumps([done.returncode, done.stdout + done.stderr]))
 """
     plan = plan_for("sbx-tools", memory_mb=1024)
-    code, said = await attack(eventually, await open_process(WORKER), plan, script)
-    assert code == 0, said
+    code, result = await attack(eventually, await open_process(WORKER), plan, script)
+    assert code == 0, result
 
 
 async def test_python_subprocess_apis_work(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
@@ -236,9 +236,9 @@ async def test_host_without_isolation_refuses_sandboxes_unless_allowed(
     broken.chmod(0o755)
     monkeypatch.setattr("spawner.runtimes.bubblewrap.bwrap_path", lambda: broken)
     runtime = await open_process("import signal; signal.pause()", "auto")
-    for asked in (runtime.create(plan_for("sbx-no")), runtime.create(plan_for("sbx-no"))):
+    for requested in (runtime.create(plan_for("sbx-no")), runtime.create(plan_for("sbx-no"))):
         with pytest.raises(RuntimeFailedError, match="SANDHERD_ISOLATION=weak"):
-            await asked
+            await requested
     assert await runtime.observe("sbx-no") is None
     weak = await open_process("import signal; signal.pause()", "weak")
     assert isolation_gaps.NOTHING in weak.capabilities.gaps

@@ -101,7 +101,7 @@ def fill(junk: Path, kind: str) -> None:
 
 
 @asynccontextmanager
-async def kept(server: PostgresServer) -> AsyncIterator[ProcessMonitor]:
+async def stored(server: PostgresServer) -> AsyncIterator[ProcessMonitor]:
     """Kept alive as the supervisor does it."""
     keeper = ProcessMonitor("postgres", server)
     async with server:
@@ -121,7 +121,7 @@ async def play(folder: Path, kind: str, what: str, end: str) -> Found:
     """Fill it, write until that is refused and for a while longer, free it, and write until something is committed."""
     server, found = PostgresServer(folder / "postgres"), Found()
     writer = Writer(server, what)
-    async with kept(server) as keeper:
+    async with stored(server) as keeper:
         assert await writer.write()
         fill(folder / "junk", kind)
         while await writer.write():

@@ -20,7 +20,7 @@ RESUMED_WITHIN = 30.0
 
 
 @dataclass
-class Kept:
+class GuardedBroker:
     """A broker that is kept alive and guarded, as the supervisor does it, and what was acknowledged of it."""
 
     broker: Broker
@@ -78,7 +78,7 @@ class Kept:
 
 
 @asynccontextmanager
-async def kept(home: Path, size: int = 1) -> AsyncIterator[Kept]:
+async def guarded_broker(home: Path, size: int = 1) -> AsyncIterator[GuardedBroker]:
     broker = Broker(home, size=size)
     async with broker, broker.bus(Principal.SPAWNER) as bus:
         parts: list[StackPart] = [broker] if size == 1 else [*broker.servers]
@@ -86,7 +86,7 @@ async def kept(home: Path, size: int = 1) -> AsyncIterator[Kept]:
         guard = StoreGuard(guarded(broker.servers))
         tasks = [asyncio.create_task(keeper.run()) for keeper in keepers]
         tasks.append(asyncio.create_task(guard.run(*broker.probed)))
-        found = Kept(broker, guard, keepers, bus)
+        found = GuardedBroker(broker, guard, keepers, bus)
         try:
             assert await found.publish()
             yield found

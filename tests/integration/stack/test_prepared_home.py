@@ -16,7 +16,7 @@ from sandherd.safe_home import CREATED, UnsafeHomeError, check_home
 from sandherd.stack import down, up
 from tests.preloaded_cli import preloaded_sandherd
 
-NOBODY = 65534
+NOBODY_UID = 65534
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
 
 
@@ -38,9 +38,9 @@ def victim(shared: Path) -> Path:
     return directory
 
 
-def as_nobody(script: str, where: Path) -> None:
+def as_unprivileged(script: str, where: Path) -> None:
     """Run a shell script as another user."""
-    program = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "sh", "-ec", script]
+    program = ["setpriv", f"--reuid={NOBODY_UID}", f"--regid={NOBODY_UID}", "--clear-groups", "sh", "-ec", script]
     subprocess.run(program, cwd=where, check=True)
 
 
@@ -70,11 +70,11 @@ def refused(home: Path, *words: str) -> str:
 def test_home_of_another_user_is_refused(shared: Path, victim: Path, words: tuple[str, ...]) -> None:
     """Nothing is written to it, through its links, or to where they lead; the error has path, reason and fix."""
     links = "".join(f"ln -s {victim} home/{name};" for name in ("identity", "logs", "postgres"))
-    as_nobody(f"mkdir -m 777 home; {links} mkdir -m 777 home/run home/creds", shared)
+    as_unprivileged(f"mkdir -m 777 home; {links} mkdir -m 777 home/run home/creds", shared)
     before = seen(shared)
     error = refused(shared / "home", *words)
     assert seen(shared) == before
-    assert f"{shared / 'home'}: belongs to user id {NOBODY}" in error
+    assert f"{shared / 'home'}: belongs to user id {NOBODY_UID}" in error
     assert "--home" in error
 
 
@@ -99,7 +99,7 @@ async def test_part_of_another_user_is_refused(shared: Path, victim: Path, scrip
     for directory in (home, home / "open", home / "pg"):
         directory.mkdir()
         directory.chmod(0o777)
-    as_nobody(script, shared)
+    as_unprivileged(script, shared)
     for opened, name in (("open", "identity"), ("pg", "postgres")):
         if not os.path.lexists(home / name):
             (home / opened).rename(home / name)
@@ -113,7 +113,7 @@ async def test_part_of_another_user_is_refused(shared: Path, victim: Path, scrip
 @root_only
 async def test_home_behind_what_others_can_replace_is_refused(shared: Path, victim: Path) -> None:
     """A link of another user leads to it, or a directory above is another user's and open to all."""
-    as_nobody(f"ln -s {victim} link; mkdir -m 777 open", shared)
+    as_unprivileged(f"ln -s {victim} link; mkdir -m 777 open", shared)
     for home, path in ((shared / "link" / "home", shared / "link"), (shared / "open" / "home", shared / "open")):
         with pytest.raises(UnsafeHomeError) as found:
             await up(home, wait=False)
@@ -143,7 +143,7 @@ async def test_own_directories_that_are_too_open_are_closed(shared: Path) -> Non
 @root_only
 async def test_restoration_to_a_prepared_home_is_refused(shared: Path, victim: Path) -> None:
     """Before the keys are copied."""
-    as_nobody(f"mkdir -m 777 home; ln -s {victim} home/identity", shared)
-    with pytest.raises(HerdError, match=f"belongs to user id {NOBODY}"):
+    as_unprivileged(f"mkdir -m 777 home; ln -s {victim} home/identity", shared)
+    with pytest.raises(HerdError, match=f"belongs to user id {NOBODY_UID}"):
         await restore_stack(shared / "home", victim, 1)
     assert list(victim.iterdir()) == [victim / "f"]

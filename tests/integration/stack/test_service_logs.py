@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandherd.stack import down, up
-from sandherd.stack.rotation import rotate
+from sandherd.stack.log_rotation import rotate
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_sandherd
 
@@ -97,7 +97,7 @@ async def test_lines_before_a_rotation_are_shown(files: Path) -> None:
 
 
 async def test_followed_log_has_every_line_across_a_rotation(files: Path) -> None:
-    """Also the lines that were written and rotated away between two reads."""
+    """Also the lines that were written and rotated between two reads."""
     log = files / "logs" / "spawner.log"
     process = await start(files, "spawner", "-f", "-n", "1")
     try:

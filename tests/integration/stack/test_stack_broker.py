@@ -13,13 +13,13 @@ import pytest
 
 from sandherd.stack import nats
 from sandherd.stack.broker import Broker
-from sandherd.stack.child import ChildFailedError
+from sandherd.stack.child_process import ChildFailedError
 from sandherd.stack.nats import NatsServer
 from tests.patience import PATIENCE
 
 pytestmark = [
     pytest.mark.faults,
-    # nats-py forgets the writers of connections that are lost while it connects; the kernel has their ends already.
+    # nats-py drops the writers of connections that are lost while it connects; the kernel has their ends already.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -46,12 +46,12 @@ async def start(broker: Broker) -> float:
 
 async def test_kill_during_a_start_is_reported_as_such(herd: Broker) -> None:
     """The error is the one that makes the supervisor restart it; any other would end the stack."""
-    told: list[str] = []
+    steps: list[str] = []
     takes = await start(herd)
     deadline = asyncio.get_running_loop().time() + PATIENCE
     starts = 0
-    while starts < STARTS or not any("while it was being provisioned" in text for text in told):
-        assert asyncio.get_running_loop().time() < deadline or starts < STARTS, told
+    while starts < STARTS or not any("while it was being provisioned" in text for text in steps):
+        assert asyncio.get_running_loop().time() < deadline or starts < STARTS, steps
         starts += 1
         await herd.kill()
         killing = asyncio.create_task(kill_next_start(herd, herd.child.pid, MOMENTS.uniform(0, takes)))
@@ -59,7 +59,7 @@ async def test_kill_during_a_start_is_reported_as_such(herd: Broker) -> None:
             async with asyncio.timeout(PATIENCE):
                 await herd.start()
         except ChildFailedError as error:
-            told.append(str(error))
+            steps.append(str(error))
         await killing
     await start(herd)
     gc.collect()  # so that what was forgotten is found here, and not in another test

@@ -14,7 +14,7 @@ import nats.js.errors
 import pytest
 
 from sandherd.bus.auth.permissions import SERVICES
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 from sandherd.bus.identity import Key, KeyKind, SpawnerKeys
 from sandherd.bus.identity.revocation import RevocationFailedError, Revoker
 from sandherd.bus.kv import last_message, next_message
@@ -64,14 +64,14 @@ async def cluster() -> AsyncIterator[Broker]:
 @asynccontextmanager
 async def at(broker: Broker, server: NatsServer, principal: Principal) -> AsyncIterator[Bus]:
     """A service that knows one server only."""
-    who, inbox = Identity.file(broker.credentials(principal)), f"_INBOX_{principal}"
+    who, inbox = ConnectionIdentity.file(broker.credentials(principal)), f"_INBOX_{principal}"
     async with Bus.open(server.url, name=principal, identity=who, inbox=inbox, patience=PATIENCE) as bus:
         yield bus
 
 
 @asynccontextmanager
 async def worker_at(server: NatsServer, token: str, seed: str, patience: float = 0.5) -> AsyncIterator[Bus]:
-    who = Identity.renewing(lambda: token, seed)
+    who = ConnectionIdentity.renewing(lambda: token, seed)
     async with Bus.open(server.url, name="w", identity=who, inbox="_INBOX_sbx-1", patience=patience) as bus:
         yield bus
 
@@ -89,11 +89,11 @@ async def until_well(broker: Broker, *servers: str) -> None:
 async def test_three_servers_are_one_broker(cluster: Broker) -> None:
     """Messages have three replicas, are read as written, are accessed by password only, and revocations hold."""
     await keeps_everything_three_times(cluster)
-    await changes_the_number_only_when_asked(cluster)
+    await changes_the_number_only_on_request(cluster)
     await reads_what_was_written(cluster)
     await lets_no_stranger_in(cluster)
     await refuses_the_revoked_everywhere(cluster)
-    await tells_who_is_away(cluster)
+    await names_stopped_servers(cluster)
 
 
 async def keeps_everything_three_times(cluster: Broker) -> None:
@@ -112,7 +112,7 @@ async def keeps_everything_three_times(cluster: Broker) -> None:
             assert bus.clustered
 
 
-async def changes_the_number_only_when_asked(cluster: Broker) -> None:
+async def changes_the_number_only_on_request(cluster: Broker) -> None:
     """Provisioning without a number leaves a stream on as many servers as it is on."""
     fewer = stream_config(replace(BY_STREAM["DEAD"], max_bytes=1024 * 1024), replicas=1)
     async with cluster.provisioner() as js:
@@ -120,7 +120,7 @@ async def changes_the_number_only_when_asked(cluster: Broker) -> None:
         await provision(js)
         config = (await js.stream_info("DEAD")).config
         assert (config.num_replicas, config.max_bytes) == (1, BY_STREAM["DEAD"].max_bytes)
-        # Right after the first change the servers may know of no peer with room: like every caller, retry.
+        # Right after the first change the servers may know of no peer with space: like every caller, retry.
         await patiently(lambda: provision(js, 3), 3)
         assert (await js.stream_info("DEAD")).config.num_replicas == 3
 
@@ -165,12 +165,12 @@ async def lets_no_stranger_in(cluster: Broker) -> None:
 
 
 async def refuses_the_revoked_everywhere(cluster: Broker) -> None:
-    """Who is revoked is cut off at one server and refused at another, and at one that was away meanwhile."""
+    """Who is revoked is cut off at one server and refused at another, and at one that was stopped meanwhile."""
     key, now = Key.new(KeyKind.USER), datetime.now(UTC)
     token, expires = cluster.minter().mint_worker("p1", "sbx-1", key.public, life=3600)
     keys = SpawnerKeys.read(cluster.spawner_identity)
-    near, far, away = cluster.servers
-    await away.kill()
+    near, far, stopped_server = cluster.servers
+    await stopped_server.kill()
     async with (
         cluster.bus(P.SPAWNER) as spawner,
         Revoker.open(near.url, keys, spawner.js) as revoker,
@@ -182,7 +182,7 @@ async def refuses_the_revoked_everywhere(cluster: Broker) -> None:
             return not worker.connected
 
         await until(cut)
-    await away.start()
+    await stopped_server.start()
     for server in cluster.servers:
         with pytest.raises(BusError):
             async with worker_at(server, token, key.seed):
@@ -202,8 +202,8 @@ async def until_done(revoker: Revoker, key: str, expires: datetime, now: datetim
     await until(done)
 
 
-async def tells_who_is_away(cluster: Broker) -> None:
-    """Of the servers' own word and of doctor's: one that is away is named, and the others are well."""
+async def names_stopped_servers(cluster: Broker) -> None:
+    """Of the servers' own word and of doctor's: one that is stopped is named, and the others are well."""
     await until_well(cluster, *SERVERS)
     await cluster.servers[1].kill()
     await until_well(cluster, "sandherd-1", "sandherd-3")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.stack import Phase, down, status, up
+from sandherd.stack import StackPhase, down, status, up
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_sandherd
 
@@ -97,7 +97,7 @@ async def test_hanging_database_is_not_ready(home: Path) -> None:
     try:
         stopped = await status(home)
         (postgres,) = [part for part in stopped.parts if part.name == "postgres"]
-        assert (stopped.phase, postgres.running, postgres.ready) == (Phase.NOT_READY, True, False)
+        assert (stopped.phase, postgres.running, postgres.ready) == (StackPhase.NOT_READY, True, False)
         assert "does not respond" in postgres.detail
 
         async def named() -> Any:

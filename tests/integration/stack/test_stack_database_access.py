@@ -13,14 +13,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from sandherd.database_owners import RESERVED
+from sandherd.postgres_uids import RESERVED
 from sandherd.stack import postgres_user
 from sandherd.stack.directory_access import change_owner
 from sandherd.stack.postgres import PostgresServer
 from tests.live_files import owners_below
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
-NOBODY = 65534
+NOBODY_UID = 65534
 STRANGER = 48_613
 """An id without an entry, as a sandbox's user has."""
 
@@ -56,7 +56,7 @@ async def attack(server: PostgresServer, uid: int, role: str = "postgres") -> st
 
 
 def laid_open(server: PostgresServer) -> None:
-    """Every mode that keeps others from the socket is taken away: what is left is the server's own authentication."""
+    """Every mode that keeps others from the socket is removed: what is left is the server's own authentication."""
     for path in (server.sockets, *server.sockets.iterdir()):
         path.chmod(0o777)
 
@@ -72,10 +72,10 @@ async def test_only_the_starting_user_has_access(own_directory: Path) -> None:
         listens_on_the_socket_only(server)
         has_its_own_user(server)
         await root_may_be_any_role(server)
-        for uid in (NOBODY, STRANGER):
+        for uid in (NOBODY_UID, STRANGER):
             assert "PermissionError" in await attack(server, uid)
         laid_open(server)
-        for uid in (NOBODY, STRANGER, RESERVED):
+        for uid in (NOBODY_UID, STRANGER, RESERVED):
             for role in ("postgres", "root", "nobody"):
                 answer = await attack(server, uid, role)
                 assert "IN as" not in answer
@@ -108,7 +108,7 @@ def listens_on_the_socket_only(server: PostgresServer) -> None:
 def has_its_own_user(server: PostgresServer) -> None:
     """Every process and file has the reserved id, which no passwd entry and no other process has."""
     owner = postgres_user.server_uid()
-    assert owner not in {0, NOBODY, None}
+    assert owner not in {0, NOBODY_UID, None}
     status = Path(f"/proc/{server.child.pid}/status").read_text()
     assert f"Uid:\t{owner}\t{owner}\t{owner}\t{owner}" in status
     assert "Groups:\t \n" in status or "Groups:\t\n" in status
@@ -125,16 +125,16 @@ async def test_database_of_the_version_before_is_migrated(own_directory: Path) -
     async with server:
         await server.create_database("kept")
     for path in (server.data, server.sockets, *server.data.rglob("*")):
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, NOBODY_UID, NOBODY_UID)
     (server.data / "pg_hba.conf").write_text("local all all trust\n")
     (server.sockets / ".s.PGSQL.5432").write_text("laid here by nobody")
-    os.chown(server.sockets / ".s.PGSQL.5432", NOBODY, NOBODY)
+    os.chown(server.sockets / ".s.PGSQL.5432", NOBODY_UID, NOBODY_UID)
     async with PostgresServer(own_directory / "pg", durable=False) as later:
         connection = await asyncpg.connect(later.url("kept"))
         assert await connection.fetchval("select current_user") == "postgres"
         await connection.close()
         laid_open(later)
-        assert "IN as" not in await attack(later, NOBODY)
+        assert "IN as" not in await attack(later, NOBODY_UID)
         assert owners_below(later.data) == {postgres_user.server_uid()}
 
 
@@ -145,30 +145,30 @@ def test_migration_follows_no_link_and_refuses_foreign_files(own_directory: Path
     secret.write_text("root's")
     data = own_directory / "data"
     data.mkdir()
-    os.chown(data, NOBODY, NOBODY)
+    os.chown(data, NOBODY_UID, NOBODY_UID)
     (data / "link").symlink_to(secret)
-    os.chown(data / "link", NOBODY, NOBODY, follow_symlinks=False)
-    change_owner(data, STRANGER, frozenset({NOBODY}))
+    os.chown(data / "link", NOBODY_UID, NOBODY_UID, follow_symlinks=False)
+    change_owner(data, STRANGER, frozenset({NOBODY_UID}))
     assert secret.stat().st_uid == 0
     assert (data / "link").lstat().st_uid == STRANGER
     other = own_directory / "other"
     other.write_text("of somebody else")
     os.chown(other, 1234, 1234)
     (data / "hard").hardlink_to(other)
-    os.chown(data, NOBODY, NOBODY)
+    os.chown(data, NOBODY_UID, NOBODY_UID)
     with pytest.raises(PermissionError, match="belongs to user id 1234"):
-        change_owner(data, STRANGER, frozenset({NOBODY, STRANGER}))
+        change_owner(data, STRANGER, frozenset({NOBODY_UID, STRANGER}))
     assert other.stat().st_uid == 1234
 
 
 @root_only
 async def test_database_of_an_ordinary_user_accepts_only_that_user(own_directory: Path) -> None:
     """Started by `nobody`, it runs as `nobody`, and neither another user nor root by name may connect."""
-    owner = pwd.getpwuid(NOBODY)
+    owner = pwd.getpwuid(NOBODY_UID)
     own_directory.chmod(0o755)
     place = own_directory / "of-nobody"
     place.mkdir()
-    os.chown(place, NOBODY, owner.pw_gid)
+    os.chown(place, NOBODY_UID, owner.pw_gid)
     program = (
         "import asyncio, encodings.idna, getpass, os, pathlib, pwd, sys\n"
         "from sandherd.stack.postgres import PostgresServer, binaries\n"
@@ -186,7 +186,7 @@ async def test_database_of_an_ordinary_user_accepts_only_that_user(own_directory
         "-c",
         program,
         str(place / "pg"),
-        str(NOBODY),
+        str(NOBODY_UID),
         str(owner.pw_gid),
         cwd="/",
         stdin=subprocess.PIPE,
@@ -198,7 +198,7 @@ async def test_database_of_an_ordinary_user_accepts_only_that_user(own_directory
         server = PostgresServer(place / "pg")
         laid_open(server)
         (place / "pg").chmod(0o755)
-        assert await attack(server, NOBODY) == "IN as postgres"
+        assert await attack(server, NOBODY_UID) == "IN as postgres"
         for uid in (STRANGER, 0):
             assert "IN as" not in await attack(server, uid)
     finally:

@@ -18,9 +18,9 @@ from tests.terminals import ERASED, left_on_screen, on_terminal
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 PROGRAM = """
-from sandherd.cli import activity, main
-activity.INTERVAL_SECONDS = 0.005
-activity.Activity.__init__.__kwdefaults__["quiet"] = 0
+from sandherd.cli import status_line, main
+status_line.INTERVAL_SECONDS = 0.005
+status_line.StatusLine.__init__.__kwdefaults__["quiet"] = 0
 main()
 """
 """`sandherd` that shows each step from its beginning, however quickly the step ends."""

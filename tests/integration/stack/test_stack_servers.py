@@ -11,7 +11,7 @@ import pytest
 from sandherd.contracts.subjects import Principal
 from sandherd.process_signals import ended
 from sandherd.stack.broker import Broker
-from sandherd.stack.child import Child, ChildCommand, ChildFailedError
+from sandherd.stack.child_process import ChildCommand, ChildFailedError, ChildProcess
 from sandherd.stack.postgres import PostgresServer
 from sandherd.stack.postgres_socket import recorded_directory, socket_directory
 from tests.patience import PATIENCE
@@ -76,20 +76,22 @@ async def test_broker_that_cannot_start_states_why(tmp_path: Path) -> None:
 
 
 async def test_a_process_is_waited_for_without_polling(tmp_path: Path) -> None:
-    """The end of a process is seen, whoever its parent is; one that never was has ended."""
-    child = Child(ChildCommand(arguments=["sleep", "60"], log=tmp_path / "log"))
+    """The end of a process is seen, whichever process is its parent; one that never was has ended."""
+    child = ChildProcess(ChildCommand(arguments=["sleep", "60"], log=tmp_path / "log"))
     child.start()
     await child.stop(grace=PATIENCE)
     await ended(child.pid)
     assert child.status == -15
     assert not Path(f"/proc/{child.pid}").exists()
     with pytest.raises(ProcessLookupError):
-        Child(child.command).pid  # noqa: B018  # asking for it is the test
+        ChildProcess(child.command).pid  # noqa: B018  # asking for it is the test
 
 
 async def test_a_child_that_ignores_us_is_killed(tmp_path: Path) -> None:
     """After the grace time SIGKILL follows."""
-    child = Child(ChildCommand(arguments=["sh", "-c", "trap '' TERM; echo deaf; exec sleep 60"], log=tmp_path / "log"))
+    child = ChildProcess(
+        ChildCommand(arguments=["sh", "-c", "trap '' TERM; echo deaf; exec sleep 60"], log=tmp_path / "log")
+    )
     child.start()
     await child.until(lambda: "deaf" in child.last_lines(), PATIENCE, "sh")
     await child.stop(grace=0.05)
@@ -100,8 +102,8 @@ async def test_children_end_with_their_starter(tmp_path: Path) -> None:
     """The kernel ends a linked process when its starter is killed."""
     script = (
         "import sys, pathlib\n"
-        "from sandherd.stack.child import Child, ChildCommand\n"
-        "child = Child(ChildCommand(arguments=['sleep', '60'], log=pathlib.Path(sys.argv[1])))\n"
+        "from sandherd.stack.child_process import ChildCommand, ChildProcess\n"
+        "child = ChildProcess(ChildCommand(arguments=['sleep', '60'], log=pathlib.Path(sys.argv[1])))\n"
         "child.start()\n"
         "print(child.pid, flush=True)\n"
         "sys.stdin.read()\n"

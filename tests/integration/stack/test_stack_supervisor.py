@@ -13,9 +13,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import bearer
-from sandherd.stack import Phase, StackFailedError, StackStatus, down, status, up
+from sandherd.stack import StackFailedError, StackPhase, StackStatus, down, status, up
 from sandherd.stack.home import Home, read_record, record_of
 from tests.patience import PATIENCE
 
@@ -65,7 +65,7 @@ async def test_clients_find_the_stack_by_its_context(home: Path) -> None:
     assert set(context["services"]) == set(NAMES[2:])
     credentials = Path(context["creds"]["client-default"])
     who = bearer(credentials.read_text())
-    identity = Identity.file(credentials)
+    identity = ConnectionIdentity.file(credentials)
     async with Bus.open(
         context["nats_url"], name=who.name, identity=identity, inbox=who.inbox, patience=PATIENCE
     ) as bus:
@@ -113,7 +113,7 @@ async def test_killed_supervisor_leaves_nothing_after_the_next_up(home: Path) ->
     os.kill(before.supervisor_pid, signal.SIGKILL)
     await until(lambda: _answer(not record.supervisor.alive))
     orphaned = await status(home)
-    assert orphaned.phase is Phase.UNSUPERVISED
+    assert orphaned.phase is StackPhase.UNSUPERVISED
     assert not orphaned.ready
     assert all(part.running for part in orphaned.parts)
     after = await up(home)
@@ -131,7 +131,7 @@ async def test_down_ends_everything_and_may_be_repeated(home: Path) -> None:
     assert set(ended.names) == {*NAMES, "supervisor"}
     assert not any(process.alive for process in record.processes.values())
     assert not (await down(home)).was_running
-    assert (await status(home)).phase is Phase.STOPPED
+    assert (await status(home)).phase is StackPhase.STOPPED
 
 
 async def test_down_ends_what_a_killed_supervisor_left(home: Path) -> None:
@@ -162,7 +162,7 @@ async def test_invalid_setting_is_reported_before_the_start(
     with pytest.raises(StackFailedError, match="SANDHERD_MAX_SANDBOXES"):
         await up(own_directory / "home")
     standing = await status(own_directory / "home")
-    assert (standing.phase, standing.parts) == (Phase.FAILED, ())
+    assert (standing.phase, standing.parts) == (StackPhase.FAILED, ())
 
 
 async def test_service_that_cannot_start_is_reported_and_the_rest_ended(home: Path) -> None:
@@ -176,7 +176,7 @@ async def test_service_that_cannot_start_is_reported_and_the_rest_ended(home: Pa
     with pytest.raises(StackFailedError, match=r"(?s)event-ingest: ended 3 times.*9999"):
         await up(home)
     standing = await status(home)
-    assert standing.phase is Phase.FAILED
+    assert standing.phase is StackPhase.FAILED
     assert not any(part.running for part in standing.parts)
 
 

@@ -22,12 +22,12 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
 from sandherd.service.storage_watch import StorageWatch
 from sandherd.stack.broker import Broker
-from sandherd.stack.home import Home, Phase, StackRecord, ourselves, record_of
+from sandherd.stack.home import Home, StackPhase, StackRecord, ourselves, record_of
 from sandherd.stack.process_monitor import ProcessMonitor
 from sandherd.stack.status import read_status
 from sandherd.telemetry.meters import Meters
 from tests.engines.small_disk import small_disk
-from tests.integration.stack.guarded_broker import MIB, SUBJECT, Kept, kept
+from tests.integration.stack.guarded_broker import MIB, SUBJECT, GuardedBroker, guarded_broker
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.faults
@@ -37,7 +37,7 @@ async def test_full_disk_is_reported_by_status_doctor_logs_and_readiness(folder:
     """Each has the path and the free space; `sandherd status` for the broker, a service for itself."""
     async with (
         small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk,
-        kept(disk.path / "h") as found,
+        guarded_broker(disk.path / "h") as found,
         found.broker.bus(Principal.MONITOR) as bus,
     ):
         home = disk.path / "h"
@@ -64,10 +64,10 @@ async def test_full_disk_is_reported_by_status_doctor_logs_and_readiness(folder:
 def running_record(broker: Broker) -> StackRecord:
     """As the supervisor records it."""
     processes = {"nats": record_of(broker.child.pid)}
-    return StackRecord(phase=Phase.READY, supervisor=ourselves(), processes=processes, nats_url=broker.url)
+    return StackRecord(phase=StackPhase.READY, supervisor=ourselves(), processes=processes, nats_url=broker.url)
 
 
-async def ended_by_another_fault(found: Kept, limit: Callable[[int], Any]) -> bool:
+async def ended_by_another_fault(found: GuardedBroker, limit: Callable[[int], Any]) -> bool:
     """Whether Go's runtime, out of memory, crashed at a nil pointer instead of naming it, as it sometimes does."""
     pid, restarts, log = found.broker.child.pid, found.restarts, found.broker.child.command.log
     assert pid is not None
@@ -81,7 +81,7 @@ async def ended_by_another_fault(found: Kept, limit: Callable[[int], Any]) -> bo
 
 async def test_broker_stores_again_after_exhausted_memory(folder: Path) -> None:
     """The limit of its address space or its control group is hit: restarted, the cause named, nothing lost."""
-    async with kept(folder / "h") as found:
+    async with guarded_broker(folder / "h") as found:
         (keeper,) = found.keepers
         found.broker.child.started = lambda: record(folder / "h", keeper)
         for limit, cause in ((limit_address_space, "out of memory"), (memory_cgroup, "perhaps by the kernel")):

@@ -18,7 +18,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.store_probe import StoreProbe
 from tests.engines.small_disk import SmallDisk, small_disk
-from tests.integration.stack.guarded_broker import MIB, RESUMED_WITHIN, SUBJECT, Kept, kept
+from tests.integration.stack.guarded_broker import MIB, RESUMED_WITHIN, SUBJECT, GuardedBroker, guarded_broker
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.faults
@@ -44,7 +44,7 @@ def limit_files_to(pid: int, size: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
-async def found_after(found: Kept) -> float:
+async def found_after(found: GuardedBroker) -> float:
     """Seconds from the first message that is not stored until the problem is known."""
     await found.publish_until_refused()
     begun = asyncio.get_running_loop().time()
@@ -52,7 +52,7 @@ async def found_after(found: Kept) -> float:
     return asyncio.get_running_loop().time() - begun
 
 
-async def fail_and_resume(found: Kept, disk: SmallDisk, fill: Callable[[], None], cause: str) -> None:
+async def fail_and_resume(found: GuardedBroker, disk: SmallDisk, fill: Callable[[], None], cause: str) -> None:
     fill()
     await found.publish_until_refused()
     await found.until(lambda: bool(found.guard.problems))
@@ -71,7 +71,7 @@ async def test_broker_stores_again_after_a_full_disk(folder: Path, kind: str) ->
     """Out of bytes: the cause is named, no restart while it is full, one as soon as it is not; nothing is lost."""
     async with (
         small_disk(folder / "disk", size=96 * MIB, inodes=2000, kind=kind) as disk,
-        kept(disk.path / "h") as found,
+        guarded_broker(disk.path / "h") as found,
     ):
         await fail_and_resume(found, disk, disk.fill_bytes, "disk full")
 
@@ -81,14 +81,14 @@ async def test_broker_stores_again_after_exhausted_inodes(folder: Path, kind: st
     """Out of inodes with bytes free is distinguished from a full disk, and recovers in the same way."""
     async with (
         small_disk(folder / "disk", size=96 * MIB, inodes=700, kind=kind) as disk,
-        kept(disk.path / "h") as found,
+        guarded_broker(disk.path / "h") as found,
     ):
         await fail_and_resume(found, disk, disk.fill_inodes, "out of inodes")
 
 
 async def test_broker_stores_again_after_exhausted_descriptors(folder: Path) -> None:
     """The server reports `ok` meanwhile, and accepts no new connection: only a write shows it."""
-    async with kept(folder / "h") as found:
+    async with guarded_broker(folder / "h") as found:
         await found.until(lambda: "nats" in found.guard._states)
         assert found.broker.child.pid is not None
         with without_descriptors(found.broker.child.pid):
@@ -103,7 +103,10 @@ async def test_broker_stores_again_after_exhausted_descriptors(folder: Path) -> 
 @pytest.mark.long
 async def test_disk_that_fills_twice_causes_two_restarts(folder: Path) -> None:
     """The second time is like the first."""
-    async with small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk, kept(disk.path / "h") as found:
+    async with (
+        small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk,
+        guarded_broker(disk.path / "h") as found,
+    ):
         for restarts in (1, 2):
             disk.fill_bytes()
             await found.publish_until_refused()
@@ -119,7 +122,7 @@ async def test_disk_that_fills_twice_causes_two_restarts(folder: Path) -> None:
 @pytest.mark.parametrize("fill", ["bytes", "inodes"])
 async def test_full_disk_is_found_within_seconds(folder: Path, fill: str) -> None:
     """From the first unstored message until the problem is known: less than 15 s."""
-    async with small_disk(folder / "disk", size=96 * MIB, inodes=700) as disk, kept(disk.path / "h") as found:
+    async with small_disk(folder / "disk", size=96 * MIB, inodes=700) as disk, guarded_broker(disk.path / "h") as found:
         getattr(disk, f"fill_{fill}")()
         assert await found_after(found) < FOUND_WITHIN
 
@@ -127,11 +130,11 @@ async def test_full_disk_is_found_within_seconds(folder: Path, fill: str) -> Non
 @pytest.mark.long
 async def test_server_that_stores_nothing_is_found_within_seconds(folder: Path) -> None:
     """Every write fails with space available; without file descriptors the server reports `ok`."""
-    async with kept(folder / "h") as found:
+    async with guarded_broker(folder / "h") as found:
         assert found.broker.child.pid is not None
         limit_files_to(found.broker.child.pid, 4096)
         assert await found_after(found) < FOUND_WITHIN
-    async with kept(folder / "g") as found:
+    async with guarded_broker(folder / "g") as found:
         await found.until(lambda: "nats" in found.guard._states)
         assert found.broker.child.pid is not None
         with without_descriptors(found.broker.child.pid):
@@ -142,7 +145,10 @@ async def test_server_that_stores_nothing_is_found_within_seconds(folder: Path) 
 
 async def test_server_killed_with_a_full_disk_is_restarted_until_it_stores(folder: Path) -> None:
     """The supervisor repeats failing starts, and acknowledged messages are there afterwards."""
-    async with small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk, kept(disk.path / "h") as found:
+    async with (
+        small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk,
+        guarded_broker(disk.path / "h") as found,
+    ):
         disk.fill_bytes()
         await found.publish_until_refused()
         await found.broker.kill()
@@ -156,7 +162,10 @@ async def test_server_killed_with_a_full_disk_is_restarted_until_it_stores(folde
 @pytest.mark.parametrize("fill", ["bytes", "inodes"])
 async def test_three_servers_store_again_after_a_full_disk(folder: Path, fill: str) -> None:
     """All three are on one file system: each disables its store, and each is restarted."""
-    async with small_disk(folder / "disk", size=256 * MIB, inodes=2000) as disk, kept(disk.path / "h", 3) as found:
+    async with (
+        small_disk(folder / "disk", size=256 * MIB, inodes=2000) as disk,
+        guarded_broker(disk.path / "h", 3) as found,
+    ):
         getattr(disk, f"fill_{fill}")()
         await found.publish_until_refused()
         await found.until(lambda: len(found.guard.problems) == 3)

@@ -1,4 +1,4 @@
-"""An agent that asks its model, uses a tool again and again, is told to do otherwise, and does so."""
+"""An agent that asks its model, uses a tool again and again, is steered to do otherwise, and does so."""
 
 import json
 import os
@@ -7,17 +7,17 @@ import sys
 channel = int(os.environ["SANDHERD_EVENTS_FD"])
 
 
-def say(type: str, **data: object) -> None:
+def publish(type: str, **data: object) -> None:
     os.write(channel, json.dumps({"type": f"agent.{type}", "data": data}).encode() + b"\n")
 
 
 def work(number: int, tool: str, result: str) -> None:
-    say("model_call_started", call_id=f"model-{number}")
-    say("model_call_completed", call_id=f"model-{number}", duration_ms=400)
+    publish("model_call_started", call_id=f"model-{number}")
+    publish("model_call_completed", call_id=f"model-{number}", duration_ms=400)
     used = {"input_tokens": 1200, "output_tokens": 80, "cache_read_tokens": 900, "cache_write_tokens": 30}
-    say("usage", model="claude-scripted", cost_micro_usd=4200, **used)
-    say("tool_use", tool=tool, tool_use_id=f"tool-{number}", input={"command": tool})
-    say("tool_result", tool_use_id=f"tool-{number}", result=result)
+    publish("usage", model="claude-scripted", cost_micro_usd=4200, **used)
+    publish("tool_use", tool=tool, tool_use_id=f"tool-{number}", input={"command": tool})
+    publish("tool_result", tool_use_id=f"tool-{number}", result=result)
 
 
 for again in range(5):

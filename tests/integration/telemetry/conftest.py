@@ -70,7 +70,7 @@ async def fail(home: Path) -> None:
 
 
 async def work(home: Path) -> str:
-    """All that once more, a task that is steered, one that goes on, a look inside it, and one that waits for it."""
+    """All that again, a task that is steered, one that goes on, a look inside it, and one that waits for it."""
     await fail(home)
     async with Herd.connect(Context.resolve(home=home, environ={})) as herd:
         harness = CommandHarness(argv=["python3", "agent.py"])
@@ -99,7 +99,7 @@ async def sandbox_of(herd: Herd, task: str) -> str:
     """Once the task has one that runs."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            with suppress(HerdError):  # nobody knows it before the spawner has read it
+            with suppress(HerdError):  # it is unknown until the spawner has read it
                 seen = await herd.task(task)
                 if seen.state == "running" and seen.sandbox is not None:
                     return seen.sandbox

@@ -12,7 +12,7 @@ FROM, TO = "now() - interval '1 hour'", "now() + interval '1 minute'"
 
 
 @dataclass(frozen=True)
-class Asked:
+class PanelQuery:
     """What one panel asks."""
 
     board: str
@@ -27,13 +27,13 @@ def boards() -> dict[str, Any]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(DASHBOARDS.glob("*.json"))}
 
 
-def asked(field: str) -> Iterator[Asked]:
+def queries_of(field: str) -> Iterator[PanelQuery]:
     """Every query of every panel that is in this field of a target: `expr`, or `rawSql`."""
     for name, board in boards().items():
         for panel in board["panels"]:
             for target in panel.get("targets", ()):
                 if field in target:
-                    yield Asked(name, panel["title"], target[field])
+                    yield PanelQuery(name, panel["title"], target[field])
 
 
 def of_prometheus(query: str, herd: str) -> str:

@@ -43,8 +43,8 @@ def test_each_alert_has_a_played_fault() -> None:
     played = "".join(path.read_text() for path in TESTS.glob("*.yaml"))
     fired = [dict(LABEL.findall(labels)) for labels in re.findall(r"ALERTS\{(.*?)\}', value: 1", played)]
     for rule in rules():
-        told = {"alertname": rule["alert"], "alertstate": "firing", **rule["labels"]}
-        assert any(told.items() <= labels.items() for labels in fired), told
+        alert = {"alertname": rule["alert"], "alertstate": "firing", **rule["labels"]}
+        assert any(alert.items() <= labels.items() for labels in fired), alert
     well = yaml.safe_load(played)["tests"][0]
     series = {match["series"].partition("{")[0] for match in well["input_series"]}
     read = set(re.findall(r"sandherd_\w+", " ".join(rule["expr"] for rule in rules())))

@@ -10,7 +10,7 @@ from docs.promql import metrics_of
 from sandherd.stack.home import Home, read_record
 from tests.engines.prometheus import rules
 from tests.integration.telemetry.conftest import HERD, ROOT, Watched
-from tests.integration.telemetry.grafana import Asked, asked, boards, of_postgres, of_prometheus
+from tests.integration.telemetry.grafana import PanelQuery, boards, of_postgres, of_prometheus, queries_of
 
 READER: Final = ROOT / "deploy" / "grafana" / "reader.sql"
 FAULTS: Final = {
@@ -78,19 +78,19 @@ ABSENT: Final = {
 """What has no series in this herd, and why."""
 
 
-def lacking(found: dict[Asked, list[float]]) -> list[Asked]:
+def lacking(found: dict[PanelQuery, list[float]]) -> list[PanelQuery]:
     """What has shown nothing, or only 0 though what it shows has happened."""
     shown = {one: values for one, values in found.items() if not metrics_of(one.text) <= ABSENT.keys()}
     return [one for one, values in shown.items() if not values or not (any(values) or is_nought(one))]
 
 
-def is_nought(one: Asked) -> bool:
+def is_nought(one: PanelQuery) -> bool:
     return metrics_of(one.text) <= FAULTS.keys() | IDLE.keys()
 
 
 def test_every_panel_of_prometheus_shows_data(watched: Watched) -> None:
     """Each query of each panel finds numeric series, greater than 0 except for those listed above."""
-    found: dict[Asked, list[float]] = {one: [] for one in asked("expr")}
+    found: dict[PanelQuery, list[float]] = {one: [] for one in queries_of("expr")}
 
     def all_there() -> bool:
         found.update({one: watched.prometheus.numbers(of_prometheus(one.text, HERD)) for one in lacking(found)})
@@ -108,13 +108,13 @@ def test_metric_without_data_has_an_alert() -> None:
     for metric, alert in FAULTS.items():
         assert metric in read[alert]
     assert FAULTS.keys() | IDLE.keys() | ABSENT.keys() <= {
-        metric for one in asked("expr") for metric in metrics_of(one.text)
+        metric for one in queries_of("expr") for metric in metrics_of(one.text)
     }
 
 
 def test_dashboard_shows_its_own_herd_only(watched: Watched) -> None:
     """With another herd chosen, no panel has data."""
-    for one in asked("expr"):
+    for one in queries_of("expr"):
         assert watched.prometheus.find(of_prometheus(one.text, "another")) == [], str(one)
 
 
@@ -147,7 +147,7 @@ async def test_every_panel_of_a_sandbox_shows_data(watched: Watched) -> None:
             if variable["type"] == "query":
                 rows = await reader.fetch(of_postgres(variable["query"], chosen))
                 assert chosen[variable["name"]] in {row[0] for row in rows}
-        for one in asked("rawSql"):
+        for one in queries_of("rawSql"):
             rows = await reader.fetch(of_postgres(one.text, chosen))
             assert rows, str(one)
             assert any(value is not None for row in rows for value in row.values()), str(one)

@@ -56,8 +56,8 @@ def test_grafana_of_compose_finds_dashboards_and_data_sources() -> None:
     provisioning = files["/etc/grafana/provisioning"]
     (provider,) = yaml.safe_load((provisioning / "dashboards" / "sandherd.yaml").read_text())["providers"]
     assert files[provider["options"]["path"]].resolve() == DASHBOARDS
-    told = [yaml.safe_load(path.read_text()) for path in sorted((provisioning / "datasources").glob("*.yaml"))]
-    sources = {source["type"]: source for one in told for source in one["datasources"]}
+    datasources = [yaml.safe_load(path.read_text()) for path in sorted((provisioning / "datasources").glob("*.yaml"))]
+    sources = {source["type"]: source for one in datasources for source in one["datasources"]}
     chosen = {choice["query"] for board in boards().values() for choice in board["templating"]["list"][:1]}
     assert sources.keys() == chosen
     assert sources["prometheus"]["url"] == "http://prometheus:9090"

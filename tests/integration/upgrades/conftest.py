@@ -58,7 +58,7 @@ class Site:
     async def services(self, python: Path, worker: Path) -> AsyncIterator[None]:
         """All of this version, with its rights, whose spawner starts workers of that version."""
         credentials = await self._take_rights(python)
-        told = {
+        environment = {
             "worker": [str(worker), *MODULE],
             "services": {  # a version before the gateway has none
                 str(service): self._settings(service, credentials[service])
@@ -74,7 +74,7 @@ class Site:
             )
         try:
             assert process.stdin
-            process.stdin.write(json.dumps(told).encode() + b"\n")
+            process.stdin.write(json.dumps(environment).encode() + b"\n")
             await until(lambda: running.exists() or process.returncode is not None)
             assert process.returncode is None, log.read_text()[-4000:]
             yield
@@ -94,17 +94,19 @@ class Site:
         return dict(made["credentials"])
 
     def _settings(self, service: Principal, credentials: str) -> dict[str, str]:
-        told = {
+        environment = {
             "nats_url": self.broker.url,
             "database_url": self.database,
             "home": str(self.home),
             "credentials": credentials,
         }
-        return told | ({"identity_dir": str(self.broker.spawner_identity)} if service is Principal.SPAWNER else {})
+        return environment | (
+            {"identity_dir": str(self.broker.spawner_identity)} if service is Principal.SPAWNER else {}
+        )
 
     @property
     def context(self) -> Context:
-        """Where a person is."""
+        """The home directory of a user."""
         credentials = self.broker.credentials(Principal.CLIENT)
         return Context(nats_url=self.broker.url, credentials=credentials, project="default", home=self.home)
 
@@ -138,12 +140,12 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def program(python: Path, *words: str, said: Sequence[Any] = ()) -> list[Any]:
+async def program(python: Path, *words: str, stdin_events: Sequence[Any] = ()) -> list[Any]:
     """Run a program of this folder's neighbour with a version's Python: JSON lines in, JSON lines out."""
     process = await asyncio.create_subprocess_exec(
         str(python), "-P", str(PROGRAMS / words[0]), *words[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
-    lines = "".join(json.dumps(one) + "\n" for one in said)
+    lines = "".join(json.dumps(one) + "\n" for one in stdin_events)
     async with asyncio.timeout(PATIENCE):
         out, errors = await process.communicate(lines.encode())
     assert process.returncode == 0, errors.decode()[-4000:]

@@ -40,12 +40,12 @@ def home() -> Iterator[Path]:
 def run(programs: Path, home: Path, script: str) -> "subprocess.CompletedProcess[str]":
     """A line, with the programs of a version."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
-    told = plain | {"SANDHERD_HOME": str(home), "PATH": f"{programs}:{NEW}:{os.environ['PATH']}"}
+    variables = plain | {"SANDHERD_HOME": str(home), "PATH": f"{programs}:{NEW}:{os.environ['PATH']}"}
     command = ["bash", "-euo", "pipefail", "-c", script]
-    return subprocess.run(command, env=told, cwd=home, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, env=variables, cwd=home, capture_output=True, text=True, check=False, timeout=120)
 
 
-def said(done: "subprocess.CompletedProcess[str]") -> str:
+def checked_output(done: "subprocess.CompletedProcess[str]") -> str:
     """What it printed; it went well."""
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -57,7 +57,7 @@ def steps(title: str) -> list[str]:
     return re.findall(r"^\$ (.*)$", section, re.MULTILINE)
 
 
-async def say(home: Path, word: str) -> str:
+async def send_message(home: Path, word: str) -> str:
     """A task, by today's client; gives its name."""
     async with Herd.connect(Context.resolve(home=home)) as herd:
         task = await herd.submit("say it", ["echo", word])
@@ -65,7 +65,7 @@ async def say(home: Path, word: str) -> str:
         return task
 
 
-async def kept(home: Path, *tasks: str) -> None:
+async def stored(home: Path, *tasks: str) -> None:
     """Wait until the history has the end of each of these tasks."""
     async with Herd.connect(Context.resolve(home=home)) as herd, asyncio.timeout(PATIENCE):
         while True:
@@ -82,9 +82,9 @@ async def probed(home: Path) -> None:
     for path in (watcher, probe):
         held = read_claims(parts_of(path.read_text())[0])
         assert held["nats"]["issuer_account"] == identity.root_key("store-guard").public
-    async with StoreProbe.open(Context.resolve(home=home).nats_url, watcher, probe) as asked:
-        assert await asked.write()
-        assert await asked.read_health({"sandherd"}) == {"sandherd": "ok"}
+    async with StoreProbe.open(Context.resolve(home=home).nats_url, watcher, probe) as requested:
+        assert await requested.write()
+        assert await requested.read_health({"sandherd"}) == {"sandherd": "ok"}
 
 
 @pytest.mark.timeout(900)
@@ -92,10 +92,10 @@ async def test_herd_of_the_last_release_continues_after_an_upgrade(old: Path, ho
     """After the documented steps keys, streams and history are there, and tasks run."""
     down, install, up, doctor = steps("On this machine")
     assert (down, install) == ("sandherd down", TAKEN_FROM_US)
-    said(await asyncio.to_thread(run, old.parent, home, "sandherd up"))
-    before = await say(home, "before")
-    said(await asyncio.to_thread(run, old.parent, home, down))
-    said(await asyncio.to_thread(run, NEW, home, f"{up} && {doctor}"))
+    checked_output(await asyncio.to_thread(run, old.parent, home, "sandherd up"))
+    before = await send_message(home, "before")
+    checked_output(await asyncio.to_thread(run, old.parent, home, down))
+    checked_output(await asyncio.to_thread(run, NEW, home, f"{up} && {doctor}"))
     await probed(home)
-    behind = await say(home, "behind")
-    await kept(home, before, behind)
+    behind = await send_message(home, "behind")
+    await stored(home, before, behind)

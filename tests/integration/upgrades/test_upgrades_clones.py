@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.releases.archived import NoHistoryError, archived, is_behind, is_shallow
-from tests.releases.freezing import KEPT, last_release, release_of, written
+from tests.releases.freezing import RECORDED, last_release, release_of, written
 
 AUTHOR = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 
@@ -59,10 +59,10 @@ def test_shallow_clone_without_its_origin_names_the_remedy(origin: Path) -> None
 
 
 def test_last_release_is_an_ancestor() -> None:
-    """Every full clone has it; a shallow one can't tell."""
+    """Every full clone has it; a shallow one can't show that."""
     assert is_shallow() or is_behind(last_release().commit)
 
 
 def test_frozen_release_equals_its_commit() -> None:
     """Examples, migrations and version are those that `make freeze` writes, and edited by hand nowhere."""
-    assert written(release_of(last_release().commit)) == KEPT.read_text()
+    assert written(release_of(last_release().commit)) == RECORDED.read_text()

@@ -24,7 +24,7 @@ STRICT = {"spawner.list_runtimes"}
 """Replies in which the last release refuses what it does not know: limits and profiles, where the herd's settings name
 cores, mounts or forwarded variables. Today's code passes over that, so none will be left when it is released."""
 
-Said = tuple[str, str, Any]
+Document = tuple[str, str, Any]
 
 
 def todays(folder: str) -> dict[str, Any]:
@@ -32,9 +32,9 @@ def todays(folder: str) -> dict[str, Any]:
     return {path.stem: json.loads(path.read_bytes()) for path in sorted((GOLDEN / folder).glob("*.json"))}
 
 
-async def verdicts(python: Path, *said: Said) -> dict[tuple[str, str], str | None]:
-    found = await program(python, "reading.py", said=said)
-    return {(kind, name): verdict for (kind, name, _), verdict in zip(said, found, strict=True)}
+async def verdicts(python: Path, *documents: Document) -> dict[tuple[str, str], str | None]:
+    found = await program(python, "reading.py", stdin_events=documents)
+    return {(kind, name): verdict for (kind, name, _), verdict in zip(documents, found, strict=True)}
 
 
 def again(model: type[BaseModel], example: Any) -> Any:
@@ -42,8 +42,8 @@ def again(model: type[BaseModel], example: Any) -> Any:
     return json.loads(model.model_validate_json(json.dumps(example), strict=True).model_dump_json(exclude_none=True))
 
 
-def without_what_is_newer() -> list[Said]:
-    """What today's services, workers and clients say where nobody asks for anything new."""
+def without_what_is_newer() -> list[Document]:
+    """What today's services, workers and clients publish if nothing new is requested."""
     requests = [("requests", name, again(REQUESTS[name], one)) for name, one in RELEASE.of_kind("requests").items()]
     answers = {name: one for name, one in RELEASE.of_kind("replies").items() if name in REQUESTS}
     replies = [("replies", name, again(reply_model(name), one)) for name, one in answers.items()]

@@ -23,7 +23,7 @@ for line in sys.stdin:
     if line.startswith("good night"):
         break
 """
-SAID = {"agent.started", "agent.message", "agent.message_injected", "agent.completed", "agent.shutdown"}
+PUBLISHED = {"agent.started", "agent.message", "agent.message_injected", "agent.completed", "agent.shutdown"}
 NEWER = Path(sandherd.contracts.__file__).parent / "golden/v1/events/agent.server_ready.json"
 
 
@@ -38,7 +38,7 @@ async def begin(herd: Herd, task: str) -> str:
     return next(iter(following.sandboxes))
 
 
-async def tell(herd: Herd, sandbox: str, text: str) -> None:
+async def send_message(herd: Herd, sandbox: str, text: str) -> None:
     """A message that reaches the agent."""
     assert (await herd.deliver(sandbox, text)).state is MessageState.ACKNOWLEDGED
 
@@ -49,20 +49,20 @@ async def look_inside(herd: Herd, sandbox: str) -> None:
     assert b"".join([piece.data async for piece in command.output()]).decode() == AGENT
 
 
-async def settled(herd: Herd, task: str, sandbox: str, heard: Sequence[str]) -> None:
+async def settled(herd: Herd, task: str, sandbox: str, received: Sequence[str]) -> None:
     """It is done, and all of it is stored, once and in order."""
     assert (await herd.wait(task)).state is TaskState.COMPLETED
     following = herd.follow(sandbox=sandbox, patience=QUICK)
-    told = [event async for event in following]
-    assert (told[-1].type, following.is_complete) == ("sandbox.terminated", True)
+    followed = [event async for event in following]
+    assert (followed[-1].type, following.is_complete) == ("sandbox.terminated", True)
     await all_stored(herd)
     stored = [event.envelope async for event in herd.events(task=task, source=f"/sandherd/sandbox/{sandbox}")]
     assert [event["sequence"] for event in stored] == list(range(1, len(stored) + 1))
-    assert {event["type"] for event in stored} >= SAID
+    assert {event["type"] for event in stored} >= PUBLISHED
     audit = await herd.audit(sandbox)
     assert (audit.missing, audit.sources[0].closed) == (0, True)
     text = "".join([chunk.text async for chunk in herd.output(sandbox, follow=True)])
-    assert [line.removeprefix("heard: ") for line in text.splitlines() if line.startswith("heard: ")] == list(heard)
+    assert [line.removeprefix("heard: ") for line in text.splitlines() if line.startswith("heard: ")] == list(received)
     assert task in {view.task for view in (await herd.tasks(past=True)).items}
 
 
@@ -70,18 +70,18 @@ async def whole_task(herd: Herd, task: str) -> None:
     """From submission to history, with a command and a message on the way."""
     sandbox = await begin(herd, task)
     await look_inside(herd, sandbox)
-    await tell(herd, sandbox, "good night")
+    await send_message(herd, sandbox, "good night")
     await settled(herd, task, sandbox, ["good night"])
 
 
-async def say_something_newer(site: Site) -> str:
+async def publish_newer_event(site: Site) -> str:
     """An event of a type that the last release has not, as a worker says it; gives its id."""
-    said = json.loads(NEWER.read_text()) | {"project": "default"}
-    said.pop("taskid")
-    subject = event_subject(said["project"], said["subject"], said["type"])
-    async with site.broker.bus(Principal.WORKER, sandbox=said["subject"]) as bus:
-        await bus.publish(subject, json.dumps(said).encode(), msg_id=said["id"])
-    return str(said["id"])
+    newer_event = json.loads(NEWER.read_text()) | {"project": "default"}
+    newer_event.pop("taskid")
+    subject = event_subject(newer_event["project"], newer_event["subject"], newer_event["type"])
+    async with site.broker.bus(Principal.WORKER, sandbox=newer_event["subject"]) as bus:
+        await bus.publish(subject, json.dumps(newer_event).encode(), msg_id=newer_event["id"])
+    return str(newer_event["id"])
 
 
 async def test_workers_and_services_of_either_version_work_together(
@@ -94,14 +94,14 @@ async def test_workers_and_services_of_either_version_work_together(
     """
     async with site.services(old, worker=new):
         await whole_task(client, "task-new-worker")
-        newer = await say_something_newer(site)
+        newer = await publish_newer_event(site)
         letter = await site.dead()
         assert (letter.service, letter.reason.code) == ("event-ingest", "unknown_type")
         first = await begin(client, "task-first")
-        await tell(client, first, "good morning")
+        await send_message(client, first, "good morning")
     async with site.services(NEW, worker=old):
         await look_inside(client, first)
-        await tell(client, first, "good night")
+        await send_message(client, first, "good night")
         await settled(client, "task-first", first, ["good morning", "good night"])
         await whole_task(client, "task-old-worker")
         async with site.operator() as operator:
@@ -110,5 +110,5 @@ async def test_workers_and_services_of_either_version_work_together(
         second = await begin(client, "task-second")
     async with site.services(old, worker=old):
         await look_inside(client, second)
-        await tell(client, second, "good night")
+        await send_message(client, second, "good night")
         await settled(client, "task-second", second, ["good night"])

@@ -22,19 +22,19 @@ EVENTS = last_release().of_kind("events")
 PROJECT = "demo"
 
 
-def speaker(subject: str) -> Principal:
+def publisher(subject: str) -> Principal:
     """Who may say it."""
     row = next(row for row in TABLE if row.kind is MessageKind.EVENT and row.match(subject))
     return next(iter(row.producers))
 
 
-async def say_all(broker: Broker) -> None:
-    """Each event to the letter, by whoever said it then."""
+async def publish_all(broker: Broker) -> None:
+    """Each event to the letter, by whichever part published it then."""
     buses: dict[tuple[Principal, str], Bus] = {}
     async with AsyncExitStack() as stack:
         for event in EVENTS.values():
             subject = event_subject(event["project"], event["subject"], event["type"])
-            who = speaker(subject)
+            who = publisher(subject)
             key = who, event["subject"] if who is Principal.WORKER else ""
             if key not in buses:
                 buses[key] = await stack.enter_async_context(broker.bus(who, project=PROJECT, sandbox=key[1]))
@@ -58,13 +58,13 @@ async def stored(herd: Herd) -> list[StoredEvent]:
 async def test_every_released_event_is_stored_and_shown(herd: Broker, postgres: str, context: Context) -> None:
     """No released event is refused; each is returned unchanged, makes records, and has a summary."""
     async with compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
-        await say_all(herd)
+        await publish_all(herd)
         async with Herd.connect(context) as client:
-            kept = await stored(client)
-            assert {event.envelope["id"]: event.envelope for event in kept} == {
+            retained = await stored(client)
+            assert {event.envelope["id"]: event.envelope for event in retained} == {
                 one["id"]: one for one in EVENTS.values()
             }
-            for event in kept:
+            for event in retained:
                 assert " ".join(format_event(decoder.from_history(event), Paint(on=False)))
             assert (await client.tasks(past=True)).items
             assert (await client.sandboxes(past=True)).items

@@ -9,7 +9,14 @@ import asyncpg
 import pytest
 
 from event_ingest.database import APPLICATION_NAME
-from event_ingest.migrator import Kind, Migration, MigrationRefusedError, before_new_code, migrate, read_migrations
+from event_ingest.migrator import (
+    Migration,
+    MigrationKind,
+    MigrationRefusedError,
+    before_new_code,
+    migrate,
+    read_migrations,
+)
 from event_ingest.upgrade import main, upgrade
 from tests.integration.upgrades.conftest import program
 from tests.patience import PATIENCE
@@ -26,10 +33,10 @@ BEFORE = Migration(
     create table origins (origin text primary key);
     create index events_of_origin on events (origin, stream_sequence);
     """,
-    Kind.BEFORE,
+    MigrationKind.BEFORE,
 )
-AFTER = Migration(NEXT + 1, "no_waits", "alter table tasks drop column not_before", Kind.AFTER)
-LATER = Migration(NEXT + 2, "again", "create table again (n int)", Kind.BEFORE)
+AFTER = Migration(NEXT + 1, "no_waits", "alter table tasks drop column not_before", MigrationKind.AFTER)
+LATER = Migration(NEXT + 2, "again", "create table again (n int)", MigrationKind.BEFORE)
 
 
 @asynccontextmanager
@@ -47,12 +54,12 @@ async def migrated(url: str, *further: Migration, after: bool) -> list[int]:
 
 
 async def history(old: Path, url: str, events: Sequence[Any]) -> tuple[list[str], dict[str, Any]]:
-    outcomes, answers = await program(old, "history.py", url, "demo", said=events)
+    outcomes, answers = await program(old, "history.py", url, "demo", stdin_events=events)
     return outcomes, answers
 
 
 def spoken() -> list[Any]:
-    """What the last release said, one event of each type."""
+    """What the last release published, one event of each type."""
     return list(last_release().of_kind("events").values())
 
 
@@ -90,7 +97,7 @@ async def test_todays_code_tolerates_the_next_versions_first_kind(empty: str) ->
     """Unknown optional parts are ignored, also at the next start; required ones are refused, and so is an edit."""
     await migrated(empty, BEFORE, after=True)
     assert await migrated(empty, after=True) == []
-    edited = Migration(BEFORE.number, BEFORE.name, "select 1", Kind.BEFORE)
+    edited = Migration(BEFORE.number, BEFORE.name, "select 1", MigrationKind.BEFORE)
     with pytest.raises(MigrationRefusedError, match="was edited"):
         await migrated(empty, edited, after=False)
     await migrated(empty, BEFORE, AFTER, after=True)
@@ -120,13 +127,13 @@ async def test_new_database_gets_migrations_of_both_kinds(empty: str, monkeypatc
 async def test_migration_without_a_kind_is_refused(tmp_path: Path) -> None:
     """An added file's name states when it is applied."""
     for one in KNOWN:
-        kind = "" if one.kind is Kind.FOUNDATION else f".{one.kind}"
+        kind = "" if one.kind is MigrationKind.FOUNDATION else f".{one.kind}"
         (tmp_path / f"{one.number:04}_{one.name}{kind}.sql").write_text(one.sql)
     (tmp_path / f"{NEXT:04}_more.sql").write_text("select 1")
     with pytest.raises(MigrationRefusedError, match=r"ends with \.before\.sql or \.after\.sql"):
         read_migrations(tmp_path)
     (tmp_path / f"{NEXT:04}_more.sql").rename(tmp_path / f"{NEXT:04}_more.after.sql")
-    assert read_migrations(tmp_path)[-1].kind is Kind.AFTER
+    assert read_migrations(tmp_path)[-1].kind is MigrationKind.AFTER
 
 
 def test_migrate_command_selects_the_kind(

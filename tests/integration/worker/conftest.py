@@ -16,12 +16,12 @@ import nats.js.errors
 import psutil
 import pytest
 
-from sandherd.bus.connection import Bus, Identity, NoResponderError, RequestTimeoutError
+from sandherd.bus.connection import Bus, ConnectionIdentity, NoResponderError, RequestTimeoutError
 from sandherd.bus.identity import Registrar
 from sandherd.contracts.decoder import read_event
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import (
     INLINE_BYTES,
@@ -241,7 +241,7 @@ class Sandbox:
         async def once() -> Receipt | None:
             try:
                 return Receipt.model_validate_json(await relay.request(subject, document, timeout=2))
-            except Exception:  # noqa: BLE001  # nobody there yet
+            except Exception:  # noqa: BLE001  # not listening yet
                 return None
 
         receipt: Receipt = await wait_until(once, "a receipt")
@@ -294,7 +294,7 @@ async def _reader(herd: Broker, path: Path) -> AsyncIterator[Bus]:
     """A connection that may look into every stream."""
     path.write_text(Registrar(herd.identity).mint_stream_admin(3600))
     async with Bus.open(
-        herd.url, name="reader", identity=Identity.file(path), inbox="_INBOX_provisioner", patience=PATIENCE
+        herd.url, name="reader", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner", patience=PATIENCE
     ) as bus:
         yield bus
 

@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.errors import Code, Problem
-from sandherd.contracts.requests import ArtifactPiece, AskCredential, Fetch, Reply
+from sandherd.contracts.requests import ArtifactPiece, Fetch, GetCredential, Reply
 from sandherd.contracts.subjects import ARTIFACT, CREDENTIAL, FETCH
 from sandherd.stack.broker import Broker
 
@@ -24,7 +24,7 @@ class Desk:
         self.may_start = True
         self.joiner: str | None = None
         self.refusal: Problem | None = None
-        self.asked: list[AskCredential] = []
+        self.requested: list[GetCredential] = []
         self.fetched: list[Fetch] = []
         self.delay: asyncio.Event | None = None
 
@@ -64,8 +64,8 @@ class Desk:
         assert names is not None
         if self.silent:
             return
-        question = AskCredential.model_validate_json(request.data)
-        self.asked.append(question)
+        question = GetCredential.model_validate_json(request.data)
+        self.requested.append(question)
         reply: dict[str, Any]
         if self.refusal is not None:
             reply = {"error": self.refusal.model_dump(mode="json")}

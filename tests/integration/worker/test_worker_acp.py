@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 
 AGENT = Path(__file__).parents[2] / "drivers" / "acp" / "scripted_agent.py"
@@ -24,8 +24,8 @@ async def test_acp_agent_is_reported_from_start_to_end(sandbox: Any) -> None:
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    told = [event.type.removeprefix("agent.") for event in events]
+    types = [event.type.removeprefix("agent.") for event in events]
     kinds = ["message", "tool_use", "tool_result", "message", "usage", "completed"]
-    assert [kind for kind in told if kind in {*kinds, "failed"}] == kinds
+    assert [kind for kind in types if kind in {*kinds, "failed"}] == kinds
     completed = (await sandbox.event("completed")).data
     assert (completed.cost_micro_usd, completed.output_tokens, completed.final_output) == (250_000, 4, "Done")

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandherd.contracts import asyncapi
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.headers import MESSAGE_ID, REPUBLISHED
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.subjects import Principal
 
 
@@ -106,8 +106,8 @@ async def test_edit_in_the_last_moment_is_reported_before_the_end(sandbox: Any) 
     """The last scan follows the end of all of the agent's processes, and precedes `completed`."""
     sandbox.task("echo done > last.txt; exit 0")
     assert await sandbox.run() == 0
-    told = kinds(await sandbox.events("file_edited", "completed"))
-    assert told == ["file_edited", "completed"]
+    published = kinds(await sandbox.events("file_edited", "completed"))
+    assert published == ["file_edited", "completed"]
     assert (await sandbox.event("completed")).data.files_changed == 1
 
 

@@ -37,7 +37,7 @@ def written(state: ExecState, stream: str = "stdout") -> bytes:
 
 
 def alive(process: int) -> bool:
-    """Whether a process runs. One that nobody has reaped does not."""
+    """Whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -5,10 +5,10 @@ import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.principals import Principal
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 
 ENDS = {"completed", "failed"}
 
@@ -50,8 +50,8 @@ async def test_iterations_continue_until_the_work_is_valid(sandbox: Any) -> None
     )
     assert await sandbox.run() == ExitCode.DRAINED
     run = ["turn_started", "tool_use", "tool_result", "tool_completed", "turn_completed"]
-    judged = ["iteration_completed", "tool_use", "tool_result", "tool_completed", "iteration_validated"]
-    once = ["iteration_started", *run, *judged]
+    validated = ["iteration_completed", "tool_use", "tool_result", "tool_completed", "iteration_validated"]
+    once = ["iteration_started", *run, *validated]
     events = await sandbox.events()
     assert kinds(events) == ["started", *once, *once, "completed", "shutdown"]
     calls = [event.data.tool for event in events if event.type == "agent.tool_use"]
@@ -72,8 +72,8 @@ async def test_iterations_continue_until_the_work_is_valid(sandbox: Any) -> None
     )
     ended = await end_of(sandbox)
     assert (ended.validation_passed, ended.stop_reason, ended.turns) == (True, "validation_passed", 2)
-    told = "2:The check of your work failed: it ended with exit status 1."
-    assert told in (shown := await sandbox.output())
+    prompt = "2:The check of your work failed: it ended with exit status 1."
+    assert prompt in (shown := await sandbox.output())
     assert shown.count("lines: 1") == 2
 
 
@@ -154,8 +154,8 @@ async def test_hanging_check_is_ended(sandbox: Any) -> None:
     validation = {"command": "sleep 600 & sleep 600", "timeout_seconds": 1}
     sandbox.task("true", continuous={"validation": validation, "max_iterations": 1})
     assert await sandbox.run() == ExitCode.DRAINED
-    (judged,) = await sandbox.events("iteration_validated")
-    assert judged.data.errors == ["it did not end within 1 s"]
+    (validated,) = await sandbox.events("iteration_validated")
+    assert validated.data.errors == ["it did not end within 1 s"]
 
 
 async def test_check_has_no_input_and_no_events(sandbox: Any) -> None:
@@ -197,8 +197,8 @@ async def test_sigterm_ends_iterations_during_a_check(sandbox: Any) -> None:
     assert await sandbox.ended() == ExitCode.DRAINED
     ended = await end_of(sandbox)
     assert (ended.error_type, ended.stop_reason) == ("stopped", "shutdown_signal")
-    (judged,) = await sandbox.events("iteration_validated")
-    assert (judged.data.passed, judged.data.stop_reason) == (False, "shutdown_signal")
+    (validated,) = await sandbox.events("iteration_validated")
+    assert (validated.data.passed, validated.data.stop_reason) == (False, "shutdown_signal")
 
 
 async def test_secrets_of_a_check_are_redacted(sandbox: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.principals import Principal
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.test_worker_continuous import check, end_of, kinds, letter
 
 ECHO = Path(__file__).parents[2] / "drivers" / "scripted" / "echo_driver"
@@ -37,7 +37,7 @@ def echo(sandbox: Any, tmp_path: Path) -> Echo:
     return make
 
 
-def said(events: list[Any]) -> list[str]:
+def contents(events: list[Any]) -> list[str]:
     return [event.data.content for event in events if event.type == "agent.message"]
 
 
@@ -46,14 +46,14 @@ async def test_further_iteration_is_a_further_turn(echo: Echo) -> None:
     sandbox = echo("say one", "usage 1 2 30", continuous=check("echo say two; test -e again || ! touch again"))
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
-    assert said(events) == ["one", "two"]
+    assert contents(events) == ["one", "two"]
     turn = ["turn_started", "message", "turn_completed", "iteration_completed"]
-    judged = ["tool_use", "tool_result", "tool_completed", "iteration_validated"]
+    validated = ["tool_use", "tool_result", "tool_completed", "iteration_validated"]
     first = [*turn[:2], "usage", *turn[2:]]
     assert kinds(events) == [
         "started",
-        *("iteration_started", *first, *judged),
-        *("iteration_started", *turn, *judged),
+        *("iteration_started", *first, *validated),
+        *("iteration_started", *turn, *validated),
         "completed",
         "shutdown",
     ]
@@ -84,7 +84,7 @@ async def test_failing_agent_is_restarted(echo: Echo) -> None:
     sandbox = echo("say here", "exit 3", continuous=check("true", max_consecutive_errors=2))
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
-    assert said(events) == ["here", "here"]
+    assert contents(events) == ["here", "here"]
     assert [event.data.turn for event in events if event.type == "agent.turn_started"] == [1, 2]
     failed = [event.data for event in events if event.type == "agent.iteration_failed"]
     assert [(one.error_type, one.error_count) for one in failed] == [("exit_status", 1), ("exit_status", 2)]
@@ -98,7 +98,7 @@ async def test_agent_killed_in_a_later_turn_is_restarted(echo: Echo) -> None:
     assert await sandbox.run() == ExitCode.DRAINED
     (failed,) = [event.data for event in await sandbox.events("iteration_failed")]
     assert (failed.iteration_num, failed.error_type) == (2, "signal")
-    assert said(await sandbox.events()) == ["one", "one"]
+    assert contents(await sandbox.events()) == ["one", "one"]
     assert (await end_of(sandbox)).validation_passed
 
 
@@ -137,12 +137,12 @@ async def test_messages_reach_a_later_turn_and_follow_the_end(echo: Echo, herd: 
         assert (await sandbox.deliver(relay, letter("say after"))).outcome == "acknowledged"
 
     async def after() -> bool:
-        return said(await sandbox.events())[-1] == "after"
+        return contents(await sandbox.events())[-1] == "after"
 
     await eventually(after, "the follow-up")
     sandbox.process.terminate()
     assert await sandbox.ended() == ExitCode.DRAINED
-    assert said(await sandbox.events()) == ["one", "heard you", "stop", "after"]
+    assert contents(await sandbox.events()) == ["one", "heard you", "stop", "after"]
     assert (await end_of(sandbox)).validation_passed
     assert len(await sandbox.events("iteration_validated")) == 2
 

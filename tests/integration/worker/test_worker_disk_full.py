@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker.exits import ExitCode
 from sandherd_worker.spool_file import scan, segments
+from sandherd_worker.worker_exit import ExitCode
 from tests.engines.private_mounts import PRIVATE_MOUNTS
 from tests.integration.worker.conformance.acts import Run, Say
 from tests.integration.worker.conformance.adapters import Acp
@@ -94,8 +94,8 @@ async def whole(sandbox: Any) -> list[Any]:
     """All events that the broker has, once each, without a gap, with every word of the agent from its first."""
     events = await sandbox.events()
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    said = [event.data.content.split()[0] for event in events if event.type == "agent.message"]
-    assert said == [str(number) for number in range(len(said))]
+    contents = [event.data.content.split()[0] for event in events if event.type == "agent.message"]
+    assert contents == [str(number) for number in range(len(contents))]
     return list(events)
 
 
@@ -119,17 +119,17 @@ async def test_output_that_fills_the_disk_stops_the_agent(
     await herd.kill()
     (disk.seen / "work" / "go").touch()
     await eventually(lambda: any(b"agent.failed" in event for _, event in disk.spooled()[-2:]), "the end is kept")
-    kept = disk.spooled()
+    stored = disk.spooled()
     await herd.restart()
     assert await sandbox.ended() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     events = await whole(sandbox)
     check_end(events)
-    assert len(events) >= len(kept) > SIZE // 2 / 6000
+    assert len(events) >= len(stored) > SIZE // 2 / 6000
     assert not list((disk.seen / "state" / "spool").glob("*.log"))
 
 
 async def test_agent_that_fills_the_disk_is_stopped(sandbox: Any, disk: SmallDisk) -> None:
-    """The agent takes any freed space at once: its end is published all the same."""
+    """The agent takes any freed space at once: its end is published nevertheless."""
     sandbox.python(TALKS.replace("for number", f"{GREEDY}\nfor number", 1))
     assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     check_end(await whole(sandbox))

@@ -14,12 +14,12 @@ import pytest
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.attempt_inputs import Previous, StoredSession
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.principals import Principal
 from sandherd.contracts.resume import Resume
 from sandherd.stack.broker import Broker
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.task_repositories import Origin
 
 ECHO = Path(__file__).parents[2] / "drivers" / "scripted" / "echo_driver"
@@ -141,26 +141,26 @@ async def test_branch_is_saved_after_each_turn(driven: Driven, relay: Bus, tmp_p
 async def test_decision_overtakes_a_waiting_message(driven: Driven, relay: Bus) -> None:
     """An agent that waits for an approval accepts no message; the decision is behind none, nor is a probe."""
     sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
-    asked = await sandbox.event("approval_requested")
+    requested = await sandbox.event("approval_requested")
     waiting = asyncio.create_task(sandbox.deliver(relay, letter("say later")))
     await sandbox.event("message")  # by which the agent says that it holds it
     assert await sandbox.knock(relay) == b""
-    content = json.dumps({"approval_id": asked.data.approval_id, "granted": False, "reason": "not now"})
+    content = json.dumps({"approval_id": requested.data.approval_id, "granted": False, "reason": "not now"})
     assert not waiting.done()
     assert (await sandbox.deliver(relay, letter(content, "approval"))).outcome == "acknowledged"
     assert (await waiting).outcome == "acknowledged"
     assert await sandbox.ended() == ExitCode.DRAINED
-    said = [event.data.content for event in await sandbox.events("message")]
-    assert said == ["holds say later", "Bash denied not now", "later"]
+    contents = [event.data.content for event in await sandbox.events("message")]
+    assert contents == ["holds say later", "Bash denied not now", "later"]
 
 
 async def test_approval_is_withdrawn_with_its_turn(driven: Driven, relay: Bus) -> None:
     """The withdrawal of an interrupted turn is an event, and a decision is refused."""
     sandbox = await driven("use Bash", "wait", harness={"approvals": {"otherwise": "ask"}}).start()
-    asked = (await sandbox.event("approval_requested")).data
+    requested = (await sandbox.event("approval_requested")).data
     await sandbox.deliver(relay, letter("stop that", "interrupt"))
     withdrawn = (await sandbox.event("approval_withdrawn")).data
-    assert (withdrawn.approval_id, withdrawn.reason) == (asked.approval_id, "the agent's turn has ended")
+    assert (withdrawn.approval_id, withdrawn.reason) == (requested.approval_id, "the agent's turn has ended")
     sandbox.process.terminate()
     await sandbox.ended()
     assert [kind for kind in kinds(await sandbox.events()) if "approval" in kind] == [
@@ -178,8 +178,8 @@ async def test_approval_is_withdrawn_when_the_agent_dies(driven: Driven) -> None
             if "echo_driver" in process.cmdline():
                 process.kill()
     assert await sandbox.ended() == ExitCode.DRAINED
-    said = kinds(await sandbox.events())
-    assert said.index("approval_requested") < said.index("approval_withdrawn") < said.index("failed")
+    contents = kinds(await sandbox.events())
+    assert contents.index("approval_requested") < contents.index("approval_withdrawn") < contents.index("failed")
 
 
 async def test_approval_survives_a_stopped_worker(driven: Driven) -> None:
@@ -229,8 +229,8 @@ async def test_next_attempt_resumes_the_session(driven: Driven, tmp_path: Path, 
     (sandbox.state / "previous.json").write_text(previous.model_dump_json())
     variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
     assert await sandbox.run(**variables) == ExitCode.DRAINED
-    said = [event.data.content for event in await sandbox.events("message")]
-    assert said == (["resumed session-1: turn 1\n", "two"] if resumed else ["two"])
+    contents = [event.data.content for event in await sandbox.events("message")]
+    assert contents == (["resumed session-1: turn 1\n", "two"] if resumed else ["two"])
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ async def test_attempt_after_a_resumed_one_uses_the_latest_session(
     (sandbox.state / "previous.json").write_text(previous.model_dump_json())
     variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
     assert await sandbox.run(**variables) == ExitCode.DRAINED
-    said = [event.data.content for event in await sandbox.events("message")]
-    assert said == [f"resumed {goes_on_from}", "two"]
+    contents = [event.data.content for event in await sandbox.events("message")]
+    assert contents == [f"resumed {goes_on_from}", "two"]
 
 
 def _another(sandbox: Any, home: Path) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from sandherd.bus.identity import bearer
 from sandherd.contracts.subjects import Principal
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 
 pytestmark = pytest.mark.faults
 
@@ -37,7 +37,7 @@ def talks(count: int, pause: float = 0.0, then: str = "", first: str = "") -> st
 
 
 def alive(process: int) -> bool:
-    """Whether a process runs. One that nobody has reaped does not."""
+    """Whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -49,8 +49,8 @@ async def whole(sandbox: Any, count: int) -> list[Any]:
     events = await sandbox.events()
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert len({event.id for event in events}) == len(events)
-    said = [event.data.content for event in events if event.type == "agent.message"]
-    assert said == [str(number) for number in range(count)]
+    contents = [event.data.content for event in events if event.type == "agent.message"]
+    assert contents == [str(number) for number in range(count)]
     return list(events)
 
 
@@ -184,12 +184,12 @@ async def test_repeated_renewal_loses_no_event(sandbox: Any, desk: Any, eventual
         talks(10**6, pause=0.02).replace("time.sleep", "os.path.exists('enough') and sys.exit(); time.sleep")
     )
     await sandbox.start()
-    await eventually(lambda: len(desk.asked) >= 4, "three renewals")
+    await eventually(lambda: len(desk.requested) >= 4, "three renewals")
     (sandbox.work / "enough").touch()
     assert await sandbox.ended() == 0, sandbox.log.read_text()[-3000:]
     await whole(sandbox, len(await sandbox.events("message")))
-    assert len({question.public_key for question in desk.asked}) == 1
-    assert {question.fence for question in desk.asked} == {7}
+    assert len({question.public_key for question in desk.requested}) == 1
+    assert {question.fence for question in desk.requested} == {7}
     # Renewed in time: the broker never had to close the connection.
     assert "connection closed permanently" not in sandbox.log.read_text()
 
@@ -204,9 +204,9 @@ async def test_worker_key_is_private_and_reused(sandbox: Any, desk: Any) -> None
     key = sandbox.state / "worker.nk"
     assert key.stat().st_mode & 0o777 == 0o600
     await sandbox.run()
-    assert len({question.public_key for question in desk.asked}) == 1
+    assert len({question.public_key for question in desk.requested}) == 1
     await sandbox.run("--recover")
-    assert len({question.public_key for question in desk.asked}) == 2
+    assert len({question.public_key for question in desk.requested}) == 2
 
 
 async def test_refused_worker_stops_its_agent_and_exits(sandbox: Any, desk: Any, eventually: Any) -> None:
@@ -257,8 +257,8 @@ async def test_full_spool_stops_the_agent_with_an_event(sandbox: Any, herd: Any,
     assert await sandbox.ended() == 0, sandbox.log.read_text()[-3000:]
     events = await sandbox.events()
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    said = [event.data.content for event in events if event.type == "agent.message"]
-    assert said == [str(number) for number in range(len(said))]
+    contents = [event.data.content for event in events if event.type == "agent.message"]
+    assert contents == [str(number) for number in range(len(contents))]
     failed, shutdown = events[-2:]
     assert (failed.type, failed.data.error_type, shutdown.data.reason) == ("agent.failed", "internal", "spool")
     assert "limit" in failed.data.error

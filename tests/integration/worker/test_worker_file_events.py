@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 
 BEFORE = {"kept": "one\ntwo\nthree\n", "moved": "to be moved\n" * 20, "gone": "a\nb\n", "run.sh": "echo\n"}
 SCRIPT = r"""
@@ -27,14 +27,14 @@ echo secret >passed.over
 
 
 async def changes(sandbox: Any) -> dict[str, Any]:
-    """What was told of each path, which is once."""
+    """What was published of each path, which is once."""
     events = [event.data for event in await sandbox.events("file_edited")]
     assert len({event.file_path for event in events}) == len(events)
     return {event.file_path: event for event in events}
 
 
 async def changed_unseen(sandbox: Any, eventually: Any, script: str, files: dict[str, str]) -> None:
-    """Run a script to its end while its worker stands still: what a look would see half done is told more than once."""
+    """Run a script to its end while its worker stands still: a scan of a half-done state would publish twice."""
     sandbox.task(f"until test -e ../go; do sleep 0.02; done\n{script}\ntouch ../done", files=files)
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -50,8 +50,10 @@ async def changed_unseen(sandbox: Any, eventually: Any, script: str, files: dict
 async def test_each_kind_of_change_is_reported_once(sandbox: Any, eventually: Any) -> None:
     """Path, kind and added and removed lines are right; ignored files and a new mode are no changes."""
     await changed_unseen(sandbox, eventually, SCRIPT, {**BEFORE, ".gitignore": "*.over\n"})
-    told = await changes(sandbox)
-    assert {path: (one.change_type, one.binary, one.lines_added, one.lines_removed) for path, one in told.items()} == {
+    changed = await changes(sandbox)
+    assert {
+        path: (one.change_type, one.binary, one.lines_added, one.lines_removed) for path, one in changed.items()
+    } == {
         "kept": ("modified", False, 1, 1),
         "sub/elsewhere": ("renamed", False, 0, 0),
         "gone": ("deleted", False, 0, 2),
@@ -62,16 +64,16 @@ async def test_each_kind_of_change_is_reported_once(sandbox: Any, eventually: An
         "huge": ("created", False, 0, 0),
         "link": ("created", False, 1, 0),
     }
-    assert told["sub/elsewhere"].previous_path == "moved"
-    assert "30000000 bytes" in told["huge"].diff_preview
-    assert "root:" not in (told["link"].full_diff or "")
+    assert changed["sub/elsewhere"].previous_path == "moved"
+    assert "30000000 bytes" in changed["huge"].diff_preview
+    assert "root:" not in (changed["link"].full_diff or "")
     completed = await sandbox.event("completed")
-    assert completed.data.files_changed == len(told)
+    assert completed.data.files_changed == len(changed)
 
 
 async def test_diffs_of_a_run_restore_its_work(sandbox: Any, tmp_path: Path, eventually: Any) -> None:
     """Applied by git to the earlier files, the diffs in events and artifacts yield the present ones."""
-    script = SCRIPT.replace("\\377", "")  # whose name can't be said can't be made again
+    script = SCRIPT.replace("\\377", "")  # whose name can't be published can't be made again
     await changed_unseen(sandbox, eventually, script, BEFORE)
     again = tmp_path / "again"
     again.mkdir()

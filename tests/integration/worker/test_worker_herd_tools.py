@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import ApprovalAnswer
+from sandherd.contracts.inbox_messages import ApprovalAnswer
 from sandherd.contracts.principals import Principal
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.integration.worker.test_worker_agents import letter
 from tests.models import anthropic_answers, openai_answers
@@ -48,11 +48,11 @@ async def test_agent_messages_another_and_asks_a_user(sandbox: Any, herd: Any, k
     """The message is an event for the relay; the question waits for the reply, which the model receives."""
     interpreter(kind)
     async with of_kind(kind) as agent:
-        calls, says = agent.answers.calls, agent.answers.says
+        calls, writes = agent.answers.calls, agent.answers.writes
         agent.model.script(
             calls(f"{agent.prefix}send_message", recipient="sbx-2", content="binomial.py is mine"),
             calls(f"{agent.prefix}ask_human", question="tabs or spaces?"),
-            says("so be it"),
+            writes("so be it"),
         )
         spec = {
             "text": "begin",
@@ -62,8 +62,8 @@ async def test_agent_messages_another_and_asks_a_user(sandbox: Any, herd: Any, k
         (sandbox.state / "task.json").write_text(json.dumps(spec))
         sandbox.environment["SANDHERD_TOOLCHAINS"] = str(TOOLCHAINS)
         await sandbox.start()
-        asked = (await sandbox.event("approval_requested")).data
-        content = ApprovalAnswer(approval_id=asked.approval_id, granted=True, reason="four spaces")
+        requested = (await sandbox.event("approval_requested")).data
+        content = ApprovalAnswer(approval_id=requested.approval_id, granted=True, reason="four spaces")
         async with herd.bus(Principal.MESSAGE_RELAY) as relay:
             receipt = await sandbox.deliver(relay, letter("msg-1", content.model_dump_json(), "approval"))
         assert receipt.outcome == "acknowledged"
@@ -71,7 +71,7 @@ async def test_agent_messages_another_and_asks_a_user(sandbox: Any, herd: Any, k
         shown = agent.model.requests[-1].words
     sent = (await sandbox.event("message_sent")).data
     assert (sent.recipient, sent.content) == ("sbx-2", "binomial.py is mine")
-    assert (asked.tool, asked.reason) == ("ask_human", "tabs or spaces?")
+    assert (requested.tool, requested.reason) == ("ask_human", "tabs or spaces?")
     assert "four spaces" in shown
     assert sent.message_id in shown
     assert [event.type for event in await sandbox.events("completed", "failed")] == ["agent.completed"]

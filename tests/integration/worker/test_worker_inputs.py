@@ -52,7 +52,7 @@ async def test_files_of_several_tasks_are_placed(sandbox: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "expected_text"),
     [
         (archive({"a": "1", "../outside": "2"}), "leads out of the folder"),
         (archive({"a": "1", "/tmp/outside": "2"}), "leads out of the folder"),
@@ -64,12 +64,12 @@ async def test_files_of_several_tasks_are_placed(sandbox: Any) -> None:
     ],
     ids=range(7),
 )
-async def test_hostile_archive_is_refused(sandbox: Any, content: bytes, says: str) -> None:
+async def test_hostile_archive_is_refused(sandbox: Any, content: bytes, expected_text: str) -> None:
     """All of it, also what the task does not want: permanently, and the agent does not start."""
     sandbox.task("echo started", depends_on=["task-build"], inputs=[await given(sandbox, content, "a")])
     assert await sandbox.run() == 0
     failed = (await sandbox.event("failed")).data
-    assert (failed.error_type, says in failed.error, "task-build" in failed.error) == ("start", True, True)
+    assert (failed.error_type, expected_text in failed.error, "task-build" in failed.error) == ("start", True, True)
     assert await sandbox.output() == ""
     assert not (sandbox.work / "a").exists()
 

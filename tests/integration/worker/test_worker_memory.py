@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.names import new_name
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from spawner.runtimes import cgroups
-from spawner.runtimes.limits import GroupLimits
+from spawner.runtimes.kernel_limits import GroupLimits
 from tests.integration.worker.conformance.acts import Run, Say
 from tests.integration.worker.conformance.adapters import Acp
 
@@ -21,7 +21,7 @@ ENTER = 'echo 0 >"$0/cgroup.procs" && exec "$@"'
 
 
 @pytest.fixture
-def group(sandbox: Any) -> Iterator[cgroups.Groups]:
+def group(sandbox: Any) -> Iterator[cgroups.ControlGroups]:
     """The sandbox is in a control group that holds it to `LIMIT` bytes, as the process runtime makes them."""
     groups = cgroups.find(new_name("test"))
     assert groups.memory is not None, "this host lets us make no memory control group: run the tests as root"
@@ -35,7 +35,7 @@ def group(sandbox: Any) -> Iterator[cgroups.Groups]:
     groups.close()
 
 
-async def check_end(sandbox: Any, group: cgroups.Groups) -> Any:
+async def check_end(sandbox: Any, group: cgroups.ControlGroups) -> Any:
     """One end, for want of memory, with how much there was; nothing is left in the group. Returns the end."""
     assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     assert group.kills(sandbox.name) == 1
@@ -48,14 +48,14 @@ async def check_end(sandbox: Any, group: cgroups.Groups) -> Any:
     return failed.data
 
 
-async def test_script_reports_the_oom_kill_of_its_program(sandbox: Any, group: cgroups.Groups) -> None:
+async def test_script_reports_the_oom_kill_of_its_program(sandbox: Any, group: cgroups.ControlGroups) -> None:
     """The shell survives, and its exit status is that of the killed program."""
     sandbox.task(f"{sys.executable} -c '{HOARD}'")
     assert (await check_end(sandbox, group)).exit_code == 137
 
 
 @pytest.mark.agents
-async def test_oom_kill_of_a_tool_does_not_end_the_agent(sandbox: Any, group: cgroups.Groups) -> None:
+async def test_oom_kill_of_a_tool_does_not_end_the_agent(sandbox: Any, group: cgroups.ControlGroups) -> None:
     """The agent continues, and completes its task."""
     agent = Acp(sandbox)
     agent.begins(Run(f"{sys.executable} -c '{HOARD}'; echo so be it >survived"), Say("Done."))

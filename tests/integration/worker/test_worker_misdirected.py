@@ -9,7 +9,7 @@ from typing import Any, Final
 from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.subjects import BY_NAME, DELIVER, MessageKind, Principal
 from sandherd.stack.broker import Broker
 from tests.integration.worker.conftest import PROJECT

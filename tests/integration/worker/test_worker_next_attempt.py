@@ -173,8 +173,8 @@ async def test_previous_work_is_offered_to_the_next_attempt(sandbox: Any, tmp_pa
     sandbox.task("cd $SANDHERD_PREVIOUS_DIR; cat work/src/a.py transcript; ls -A $OLDPWD")
     assert await sandbox.run(**variables) == 0
     assert await sandbox.output() == "code\ntrying\n"
-    told = json.loads((tmp_path / "previous/attempt.json").read_text())
-    assert (told["attempt"], told["error_type"]) == (1, "exit_status")
+    attempt = json.loads((tmp_path / "previous/attempt.json").read_text())
+    assert (attempt["attempt"], attempt["error_type"]) == (1, "exit_status")
     assert not (tmp_path / "previous" / "work" / "build").exists()
     assert await sandbox.events("error", "file_edited") == []
 
@@ -296,7 +296,7 @@ async def test_worker_is_stopped_during_a_fetch(sandbox: Any, desk: Any, tmp_pat
     desk.fetched.clear()
     sandbox.task("touch begun")
     await sandbox.start(**variables)
-    await eventually(lambda: any(asked.after for asked in desk.fetched), "the middle of the fetch")
+    await eventually(lambda: any(requested.after for requested in desk.fetched), "the middle of the fetch")
     sandbox.signal(signal.SIGTERM)
     assert await sandbox.ended() == 0
     assert (await sandbox.event("failed")).data.error_type == "stopped"

@@ -184,7 +184,7 @@ async def test_worker_that_is_stopped_during_the_checkout_saves_nothing(
     desk.delay = asyncio.Event()
     sandbox.task("touch begun", repository=field)
     await sandbox.start()
-    await eventually(lambda: any(asked.after for asked in desk.fetched), "the middle of the fetch")
+    await eventually(lambda: any(requested.after for requested in desk.fetched), "the middle of the fetch")
     sandbox.signal(signal.SIGTERM)
     assert await sandbox.ended() == 0
     assert (await sandbox.event("failed")).data.error_type == "stopped"
@@ -194,7 +194,7 @@ async def test_worker_that_is_stopped_during_the_checkout_saves_nothing(
 
 
 async def test_changes_while_a_sandbox_lingers_are_saved(sandbox: Any, origin: Origin) -> None:
-    """Once more at the very end, if there are any."""
+    """Again at the very end, if there are any."""
     sandbox.task("echo 1 > one", repository=origin.by_mirror(sandbox), linger_seconds=600)
     await sandbox.start()
     await sandbox.event("waiting")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Record
+from sandherd_worker.spool_file import SpoolRecord
 from sandherd_worker.spool_reader import SpoolReader
 
 EMITS = """
@@ -50,7 +50,7 @@ async def killed_while_emitting(home: Path, lines: int) -> set[str]:
     return {line.decode().strip() for line in promised if line.endswith(b"\n")}
 
 
-async def left_in(home: Path) -> list[Record]:
+async def left_in(home: Path) -> list[SpoolRecord]:
     spool = Spool.open(home, limit=1 << 30)
     reader, found = SpoolReader(spool), []
     while (spooled := reader.next()) is not None:

@@ -14,7 +14,7 @@ from sandherd.bus.identity.keys import Key, KeyKind
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import CredentialGrant, WorkerExec
 from sandherd.contracts.subjects import Principal
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def kinds(events: list[Any]) -> list[str]:
 
 
 async def test_attempt_without_permission_does_not_start(sandbox: Any, desk: Any) -> None:
-    """An attempt that is over does not run again, whoever started its worker; there is nothing to recover."""
+    """An attempt that is over does not run again, whichever process started its worker; there is nothing to recover."""
     desk.may_start = False
     sandbox.task("touch begun")
     assert await sandbox.run() == ExitCode.NOT_STARTED
@@ -63,8 +63,8 @@ async def test_permission_to_start_is_requested_once(sandbox: Any, desk: Any, ev
     await sandbox.start()
     await sandbox.event("tool_use")
     desk.may_start = False
-    seen = len(desk.asked)
-    await eventually(lambda: len(desk.asked) >= seen + 2, "two renewals")
+    seen = len(desk.requested)
+    await eventually(lambda: len(desk.requested) >= seen + 2, "two renewals")
     (sandbox.work / "enough").touch()
     assert await sandbox.ended() == 0
     assert kinds(await sandbox.events())[-2:] == ["completed", "shutdown"]
@@ -79,7 +79,7 @@ async def test_new_joiner_credential_is_stored_and_used(sandbox: Any, desk: Any,
     desk.joiner, desk.life = fresh, 2.0
     sandbox.task("while ! test -e enough; do sleep 0.05; done")
     await sandbox.start()
-    await eventually(lambda: len(desk.asked) >= 2, "a renewal over the new way in")
+    await eventually(lambda: len(desk.requested) >= 2, "a renewal over the new way in")
     assert own.read_text() == fresh
     assert own.stat().st_mode & 0o777 == 0o600
     (sandbox.work / "enough").touch()
@@ -96,9 +96,9 @@ async def test_sandbox_without_a_task_lives_until_it_is_ended(sandbox: Any) -> N
     assert (await sandbox.exec("/bin/cat", "a/b.txt")).output[0].data == b"hi\n"
     sandbox.signal(signal.SIGTERM)
     assert await sandbox.ended() == 0
-    told = kinds(await sandbox.events())
-    assert set(told) == {"started", "heartbeat", "exec_started", "exec_completed", "shutdown"}
-    assert told[-1] == "shutdown"
+    published = kinds(await sandbox.events())
+    assert set(published) == {"started", "heartbeat", "exec_started", "exec_completed", "shutdown"}
+    assert published[-1] == "shutdown"
     assert (await sandbox.event("shutdown")).data.reason == "stopped"
 
 
@@ -124,7 +124,7 @@ async def _warm(sandbox: Any, eventually: Any) -> None:
 
 
 def _opened(pipe: Path) -> bool:
-    """Whether somebody reads the pipe."""
+    """Whether a process reads the pipe."""
     try:
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     except OSError:

@@ -14,7 +14,7 @@ from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind, Record
+from sandherd_worker.spool_file import RecordKind, SpoolRecord
 from sandherd_worker.uplink import Uplink
 from tests.patience import PATIENCE
 
@@ -74,7 +74,7 @@ async def test_messages_accepted_behind_a_refused_one_are_not_repeated(herd: Bro
             for number in range(100):
                 await bus.publish(SUBJECT, LARGE, msg_id=f"flood-{number}")
         for msg_id, payload in [("first", b"x"), ("large", LARGE), *((name, b"x") for name in sorted(small))]:
-            await spool.append(Record(Kind.EVENT, SUBJECT, msg_id, payload, 1))
+            await spool.append(SpoolRecord(RecordKind.EVENT, SUBJECT, msg_id, payload, 1))
         async with sending(spool, bus):
             await until_stored(reader, small)
             assert "large" not in await ids(reader)

@@ -97,8 +97,8 @@ async def test_file_of_any_size_is_transferred_unchanged(bare: Any, eventually: 
 
         async def published(size: int = size, digest: str | None = answer.sha256, path: str = answer.path) -> bool:
             """Both events of this file, once the broker has them."""
-            told = [event.data for event in await bare.events("file_uploaded", "file_downloaded")]
-            about = [(data.type, data.size, data.sha256) for data in told if data.path == path]
+            transfer_events = [event.data for event in await bare.events("file_uploaded", "file_downloaded")]
+            about = [(data.type, data.size, data.sha256) for data in transfer_events if data.path == path]
             return about == [(f"agent.file_{what}", size, digest) for what in ("uploaded", "downloaded")]
 
         await eventually(published, f"the events of {size} bytes")
@@ -277,7 +277,7 @@ async def test_upload_survives_a_restart_of_the_broker(bare: Any, herd: Any, des
     )
     desk.delay = asyncio.Event()
     assert not (await bare.ask(question)).done
-    await eventually(lambda: any(asked.after for asked in desk.fetched), "the middle of the transfer")
+    await eventually(lambda: any(requested.after for requested in desk.fetched), "the middle of the transfer")
     await herd.kill()
     desk.delay.set()
     await herd.restart()

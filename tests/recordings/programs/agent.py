@@ -99,7 +99,7 @@ class Command:
         self.pipe = os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w")
         self.calls = 0
 
-    def tell(self, event: str, **data: Any) -> None:
+    def publish(self, event: str, **data: Any) -> None:
         self.pipe.write(json.dumps({"type": f"agent.{event}", "data": data}) + "\n")
         self.pipe.flush()
 
@@ -107,37 +107,37 @@ class Command:
         for step in steps():
             begin(step)
             if step["thinking"]:
-                self.tell("thinking", content=step["thinking"])
+                self.publish("thinking", content=step["thinking"])
             if step["text"]:
-                self.tell("message", content=step["text"], content_length=len(step["text"]))
+                self.publish("message", content=step["text"], content_length=len(step["text"]))
                 print(step["text"], flush=True)
             for kind, act in zip(step["kinds"], step["acts"], strict=True):
                 self.call(kind, act)
-            self.tell("usage", input_tokens=9000, output_tokens=120, cost_micro_usd=30_000)
+            self.publish("usage", input_tokens=9000, output_tokens=120, cost_micro_usd=30_000)
         self.pipe.close()
 
     def call(self, kind: str, act: Json) -> None:
         self.calls += 1
         name = f"call-{self.calls:04}"
         tool = self.TOOLS.get(kind) or act["name"]
-        self.tell("tool_use", tool=tool, tool_use_id=name, input=given(kind, act))
+        self.publish("tool_use", tool=tool, tool_use_id=name, input=given(kind, act))
         text, status = perform(kind, act)
         bad = status not in {None, 0}
         facts: Json = {"outcome": "failed" if bad else "ok"}
         facts |= {"exit_code": status} if status is not None and status >= 0 else {}
-        self.tell(
+        self.publish(
             "tool_completed", tool=tool, tool_use_id=name, tool_input=given(kind, act), tool_response=text, **facts
         )
-        self.tell("tool_result", tool_use_id=name, result=text[:5000], is_error=bad, **facts)
+        self.publish("tool_result", tool_use_id=name, result=text[:5000], is_error=bad, **facts)
 
 
 class Acp:
-    """Speaks the Agent Client Protocol on its standard streams: JSON-RPC 2.0, a message a line."""
+    """Implements the Agent Client Protocol on its standard streams: JSON-RPC 2.0, a message a line."""
 
     KINDS: ClassVar = {"Run": "execute", "Read": "read", "Write": "edit", "Edit": "edit"}
 
     def __init__(self) -> None:
-        self.calls = self.messages = self.asked = 0
+        self.calls = self.messages = self.request_count = 0
         self.left = steps()
 
     def write(self, message: Json) -> None:
@@ -205,17 +205,17 @@ class Acp:
         self.update("tool_call_update", toolCallId=name, status=status, content=content, **raw)
 
     def may(self, name: str, act: Json) -> bool:
-        self.asked += 1
+        self.request_count += 1
         options = [
             {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
             {"optionId": "no", "name": "No", "kind": "reject_once"},
         ]
         call = {"toolCallId": name, "title": act.get("command", "edit"), "kind": "execute", "rawInput": act}
         params = {"sessionId": "s-1", "toolCall": call, "options": options}
-        self.write({"id": f"ask-{self.asked}", "method": "session/request_permission", "params": params})
+        self.write({"id": f"ask-{self.request_count}", "method": "session/request_permission", "params": params})
         for line in sys.stdin:
             message = json.loads(line)
-            if message.get("id") == f"ask-{self.asked}":
+            if message.get("id") == f"ask-{self.request_count}":
                 return bool(message["result"]["outcome"].get("optionId") == "yes")
         return False
 

@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Edit, Read, Run, Scenario, Subagent, flat, say, scenario, step, times
+from tests.recordings.scenario import Edit, Read, Run, Scenario, Subagent, agent_text, flat, scenario, step, times
 from tests.recordings.scenarios.repetition import SHOP
 from tests.recordings.scenarios.stand_ins import CARGO, CHECKER, NOISY
 
@@ -27,7 +27,7 @@ def cycle_test_and_read() -> Scenario:
                 step(Run("pytest -q tests/test_cart.py"), text="I run the test."),
                 step(Read("shop/cart.py"), text="I look at the class."),
             ),
-            say("The test still fails."),
+            agent_text("The test still fails."),
         ),
     )
 
@@ -49,7 +49,7 @@ def cycle_of_three() -> Scenario:
                 step(Read("shop/cart.py"), text="How is it computed?"),
                 step(Run("ls tests"), text="Which tests are there?"),
             ),
-            say("I see no error."),
+            agent_text("I see no error."),
         ),
     )
 
@@ -76,7 +76,7 @@ def cycle_with_noise() -> Scenario:
                 step(Read("config.toml")),
                 step(Run("ls -1")),
             ),
-            say("It does not start."),
+            agent_text("It does not start."),
         ),
     )
 
@@ -106,7 +106,7 @@ def healthy_edit_and_test() -> Scenario:
                 ]
                 for number in range(1, 21)
             ],
-            say("All twenty tests pass."),
+            agent_text("All twenty tests pass."),
         ),
     )
 
@@ -131,7 +131,7 @@ def healthy_build_and_run() -> Scenario:
                 ]
                 for n in range(30)
             ],
-            say("All operations are ported."),
+            agent_text("All operations are ported."),
         ),
     )  # fmt: skip
 
@@ -156,7 +156,7 @@ def fan_out_same_searches() -> Scenario:
                     text="I search in parallel.",
                 ),
             ),
-            say("It is used in one test."),
+            agent_text("It is used in one test."),
         ),
     )
 
@@ -177,7 +177,7 @@ def fan_out_in_other_order() -> Scenario:
             times(
                 7, step(one, two, three, text="Both files."), step(three, one, two, text="Both files, and their size.")
             )[:7],
-            say("They differ in one line."),
+            agent_text("They differ in one line."),
         ),
     )
 
@@ -195,7 +195,7 @@ def healthy_duplicates_in_one_turn() -> Scenario:
             step(*[Read("shop/cart.py")] * 6, text="I read the file."),
             step(Run("ls tests"), Read("tests/test_cart.py")),
             step(Run("wc -l shop/cart.py"), Run("wc -l tests/test_cart.py")),
-            say("It has one class, Cart."),
+            agent_text("It has one class, Cart."),
         ),
     )
 
@@ -222,7 +222,7 @@ def healthy_three_checks_after_edits() -> Scenario:
                 ]
                 for number in range(1, 9)
             ],
-            say("All three pass."),
+            agent_text("All three pass."),
         ),
     )  # fmt: skip
 
@@ -246,13 +246,13 @@ def healthy_parallel_subagents() -> Scenario:
                 step(look(part)[1]),
                 step(look(part)[2]),
                 step(Run(f"wc -w docs/{part}.md")),
-                say(f"The document {part} is short and correct."),
+                agent_text(f"The document {part} is short and correct."),
             )
             for part in ("api", "setup", "faq")
         },
         steps=flat(
             step(*[Subagent(part, f"Review docs/{part}.md.") for part in ("api", "setup", "faq")]),
-            *[say("I wait for the reviews.")] * 1,
-            *[say("The reviews are in: all three documents are correct.")] * 5,
+            *[agent_text("I wait for the reviews.")] * 1,
+            *[agent_text("The reviews are in: all three documents are correct.")] * 5,
         ),
     )

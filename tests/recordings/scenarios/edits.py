@@ -2,7 +2,20 @@
 
 # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Edit, Read, Run, Scenario, Step, Write, fault, flat, marked, say, scenario, step
+from tests.recordings.scenario import (
+    Edit,
+    Read,
+    Run,
+    Scenario,
+    Step,
+    Write,
+    agent_text,
+    fault,
+    flat,
+    marked,
+    scenario,
+    step,
+)
 from tests.recordings.scenarios.progress import PARTS, TEST
 from tests.recordings.scenarios.repetition import SHOP
 from tests.recordings.scenarios.stand_ins import BUNDLE, NPM
@@ -32,7 +45,7 @@ def edit_thrash_there_and_back() -> Scenario:
                     for one in (edit(*((30, 60) if n % 2 == 0 else (60, 30))), step(Run("pytest -q")))
                 ]
             ),
-            say("Neither value works."),
+            agent_text("Neither value works."),
         ),
     )
 
@@ -50,7 +63,7 @@ def edit_thrash_without_check() -> Scenario:
         steps=flat(
             step(Read("src/part_07.py")),
             marked([step(Edit("src/part_07.py", f"'v{n}'", f"'v{n + 1}'"), text="Better still:") for n in range(10)]),
-            say("The wording is better now."),
+            agent_text("The wording is better now."),
         ),
     )
 
@@ -69,7 +82,7 @@ def edit_thrash_rewrites() -> Scenario:
             step(Read("geometry.py")),
             marked([step(Write("geometry.py", contents[(n + 1) % 2])) for n in range(6)]),
             step(Run("pytest -q")),
-            say("Done."),
+            agent_text("Done."),
         ),
     )
 
@@ -94,7 +107,7 @@ def healthy_generated_bundle() -> Scenario:
                 ]
                 for n in range(3)
             ],
-            say("Both build."),
+            agent_text("Both build."),
         ),
     )
 
@@ -118,7 +131,7 @@ def healthy_one_revert() -> Scenario:
             step(Run("pytest -q")),
             step(Edit("geometry.py", "w * h", "h * w")),
             step(Run("pytest -q")),
-            say("It is as fast as it can be."),
+            agent_text("It is as fast as it can be."),
         ),
     )
 
@@ -142,7 +155,7 @@ def unverified_end_no_check() -> Scenario:
                 )
             ),
             step(Run("git diff --stat 2>/dev/null; wc -l shop/cart.py")),
-            say("Cart has a method count now."),
+            agent_text("Cart has a method count now."),
         ),
     )
 
@@ -163,7 +176,7 @@ def unverified_end_edit_after_check() -> Scenario:
             ],
             fault(step(Edit("src/part_03.py", "def load()", "def load_lazily()"))),
             step(Read("src/part_03.py")),
-            say("All parts load lazily."),
+            agent_text("All parts load lazily."),
         ),
     )
 
@@ -182,7 +195,7 @@ def healthy_docs_only() -> Scenario:
             step(Edit("README.md", "# Shop\n", "# Shop\n\nSee [the cart](docs/cart.md).\n")),
             step(Edit("docs/cart.md", "# Cart\n", "# Cart\n\nA cart has items, and a total.\n")),
             step(Run("cat README.md docs/cart.md")),
-            say("Both documents are written."),
+            agent_text("Both documents are written."),
         ),
     )
 
@@ -206,6 +219,6 @@ def healthy_check_before_commit() -> Scenario:
             step(Run("git add -A && git commit -qm 'Use let'")),
             step(Run("git log --oneline")),
             step(Run("git status --short")),
-            say("It is committed."),
+            agent_text("It is committed."),
         ),
     )

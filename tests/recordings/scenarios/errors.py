@@ -2,7 +2,19 @@
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Edit, Read, Refusal, Run, Scenario, Write, flat, marked, say, scenario, step
+from tests.recordings.scenario import (
+    Edit,
+    Read,
+    Refusal,
+    Run,
+    Scenario,
+    Write,
+    agent_text,
+    flat,
+    marked,
+    scenario,
+    step,
+)
 from tests.recordings.scenarios.stand_ins import CURL_503
 
 CONFIG = {"app/config.py": "".join(f"OPTION_{number} = {number}\n" for number in range(40))}
@@ -19,7 +31,7 @@ def error_streak_text_not_found() -> Scenario:
         steps=flat(
             step(Read("app/config.py")),
             marked([step(Edit("app/config.py", f"option-{n} = {n}", f"option_{n} = {n}")) for n in range(6)]),
-            say("The options could not be renamed."),
+            agent_text("The options could not be renamed."),
         ),
     )
 
@@ -37,7 +49,7 @@ def error_streak_time_outs() -> Scenario:
         steps=flat(
             step(Read("install.sh")),
             marked([step(Run(f"sh install.sh '{text}'", timeout=1500)) for text in texts]),
-            say("The installation does not end."),
+            agent_text("The installation does not end."),
         ),
     )
 
@@ -60,7 +72,7 @@ def error_streak_of_any_kind() -> Scenario:
         steps=flat(
             step(Read("README.md")),
             marked([step(Run(command), text="I try another way.") for command in commands]),
-            say("The application could not be started."),
+            agent_text("The application could not be started."),
         ),
     )
 
@@ -81,7 +93,7 @@ def error_streak_interleaved() -> Scenario:
         steps=flat(
             step(Run("ls")),
             marked([one for n in range(8) for one in (step(run(n)), step(Read(f"part{n}.txt")))]),
-            say("yaml can't be imported."),
+            agent_text("yaml can't be imported."),
         ),
     )
 
@@ -122,7 +134,7 @@ def healthy_intended_red_tests() -> Scenario:
                 for name in names[5:]
             ],
             step(Run("pytest -q")),
-            say("Ten operations, ten tests, all green."),
+            agent_text("Ten operations, ten tests, all green."),
         ),
     )  # fmt: skip
 
@@ -143,7 +155,7 @@ def healthy_one_cause_many_edits() -> Scenario:
                 for start in (1, 4, 7)
             ],
             step(Run("pytest -q")),
-            say("The options are 0."),
+            agent_text("The options are 0."),
         ),
     )  # fmt: skip
 
@@ -172,7 +184,7 @@ def healthy_refusals_of_a_user() -> Scenario:
             step(Read("new.py")),
             step(Edit("new.py", "y = 1\n", "Y = 1\n")),
             step(Run("pytest -q")),
-            say("I have renamed one constant."),
+            agent_text("I have renamed one constant."),
         ),
     )
 
@@ -197,7 +209,7 @@ def healthy_provider_outage() -> Scenario:
             step(failure=529, message="Overloaded"),
             step(Run("curl -fsSL https://releases.example.com/v3/notes -o notes.txt")),
             step(Write("notes.txt", "Version 3: smaller and faster.\n")),
-            say("The notes are stored."),
+            agent_text("The notes are stored."),
         ),
     )  # fmt: skip
 
@@ -225,6 +237,6 @@ def healthy_model_outage() -> Scenario:
             step(Run("wc -l text1.txt text2.txt"), text="Then without."),
             step(failure=503, message="Service unavailable"),
             *[step(Run(f"wc -l text{number}.txt")) for number in range(3, 7)],
-            say("21 lines."),
+            agent_text("21 lines."),
         ),
     )

@@ -2,7 +2,20 @@
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Edit, Read, Run, Scenario, Send, Step, Tool, Write, flat, say, scenario, step
+from tests.recordings.scenario import (
+    Edit,
+    Read,
+    Run,
+    Scenario,
+    Send,
+    Step,
+    Tool,
+    Write,
+    agent_text,
+    flat,
+    scenario,
+    step,
+)
 from tests.recordings.scenarios.progress import PARTS, TEST
 from tests.recordings.scenarios.stand_ins import CARGO, CHECKER, NPM, PENDING
 
@@ -43,7 +56,7 @@ def long_cargo_errors() -> Scenario:
                 [step(Edit("src/main.rs", "fn main() {}", f"fn f{n}() {{}}\nfn test_f{n}() {{}}\nfn main() {{}}")), step(Run("cargo test"))]
                 for n in range(10)
             ],
-            say("The parser compiles."),
+            agent_text("The parser compiles."),
         ),
     )  # fmt: skip
 
@@ -65,7 +78,7 @@ def long_batch_renames() -> Scenario:
             [step(Edit(f"src/{name.replace('part', 'section')}", '"""Part', '"""Section')) for name in names],
             step(Run("pytest -q")),
             step(Run("git add -A && git commit -qm 'Rename parts to sections' && git status --short")),
-            say("60 files are renamed."),
+            agent_text("60 files are renamed."),
         ),
     )
 
@@ -147,7 +160,7 @@ def long_research() -> Scenario:
                 for name in PARTS
             ],
             step(Run("cat src/part_0*.py | grep -c SIZE"), Run("ls src | wc -l"), Run("du -s src")),
-            say("No part uses another one."),
+            agent_text("No part uses another one."),
         ),
     )
 
@@ -173,7 +186,7 @@ def long_polling() -> Scenario:
                 [step(Run(f"deploy {name}"), text=f"Now {name}.")] + [step(Run(f"sleep 55 && status {name}"))] * 8
                 for name in ("web", "api", "worker", "mail")
             ],
-            say("All four services are available."),
+            agent_text("All four services are available."),
         ),
     )
 
@@ -199,7 +212,7 @@ def long_feature_openhands() -> Scenario:
                 ]
                 for n, name in enumerate(names)
             ],
-            say("All 14 parts can be saved."),
+            agent_text("All 14 parts can be saved."),
         ),
     )
 
@@ -218,7 +231,7 @@ def long_refactoring() -> Scenario:
             step(Run("git status --short && ls src")),
             *[_refactored(n, name) for n, name in enumerate(names)],
             step(Run("git log --oneline")),
-            say("All 24 parts are changed and committed."),
+            agent_text("All 24 parts are changed and committed."),
         ),
     )
 
@@ -260,7 +273,7 @@ def long_merge_conflicts() -> Scenario:
                 ]
                 for n in range(8)
             ],
-            say("All branches are merged."),
+            agent_text("All branches are merged."),
         ),
     )
 
@@ -285,7 +298,7 @@ def long_frontend() -> Scenario:
                 + ([step(Run("npm run build"))] if n % 4 == 3 else [])
                 for n in range(40)
             ],
-            say("40 components are built."),
+            agent_text("40 components are built."),
         ),
     )
 
@@ -317,7 +330,7 @@ def long_todo_lists() -> Scenario:
                 for n, name in enumerate(names)
             ],
             step(todo(12)),
-            say("All twelve have a docstring."),
+            agent_text("All twelve have a docstring."),
         ),
     )
 
@@ -351,6 +364,6 @@ def long_annotations() -> Scenario:
                 + ([step(Run("pytest -q"))] if n % 5 == 4 else [])
                 for n, name in enumerate(PARTS)
             ],
-            say("All parts are annotated."),
+            agent_text("All parts are annotated."),
         ),
     )

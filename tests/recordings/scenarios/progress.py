@@ -9,9 +9,9 @@ from tests.recordings.scenario import (
     Run,
     Scenario,
     Step,
+    agent_text,
     flat,
     marked,
-    say,
     scenario,
     step,
 )
@@ -46,7 +46,7 @@ def no_progress_wandering() -> Scenario:
         rule="no_progress",
         note="64 calls without an edit, which repeat seven places in an irregular order.",
         may=("loop", "cycle", "repeat_varied"),
-        steps=flat(marked(wandering(64, "claude")), say("I have not changed anything yet.")),
+        steps=flat(marked(wandering(64, "claude")), agent_text("I have not changed anything yet.")),
     )
 
 
@@ -67,7 +67,7 @@ def no_progress_after_an_edit() -> Scenario:
             step(Edit("src/part_01.py", "SIZE = 1", "SIZE = 1 * 2")),
             step(Run("pytest -q")),
             marked(wandering(80, "acp")),
-            say("Two are done."),
+            agent_text("Two are done."),
         ),
     )
 
@@ -84,7 +84,7 @@ def no_progress_openhands() -> Scenario:
         rule="no_progress",
         note="48 calls without an edit, which repeat seven places in an irregular order.",
         may=("loop", "cycle", "repeat_varied"),
-        steps=flat(marked(wandering(48, "openhands")), say("I have not changed anything.")),
+        steps=flat(marked(wandering(48, "openhands")), agent_text("I have not changed anything.")),
     )
 
 
@@ -115,7 +115,7 @@ def healthy_research() -> Scenario:
         "healthy-research",
         "acp",
         "research",
-        (say("Each part is on its own."),),
+        (agent_text("Each part is on its own."),),
         "60 files read, without an edit, as asked.",
     )
 
@@ -123,7 +123,9 @@ def healthy_research() -> Scenario:
 @scenario
 def healthy_long_reading_first() -> Scenario:
     last = flat(
-        step(Edit("src/part_59.py", "def load()", "def load_part()")), step(Run("pytest -q")), say("It is renamed.")
+        step(Edit("src/part_59.py", "def load()", "def load_part()")),
+        step(Run("pytest -q")),
+        agent_text("It is renamed."),
     )
     return reading("healthy-long-reading-first", "claude", None, last, "60 new files read before the only edit.")
 
@@ -142,7 +144,7 @@ def healthy_review_with_second_reading() -> Scenario:
         steps=flat(
             [step(Read(name), text="Names.") for name in names],
             [step(Read(name, offset=1, limit=5), text="Types.") for name in names],
-            say("All names are good; types are missing."),
+            agent_text("All names are good; types are missing."),
         ),
     )
 
@@ -167,7 +169,7 @@ def compaction_storm_claude() -> Scenario:
         rule="compaction_storm",
         note="Five compactions without an edit; after each one the agent reads the same files again.",
         may=("loop", "cycle", "no_progress"),
-        steps=flat(marked(rounds), say("I have to begin again.")),
+        steps=flat(marked(rounds), agent_text("I have to begin again.")),
     )
 
 
@@ -184,7 +186,8 @@ def compaction_storm_openhands() -> Scenario:
         note="Four compactions without an edit; between them the same three calls again and again.",
         may=("loop", "cycle", "no_progress"),
         steps=flat(
-            marked([*views * 4, full, *views * 4, full, *views * 4, full, *views * 4, full]), say("It is too much.")
+            marked([*views * 4, full, *views * 4, full, *views * 4, full, *views * 4, full]),
+            agent_text("It is too much."),
         ),
     )
 
@@ -209,7 +212,7 @@ def healthy_compactions_with_edits() -> Scenario:
                 + ([step(Run("pytest -q"))] if n % 10 == 9 else [])
                 for n, name in enumerate(names)
             ],
-            say("All thirty are renamed."),
+            agent_text("All thirty are renamed."),
         ),
     )
 
@@ -233,6 +236,6 @@ def healthy_compactions_of_huge_reads() -> Scenario:
                 ]
                 for n, name in enumerate(BIG)
             ],
-            say("Each has 900 rows."),
+            agent_text("Each has 900 rows."),
         ),
     )

@@ -9,9 +9,9 @@ from tests.recordings.scenario import (
     Scenario,
     Send,
     Write,
+    agent_text,
     flat,
     marked,
-    say,
     scenario,
     step,
     times,
@@ -43,7 +43,7 @@ def loop_failing_test_rerun() -> Scenario:
             step(Run("ls -R shop tests"), text="I will look at the project."),
             step(Read("shop/cart.py"), Read("tests/test_cart.py")),
             times(9, step(Run("pytest -q tests/test_cart.py"), text="Running the test.")),
-            say("I could not fix the test."),
+            agent_text("I could not fix the test."),
         ),
     )
 
@@ -70,7 +70,7 @@ def loop_read_same_file() -> Scenario:
                     )
                 ]
             ),
-            say("The class has to be extended."),
+            agent_text("The class has to be extended."),
         ),
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def loop_noise_in_results() -> Scenario:
         steps=flat(
             step(Run("cat config.toml")),
             times(10, step(Run("run-worker --once"))),
-            say("The worker does not start."),
+            agent_text("The worker does not start."),
         ),
     )
 
@@ -116,7 +116,7 @@ def loop_interleaved() -> Scenario:
                     )
                 ]
             ),
-            say("It is computed once."),
+            agent_text("It is computed once."),
         ),
     )
 
@@ -155,7 +155,7 @@ def healthy_poll_with_pauses() -> Scenario:
             step(Run("deploy -f deploy.yaml"), text="I deploy it."),
             [step(Run("sleep 55 && status web"), text="Still pending; I wait.")] * 7,
             step(Run("status web --replicas")),
-            say("All three replicas are ready."),
+            agent_text("All three replicas are ready."),
         ),
     )
 
@@ -174,7 +174,7 @@ def healthy_poll_growing_build() -> Scenario:
             step(Read("CMakeLists.txt")),
             step(Run("nohup make -s >build.log 2>&1 & echo started build $!")),
             [step(Run("timeout 40 tail -n 60 -f build.log || true"), text="It is still building.")] * 30,
-            say("The build has finished: 60 of 60 files."),
+            agent_text("The build has finished: 60 of 60 files."),
         ),
     )
 
@@ -196,7 +196,7 @@ def healthy_user_asks_again() -> Scenario:
                 [run.while_sending(Send(text)), run]
                 for text in ("Again, please.", "And now?", "Once more: has it changed?")
             ],
-            say("It prints 41 orders each time."),
+            agent_text("It prints 41 orders each time."),
         ),
     )
 
@@ -223,7 +223,7 @@ def healthy_same_test_between_edits() -> Scenario:
                 ]
                 for number in range(1, 13)
             ],
-            say("The test passes."),
+            agent_text("The test passes."),
         ),
     )
 
@@ -241,7 +241,7 @@ def repeat_varied_random_results() -> Scenario:
         steps=flat(
             step(Read("train.py")),
             times(16, step(Run("evaluate --seed none"), text="Perhaps it is better this time.")),
-            say("The accuracy stays below 0.9."),
+            agent_text("The accuracy stays below 0.9."),
         ),
     )
 
@@ -258,7 +258,9 @@ def repeat_varied_words() -> Scenario:
         note="A sampling command 14 times in a row; each result is a new random sample and none is used.",
         may=("loop", "no_progress"),
         steps=flat(
-            step(Read("feedback.txt")), times(14, step(Run("sample feedback --one"))), say("The feedback is mixed.")
+            step(Read("feedback.txt")),
+            times(14, step(Run("sample feedback --one"))),
+            agent_text("The feedback is mixed."),
         ),
     )
 
@@ -275,7 +277,7 @@ def healthy_growing_log() -> Scenario:
         note="The same log read 18 times, 12 s apart; each time it has new lines.",
         steps=flat(
             [step(Run("show-log build.log"), text=f"Part {number} of the log.", clock=12) for number in range(18)],
-            say("It compiles twelve modules."),
+            agent_text("It compiles twelve modules."),
         ),
     )
 

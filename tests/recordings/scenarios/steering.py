@@ -11,10 +11,10 @@ from tests.recordings.scenario import (
     Send,
     Subagent,
     Write,
+    agent_text,
     fault,
     flat,
     marked,
-    say,
     scenario,
     step,
 )
@@ -44,7 +44,7 @@ def steering_ignored_loop() -> Scenario:
             run.while_sending(NUDGE),
             fault(run),
             [run] * 7,
-            say("It fails."),
+            agent_text("It fails."),
         ),
     )
 
@@ -69,7 +69,7 @@ def steering_ignored_errors() -> Scenario:
             [step(edit(number)) for number in range(3)],
             step(edit(3)).while_sending(nudge),
             marked([step(edit(number)) for number in range(4, 10)]),
-            say("It did not work."),
+            agent_text("It did not work."),
         ),
     )
 
@@ -93,7 +93,7 @@ def steering_obeyed() -> Scenario:
             run,
             step(Edit("tests/test_cart.py", "== 5", "== 3")),
             run,
-            say("It passes."),
+            agent_text("It passes."),
         ),
     )
 
@@ -115,7 +115,7 @@ def healthy_nudged_for_no_reason() -> Scenario:
             step(Edit("tests/test_cart.py", "cart.total() == 4", "cart.sum_of_prices() == 3")).while_sending(nudge),
             step(Run("pytest -q")),
             step(Run("grep -rn total . --include=*.py")),
-            say("It is renamed."),
+            agent_text("It is renamed."),
         ),
     )
 
@@ -134,7 +134,7 @@ def long_call_lock() -> Scenario:
         steps=flat(
             step(Read("migrations/001.sql")),
             fault(step(Run("migrate up"), text="I apply it.")),
-            say("The table is locked."),
+            agent_text("The table is locked."),
         ),
     )
 
@@ -152,7 +152,7 @@ def long_call_server() -> Scenario:
         steps=flat(
             step(Read("package.json")),
             fault(step(Run("serve --port 5173"), text="I start the server.")),
-            say("The server has ended."),
+            agent_text("The server has ended."),
         ),
     )
 
@@ -193,7 +193,7 @@ def healthy_long_build() -> Scenario:
             step(Run("build-release --lto"), text="This takes a while."),
             step(Edit("src/main.rs", "fn main() {}", "fn main() { }")),
             step(Run("cargo test")),
-            say("The release is built."),
+            agent_text("The release is built."),
         ),
     )
 
@@ -212,7 +212,7 @@ def healthy_waits_for_approval() -> Scenario:
             step(Read("package.json")),
             step(Run("npm test")),
             step(Run("npm run publish")),
-            say("It is published."),
+            agent_text("It is published."),
         ),
     )
 
@@ -227,11 +227,13 @@ def healthy_long_subagent() -> Scenario:
         imitates="stuck",
         note="A sub-agent works for 20 minutes: its call is open, but it makes a call each minute.",
         scripts={
-            "reader": flat([step(Read(f"part{n}.txt"), clock=60) for n in range(20)], say("All parts have one line.")),
+            "reader": flat(
+                [step(Read(f"part{n}.txt"), clock=60) for n in range(20)], agent_text("All parts have one line.")
+            ),
         },
         steps=flat(
             step(Subagent("reader", "Read part0.txt to part19.txt.")),
-            say("I wait for it."),
-            *[say("All parts have one line each.")] * 2,
+            agent_text("I wait for it."),
+            *[agent_text("All parts have one line each.")] * 2,
         ),
     )

@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Read, Run, Scenario, Send, fault, flat, marked, say, scenario, step
+from tests.recordings.scenario import Read, Run, Scenario, Send, agent_text, fault, flat, marked, scenario, step
 from tests.recordings.scenarios.repetition import SHOP
 
 THOUGHTS = (
@@ -54,7 +54,7 @@ def monologue_claude_iterations() -> Scenario:
         ends="agent.shutdown",
         steps=flat(
             step(Read("shop/cart.py")),
-            marked([say(text) for text in THOUGHTS[:7]]),
+            marked([agent_text(text) for text in THOUGHTS[:7]]),
         ),
     )
 
@@ -77,9 +77,9 @@ def healthy_background_notices() -> Scenario:
         note="Four background tasks end one after the other; each notice begins a turn in which the model only speaks.",
         steps=flat(
             step(*[start(number) for number in range(4)], text="I start all four."),
-            say("All four run. I report when they end."),
-            *[say(f"One more has finished; {3 - number} still run.") for number in range(4)],
-            say("The first one was the fastest."),
+            agent_text("All four run. I report when they end."),
+            *[agent_text(f"One more has finished; {3 - number} still run.") for number in range(4)],
+            agent_text("The first one was the fastest."),
         ),
     )
 
@@ -102,12 +102,12 @@ def healthy_questions_to_a_user() -> Scenario:
             (Send("No."), 20),
         ),
         steps=flat(
-            say("How large is the database?"),
-            say("When may it be down?"),
-            say("Which version is it?"),
-            say("Are there replicas?"),
-            say("Is there anything else that writes to it?"),
-            say("Then I propose a dump with four jobs at 2 o'clock, and both replicas built anew."),
+            agent_text("How large is the database?"),
+            agent_text("When may it be down?"),
+            agent_text("Which version is it?"),
+            agent_text("Are there replicas?"),
+            agent_text("Is there anything else that writes to it?"),
+            agent_text("Then I propose a dump with four jobs at 2 o'clock, and both replicas built anew."),
         ),
     )
 
@@ -123,7 +123,7 @@ def chanting_message() -> Scenario:
         note="A message repeats one sentence 40 times.",
         steps=flat(
             step(Read("shop/cart.py")),
-            fault(say("The cart has items. " + "The total is the sum of all items in the cart. " * 40)),
+            fault(agent_text("The cart has items. " + "The total is the sum of all items in the cart. " * 40)),
         ),
     )
 
@@ -147,7 +147,7 @@ def chanting_thought() -> Scenario:
                     + "Wait, the price may be negative then. I have to check the price first. " * 25,
                 )
             ),
-            say("A discount belongs in total."),
+            agent_text("A discount belongs in total."),
         ),
     )
 
@@ -162,7 +162,7 @@ def chanting_acp() -> Scenario:
         tree={"a.txt": "text\n"},
         rule="chanting",
         note="A message without spaces between its 60 equal blocks.",
-        steps=flat(step(Read("a.txt")), fault(say("Result:" + "the-file-has-one-line;" * 60))),
+        steps=flat(step(Read("a.txt")), fault(agent_text("Result:" + "the-file-has-one-line;" * 60))),
     )
 
 
@@ -177,7 +177,8 @@ def healthy_repeated_code() -> Scenario:
         imitates="chanting",
         note="A code block of a message has 30 equal rows, as asked.",
         steps=flat(
-            step(Read("shop/cart.py")), say(f"Here it is:\n\n```python\nROWS = [\n{rows}]\n```\n\nEach row is equal.")
+            step(Read("shop/cart.py")),
+            agent_text(f"Here it is:\n\n```python\nROWS = [\n{rows}]\n```\n\nEach row is equal."),
         ),
     )
 
@@ -196,6 +197,8 @@ def healthy_repeated_table() -> Scenario:
         note="A table with 28 nearly equal rows, and a list with 16 equal items.",
         steps=flat(
             step(Run("cat runs.txt")),
-            say(f"| day | result | failures | note |\n|---|---|---|---|\n{rows}\nThe files:\n\n{listed}\nAll is well."),
+            agent_text(
+                f"| day | result | failures | note |\n|---|---|---|---|\n{rows}\nThe files:\n\n{listed}\nAll is well."
+            ),
         ),
     )

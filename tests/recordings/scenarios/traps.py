@@ -10,9 +10,9 @@ from tests.recordings.scenario import (
     Step,
     Subagent,
     Tool,
+    agent_text,
     flat,
     marked,
-    say,
     scenario,
     step,
 )
@@ -27,8 +27,8 @@ DOCS = {f"docs/{part}.md": f"# {part}\n\nText about {part}.\n" for part in PARTS
 def _delegated(steps: dict[str, list[Step]], end: str) -> tuple[Step, ...]:
     return flat(
         step(*[Subagent(name, f"Review docs/{name}.md.") for name in steps]),
-        say("I wait for the reviews."),
-        [say(end)] * 6,
+        agent_text("I wait for the reviews."),
+        [agent_text(end)] * 6,
     )
 
 
@@ -40,7 +40,7 @@ def healthy_five_subagents() -> Scenario:
             step(Read("docs/style.md")),
             step(Read(f"docs/{part}.md")),
             step(Run(f"wc -w docs/{part}.md")),
-            say(f"The document {part} follows the style."),
+            agent_text(f"The document {part} follows the style."),
         ]
         for part in PARTS
     }
@@ -61,9 +61,9 @@ def loop_in_a_subagent() -> Scenario:
     scripts = {
         "api": [
             *marked([step(Run("grep -n TODO docs/api.md docs/faq.md"), text="I search.")] * 9),
-            say("There is none."),
+            agent_text("There is none."),
         ],
-        "faq": [step(Read(f"docs/{part}.md")) for part in PARTS] + [say("The document faq is correct.")],
+        "faq": [step(Read(f"docs/{part}.md")) for part in PARTS] + [agent_text("The document faq is correct.")],
     }
     return Scenario(
         name="loop-in-a-subagent",
@@ -116,7 +116,7 @@ def healthy_poll_by_new_ids() -> Scenario:
                 ),
                 clock=45,
             ),
-            say("412 tests pass."),
+            agent_text("412 tests pass."),
         ),
     )
 
@@ -143,7 +143,7 @@ def healthy_bisect() -> Scenario:
             [step(round_, text="The next one.")] * 7,
             step(Run("git bisect log | tail -n 1")),
             step(Run("git bisect reset")),
-            say("The commit 'Size 62' broke it."),
+            agent_text("The commit 'Size 62' broke it."),
         ),
     )
 
@@ -165,7 +165,7 @@ def steering_ignored_after_a_break() -> Scenario:
             run.while_sending(NUDGE),
             step(Read("shop/cart.py"), text="I look at the class."),
             marked([run] * 7),
-            say("It fails."),
+            agent_text("It fails."),
         ),
     )
 
@@ -186,6 +186,6 @@ def error_streak_of_parallel_calls() -> Scenario:
         steps=flat(
             step(Read("app/config.py")),
             marked([edits(3 * n) for n in range(6)]),
-            say("The options could not be set."),
+            agent_text("The options could not be set."),
         ),
     )

@@ -2,7 +2,20 @@
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Edit, Read, Run, Scenario, Tool, fault, flat, marked, say, scenario, step, times
+from tests.recordings.scenario import (
+    Edit,
+    Read,
+    Run,
+    Scenario,
+    Tool,
+    agent_text,
+    fault,
+    flat,
+    marked,
+    scenario,
+    step,
+    times,
+)
 from tests.recordings.scenarios.guarded import REMOTE
 from tests.recordings.scenarios.repetition import SHOP
 from tests.recordings.scenarios.stand_ins import HANG, NOISY, RANDOM
@@ -22,7 +35,7 @@ def repeat_varied_openhands() -> Scenario:
         steps=flat(
             step(Read("bench.py")),
             marked([step(Run("bench --all"), text=f"Attempt {n + 1}: maybe it was noise.") for n in range(13)]),
-            say("It is not stable."),
+            agent_text("It is not stable."),
         ),
     )
 
@@ -53,7 +66,7 @@ def fan_out_with_noise() -> Scenario:
                     text="All of them.",
                 ),
             ),
-            say("Both fail."),
+            agent_text("Both fail."),
         ),
     )
 
@@ -87,7 +100,7 @@ def constraint_delete_after_cd() -> Scenario:
             step(Run("df -h . | tail -n 1 | wc -c")),
             step(Run("ls ..")),
             fault(step(Run("cd .. && rm -r -f cache"), text="The cache can go.")),
-            say("There is space now."),
+            agent_text("There is space now."),
         ),
     )
 
@@ -106,7 +119,7 @@ def constraint_forced_refspec() -> Scenario:
             step(Run("git commit -q --amend -m 'Begin again'")),
             fault(step(Run("git status --short; git push -q -f origin main"))),
             step(Run("git log --oneline")),
-            say("It is published."),
+            agent_text("It is published."),
         ),
     )
 
@@ -135,7 +148,7 @@ def healthy_delete_inside_after_cd() -> Scenario:
             step(
                 Run("git checkout -q -b clean && git add -A && git commit -qm 'Clean up' && git push -q origin clean")
             ),
-            say("All is clean, and the test passes."),
+            agent_text("All is clean, and the test passes."),
         ),
     )
 
@@ -165,6 +178,6 @@ def loop_of_a_search_tool() -> Scenario:
                     for limit in (16, "16", 20, 24, "24", 30, 32, "32", 40, 48)
                 ]
             ),
-            say("In cart.ts, twice."),
+            agent_text("In cart.ts, twice."),
         ),
     )

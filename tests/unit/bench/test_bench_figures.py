@@ -200,16 +200,16 @@ def test_sizing_page_gets_the_medians_and_their_dates() -> None:
     """
     updated = runpy.run_path(str(ROOT / "docs" / "measured.py"))["updated"]
     idle = summarize(Figure("idle.nats", "MiB"), [Sample({"MiB": 25.912}, {})] * 3)
-    room = {"value": {"postgres": 975}, "unit": "bytes/event", "on": "2026-11-21"}
+    space_figure = {"value": {"postgres": 975}, "unit": "bytes/event", "on": "2026-11-21"}
     cost = summarize(Figure("monitor.cost", "µs/event"), [Sample({"value": 55}, {"value": 50})] * 3)
     results = to_json({"ingest": result(rates(1600.4, 1700.4, 1800.4), idle, cost, rates(1, 2, 3, figure=LATENCY))})
-    found = updated({"machine": {}, "figures": {"room.event": room}}, results["groups"])
+    found = updated({"machine": {}, "figures": {"room.event": space_figure}}, results["groups"])
     assert found["machine"] == {"cores": 2}
     assert found["figures"] == {
         "idle.nats": {"value": {"MiB": 25.91}, "unit": "MiB", "on": "2026-11-23"},
         "ingest.throughput": {"value": 1700, "unit": "events/s", "on": "2026-11-23"},
         "monitor.cost": {"value": 1.1, "unit": "1", "on": "2026-11-23"},
-        "room.event": room,
+        "room.event": space_figure,
     }
 
 

@@ -94,7 +94,7 @@ async def ended(process: "subprocess.Popen[bytes]", screen: int) -> Ended:
 
     def wait() -> Ended:
         found = b""
-        with suppress(OSError):  # a terminal that nobody has open any more
+        with suppress(OSError):  # a terminal that is no longer open anywhere
             while data := os.read(screen, 65536):
                 found += data
         return Ended(process.wait(), found.decode())
@@ -208,7 +208,7 @@ def test_stored_results_are_compared_without_measuring(bench: Bench, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "expected_text"),
     [
         (("--only", "nosuch"), "no group nosuch; the groups are: loud, failing, lacking, endless"),
         (("--against", "nosuch.json"), "nosuch.json can't be read"),
@@ -218,7 +218,7 @@ def test_stored_results_are_compared_without_measuring(bench: Bench, capsys: pyt
     ],
 )
 def test_invalid_option_is_reported_before_any_measurement(
-    bench: Bench, options: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+    bench: Bench, options: tuple[str, ...], expected_text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The status is 2."""
     try:
@@ -226,5 +226,5 @@ def test_invalid_option_is_reported_before_any_measurement(
     except SystemExit as ending:  # of argparse
         status = ending.code
     assert status == 2
-    assert says in " ".join(capsys.readouterr().err.split())
+    assert expected_text in " ".join(capsys.readouterr().err.split())
     assert not bench.log.exists()

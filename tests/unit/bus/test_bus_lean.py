@@ -4,7 +4,7 @@ import subprocess
 import sys
 from typing import Any
 
-from sandherd.contracts.requests import LiveTasks
+from sandherd.contracts.requests import ListLiveTasks
 from sandherd.contracts.subjects import Principal
 from sandherd.service.request_budget import Budget
 from sandherd.service.request_queue import RequestLane
@@ -14,7 +14,7 @@ from sandherd.service.requests import RequestRouter
 
 HEAVY = ("aiohttp", "rich")
 PROGRAMS = (
-    "sandherd.cli.session",
+    "sandherd.cli.herd_session",
     "sandherd.cli.local_stack",
     "sandherd.stack.supervisor",
     "spawner.main",
@@ -54,7 +54,7 @@ def test_subscribers_of_requests_have_no_mocks() -> None:
     """FastStream gives each subscriber a mock for its test brokers: classes made anew at each start of a service."""
     unused: Any = None
     router = RequestRouter(Principal.SPAWNER, unused, RequestLimits(10, Budget(60, 1000)), RequestSpans(0))
-    router.add(LiveTasks, unused, RequestLane.of_kind(LiveTasks.type, 1))
+    router.add(ListLiveTasks, unused, RequestLane.of_kind(ListLiveTasks.type, 1))
     (subscriber,) = router.broker(unused).subscribers
     recorder: Any = subscriber.calls[0].handler._recorder
     assert not hasattr(recorder.mock, "assert_called_once")

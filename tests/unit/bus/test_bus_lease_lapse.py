@@ -10,7 +10,7 @@ from sandherd.bus.lease import Lease
 
 
 class SlowBroker:
-    """Stores each renewal; its reply takes as long as it is told."""
+    """Stores each renewal; its reply takes as long as requested."""
 
     def __init__(self) -> None:
         self.now, self.takes, self.seq = 100.0, 0.0, 0

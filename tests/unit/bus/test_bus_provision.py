@@ -46,7 +46,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_temporary_store_failure_is_retried() -> None:
-    """A cluster that is just forming refuses a store at first: the stream is created all the same."""
+    """A cluster that is just forming refuses a store at first: the stream is created nevertheless."""
     js: Js = Failing(failures=provision.STORE_RETRIES)
     done = await create_missing(js)
     assert js.created[0] == "EVENTS"

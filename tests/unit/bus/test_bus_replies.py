@@ -23,12 +23,19 @@ def test_unknown_fields_of_newer_service_are_ignored() -> None:
     """Fields of a newer service are ignored, also in the strict models within `list_runtimes`."""
     name = "spawner.list_runtimes"
     golden = json.loads((REPLIES / f"{name}.json").read_text())
-    said = json.loads(json.dumps(golden))
-    here = said["ok"]
-    for strict in (said, here, here["caps"], here["defaults"], here["runtimes"][0], here["profiles"]["python"]):
+    reply_document = json.loads(json.dumps(golden))
+    here = reply_document["ok"]
+    for strict in (
+        reply_document,
+        here,
+        here["caps"],
+        here["defaults"],
+        here["runtimes"][0],
+        here["profiles"]["python"],
+    ):
         strict["newer"] = {"than": "we"}
     answer = REQUESTS[name].Answer
-    assert read_reply(json.dumps(said).encode(), answer) == answer.model_validate(golden["ok"])
+    assert read_reply(json.dumps(reply_document).encode(), answer) == answer.model_validate(golden["ok"])
 
 
 def test_reply_of_another_shape_is_refused() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 from sandherd.bus.auth.permissions import SERVICES
-from sandherd.bus.connection import Identity
+from sandherd.bus.connection import ConnectionIdentity
 from sandherd.bus.identity import HerdIdentity as Material
 from sandherd.bus.identity import Key, KeyKind, Minter, Registrar, SpawnerKeys, credentials_text
 from sandherd.contracts.subjects import Principal
@@ -14,13 +14,13 @@ from sandherd.contracts.subjects import Principal
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def derived(identity: Identity) -> UUID:
+def derived(identity: ConnectionIdentity) -> UUID:
     return identity.derived_ids().derive(AT, "fact")
 
 
-def file_of(path: Path, text: str) -> Identity:
+def file_of(path: Path, text: str) -> ConnectionIdentity:
     path.write_text(text)
-    return Identity.file(path)
+    return ConnectionIdentity.file(path)
 
 
 def test_replicas_of_a_service_derive_the_same_key(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_replicas_of_a_service_derive_the_same_key(tmp_path: Path) -> None:
     texts = [registrar.mint_service(service) for service in SERVICES]
     texts += [registrar.mint_person(Principal.CLIENT, "ada", project="p1"), credentials_text(token, key.seed)]
     others = [file_of(tmp_path / f"other-{number}", text) for number, text in enumerate(texts)]
-    found = {derived(one) for one in [first, Identity.anonymous(), *others]}
+    found = {derived(one) for one in [first, ConnectionIdentity.anonymous(), *others]}
     assert len(found) == len(others) + 2
 
 

@@ -143,8 +143,8 @@ def test_identity_material_is_private_and_created_once(identity: HerdIdentity) -
 def test_spawner_has_neither_the_operators_nor_the_clients_key(identity: HerdIdentity) -> None:
     """The spawner's directory permits minting sandboxes and signing the account's next token."""
     held = {path.read_text().strip() for path in identity.spawner.glob("*.nk")}
-    kept_back = {identity.root_key(name).seed for name in _ROOT_KEYS}
-    assert not held & kept_back
+    root_seeds = {identity.root_key(name).seed for name in _ROOT_KEYS}
+    assert not held & root_seeds
 
 
 def test_unfinished_set_up_is_completed(tmp_path: Path) -> None:

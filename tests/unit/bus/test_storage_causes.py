@@ -6,7 +6,7 @@ from sandherd.bus.storage_causes import Cause, Descriptors, Space, cause_of, des
 from sandherd.service.storage_watch import storage_problem
 
 MIB = 1024 * 1024
-ROOM = Space(path="/data", free_bytes=900 * MIB, total_bytes=1000 * MIB, free_inodes=60_000)
+FREE_SPACE = Space(path="/data", free_bytes=900 * MIB, total_bytes=1000 * MIB, free_inodes=60_000)
 NO_BYTES = Space(path="/data", free_bytes=0, total_bytes=1000 * MIB, free_inodes=60_000)
 NO_INODES = Space(path="/data", free_bytes=900 * MIB, total_bytes=1000 * MIB, free_inodes=0)
 NATS_BYTES = "JetStream stream 'ABW > EVENTS' write error: write /d/streams/EVENTS/msgs/1.blk: no space left on device"
@@ -50,10 +50,10 @@ def test_inodes_are_distinguished_from_bytes_by_the_file_system() -> None:
 
 def test_shortage_is_measured() -> None:
     """Bytes, inodes and descriptors are measured; a file system without a count of inodes never lacks them."""
-    assert shortage(ROOM, Descriptors(used=10, limit=1000)) is None
+    assert shortage(FREE_SPACE, Descriptors(used=10, limit=1000)) is None
     assert shortage(NO_BYTES) is Cause.DISK_BYTES
     assert shortage(NO_INODES) is Cause.DISK_INODES
-    assert shortage(ROOM, Descriptors(used=998, limit=1000)) is Cause.DESCRIPTORS
+    assert shortage(FREE_SPACE, Descriptors(used=998, limit=1000)) is Cause.DESCRIPTORS
     assert shortage(Space(path="/d", free_bytes=MIB * 9, total_bytes=MIB * 10, free_inodes=None)) is None
 
 
@@ -70,7 +70,7 @@ def test_description_names_path_free_space_and_remedy() -> None:
 
 def test_full_file_system_is_reported_once_with_its_folders() -> None:
     """Three folders on one disk are one line."""
-    (line,) = shortages({"home": NO_BYTES, "broker": NO_BYTES, "database": NO_BYTES, "sandboxes": ROOM})
+    (line,) = shortages({"home": NO_BYTES, "broker": NO_BYTES, "database": NO_BYTES, "sandboxes": FREE_SPACE})
     assert "home, broker, database" in line
 
 

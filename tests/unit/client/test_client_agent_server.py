@@ -1,4 +1,4 @@
-"""What is shown of an agent server: its key only to who asks for it."""
+"""What is shown of an agent server: its key only on request."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from sandherd.contracts.requests import AgentServerView
 KEY, TOKEN = "k" * 43, "t" * 32
 
 
-class Asked:
+class RequestedView:
     """A herd with one agent server."""
 
     def __init__(self, state: Any) -> None:
@@ -35,7 +35,7 @@ class Asked:
 @pytest.mark.parametrize("key", [True, False])
 def test_key_is_shown_only_on_request(output: Format, key: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """The URL and the state are always shown, in both formats."""
-    herd = cast("Herd", Asked("ready"))
+    herd = cast("Herd", RequestedView("ready"))
     assert asyncio.run(show(herd, "sbx-1", output, key=key)) == 0
     shown = capsys.readouterr().out
     assert (KEY in shown, TOKEN in shown) == (key, key)
@@ -48,7 +48,7 @@ def test_key_is_shown_only_on_request(output: Format, key: bool, capsys: pytest.
 
 def test_agent_server_that_is_not_ready_sets_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     """A script can wait for it."""
-    assert asyncio.run(show(cast("Herd", Asked("starting")), "sbx-1", Format.TABLE, key=False)) == 1
+    assert asyncio.run(show(cast("Herd", RequestedView("starting")), "sbx-1", Format.TABLE, key=False)) == 1
     assert "starting" in capsys.readouterr().out
 
 

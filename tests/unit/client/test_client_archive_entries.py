@@ -45,7 +45,7 @@ def archive(entries: Sequence[Entry]) -> io.BytesIO:
     return out
 
 
-def judge(entries: Sequence[Entry]) -> None:
+def check_entries(entries: Sequence[Entry]) -> None:
     inside = SafePaths()
     for entry in entries:
         inside.check(info(*entry))
@@ -95,7 +95,7 @@ def test_archive_that_deceives_python_overwrites_nothing(tmp_path: Path) -> None
 def test_entry_that_may_lead_out_is_refused(entries: list[Entry]) -> None:
     """An archive is refused whatever exists already, and whatever entry follows."""
     with pytest.raises(UnsafePathError):
-        judge(entries)
+        check_entries(entries)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ async def test_artifact_is_read_from_its_owner() -> None:
     played, out = Played(DownloadChunk=list(pieces(2, 0, 1))), io.BytesIO()
     await herd_of(played).artifact(reference(), out)
     assert out.read() == DATA
-    assert all(isinstance(asked, DownloadChunk) and asked.sandbox == "sbx-1" for asked in played.asked)
+    assert all(isinstance(requested, DownloadChunk) and requested.sandbox == "sbx-1" for requested in played.requested)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ async def test_invented_references_are_refused(subject: str) -> None:
     with pytest.raises(HerdError) as caught:
         await herd_of(played).artifact(reference(subject=subject), io.BytesIO())
     assert caught.value.problem.code in {Code.INVALID_FIELD, Code.UNSAFE_NAME}
-    assert played.asked == []
+    assert played.requested == []
 
 
 async def test_other_content_is_an_error() -> None:

@@ -50,7 +50,7 @@ def test_names_in_a_batch_become_task_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "says"),
+    ("entries", "expected_text"),
     [
         ([entry("a", "a")], "a → a"),
         ([entry("a", "b"), entry("b", "c"), entry("c", "a")], "dependency cycle: "),
@@ -63,11 +63,11 @@ def test_names_in_a_batch_become_task_names() -> None:
         ([entry("a", env={"PIN": "123"}, secret_env=["PIN"])], "a: the value of PIN has fewer than 4 characters"),
     ],
 )
-def test_invalid_batch_entry_is_refused_with_its_task(entries: list[dict[str, Any]], says: str) -> None:
+def test_invalid_batch_entry_is_refused_with_its_task(entries: list[dict[str, Any]], expected_text: str) -> None:
     """The error names the task; no entry is accepted partly."""
     with pytest.raises(HerdError) as raised:
         ordered(entries)
-    assert says in raised.value.line
+    assert expected_text in raised.value.line
     assert raised.value.problem.remedy
 
 
@@ -103,20 +103,20 @@ def test_file_without_tasks_is_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected_text"),
     [
         (b"tasks: [\n", "neither YAML nor JSON: line 2, column 1: expected the node content, but found"),
         (b"\tx: 1", "line 1, column 1: found character '\\t' that cannot start any token"),
         (b"\xff\xfe", "neither YAML nor JSON: it is not UTF-8 text"),
     ],
 )
-def test_fault_of_a_file_is_named_with_its_place(tmp_path: Path, text: bytes, says: str) -> None:
+def test_fault_of_a_file_is_named_with_its_place(tmp_path: Path, text: bytes, expected_text: str) -> None:
     """In one sentence, without the parser's drawing of the line and its own names of files."""
     path = tmp_path / "tasks.yaml"
     path.write_bytes(text)
     with pytest.raises(HerdError) as raised:
         read(path)
-    assert says in raised.value.line
+    assert expected_text in raised.value.line
     assert "unicode string" not in raised.value.line
     assert "^" not in raised.value.line
 

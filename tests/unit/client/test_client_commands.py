@@ -15,7 +15,7 @@ import typer.main
 from sandherd.cli.app import build
 from sandherd.cli.exit_status import status_of
 from sandherd.cli.home_option import with_home
-from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, write_record
+from sandherd.stack.home import Home, ProcessRecord, StackPhase, StackRecord, ourselves, write_record
 
 ROOT: Any = typer.main.get_command(build())
 
@@ -44,7 +44,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NATS_URL", "nats://127.0.0.1:9")
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
-    monkeypatch.setattr("sandherd.cli.session.PATIENCE", 0.0)
+    monkeypatch.setattr("sandherd.cli.herd_session.PATIENCE", 0.0)
 
 
 def wanted_commands() -> set[str]:
@@ -342,16 +342,16 @@ def test_unsupervised_stack_is_reported_with_the_remedy(capsys: pytest.CaptureFi
     place = Home(tmp_path / "orphaned")
     place.make()
     killed = ProcessRecord(pid=ourselves().pid, mark="another")
-    write_record(place, StackRecord(phase=Phase.READY, supervisor=killed, processes={"nats": ourselves()}))
+    write_record(place, StackRecord(phase=StackPhase.READY, supervisor=killed, processes={"nats": ourselves()}))
     assert status_of(["--home", str(place.path), "status"]) == 1
-    said = capsys.readouterr()
-    assert said.out.startswith("unsupervised ")
-    assert f"`sandherd --home {place.path} up`" in said.err
+    captured = capsys.readouterr()
+    assert captured.out.startswith("unsupervised ")
+    assert f"`sandherd --home {place.path} up`" in captured.err
 
 
 def test_help_states_the_name_of_a_file_in_the_work_tree(capsys: pytest.CaptureFixture[str]) -> None:
     """A relative path keeps its folders; any other becomes its last name."""
     assert status_of(["run", "--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "A relative path is the target path" in said
-    assert "of an absolute or `..` path only the file name is" in said
+    captured = " ".join(capsys.readouterr().out.split())
+    assert "A relative path is the target path" in captured
+    assert "of an absolute or `..` path only the file name is" in captured

@@ -122,7 +122,7 @@ def shown(*words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[st
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is said by the environment."""
+    """The environment has no settings."""
     for name in [name for name in os.environ if name.startswith(("SANDHERD_", "NATS_"))]:
         monkeypatch.delenv(name)
 
@@ -156,11 +156,11 @@ def test_missing_settings_file_fails_only_commands_that_read_it(
     home = a_home(tmp_path, config=str(tmp_path / "gone.yaml"))
     assert Context.resolve(home=home, environ={}).nats_url == "nats://stack:1"
     assert status_of(["--home", str(home), "config", "show"]) == 2
-    assert "gone.yaml" in (said := capsys.readouterr().err)
-    assert "--config" in said
+    assert "gone.yaml" in (error := capsys.readouterr().err)
+    assert "--config" in error
 
 
 @pytest.mark.usefixtures("alone")
 def test_missing_settings_file_is_shown_as_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The line is there all the same."""
+    """The line is there nevertheless."""
     assert shown("--home", str(a_home(tmp_path)), capsys=capsys)["config"] == ("", "default")

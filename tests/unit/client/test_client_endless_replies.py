@@ -23,12 +23,12 @@ class Liar:
 
     def __init__(self, *answers: Any) -> None:
         self._answers = answers
-        self.asked = 0
+        self.requested = 0
 
     async def request(self, request: Any, *, timeout: float = 5.0) -> Any:
         del request, timeout
-        self.asked += 1
-        return self._answers[min(self.asked, len(self._answers)) - 1]
+        self.requested += 1
+        return self._answers[min(self.requested, len(self._answers)) - 1]
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +44,8 @@ def artifact(size: int, chunks: int) -> dict[str, Any]:
     return PIECES | {"size": size, "chunks": chunks, "sha256": DIGEST}
 
 
-def read(**said: Any) -> FileRead:
-    return FileRead.model_validate({"path": "x", "kind": "file", "size": 4, "sha256": DIGEST} | said)
+def read(**fields: Any) -> FileRead:
+    return FileRead.model_validate({"path": "x", "kind": "file", "size": 4, "sha256": DIGEST} | fields)
 
 
 def piece(index: int, after: int) -> ArtifactPiece:
@@ -73,7 +73,7 @@ async def test_download_with_false_replies_ends(answers: tuple[Any, ...]) -> Non
     liar = Liar(*answers)
     with pytest.raises(HerdError):
         await transfer.download(liar, "sbx-1", "x", io.BytesIO())  # type: ignore[arg-type]  # a link that lies
-    assert liar.asked < 100
+    assert liar.requested < 100
 
 
 async def test_endless_download_ends() -> None:
@@ -81,11 +81,11 @@ async def test_endless_download_ends() -> None:
     liar = Liar(*(read(done=False, moved=n * 2**20) for n in range(1000)))
     with pytest.raises(HerdError, match="keeps replying without progress"):
         await transfer.download(liar, "sbx-1", "x", io.BytesIO())  # type: ignore[arg-type]  # a link that lies
-    assert liar.asked < 100
+    assert liar.requested < 100
 
 
-def state(**said: Any) -> ExecState:
-    return ExecState.model_validate({"exec": "exc-1", "state": "running"} | said)
+def state(**fields: Any) -> ExecState:
+    return ExecState.model_validate({"exec": "exc-1", "state": "running"} | fields)
 
 
 class Offset(Liar):
@@ -93,7 +93,7 @@ class Offset(Liar):
 
     async def request(self, request: Any, *, timeout: float = 5.0) -> Any:
         answer = await super().request(request, timeout=timeout)
-        return answer.model_copy(update={"next_offset": self.asked})
+        return answer.model_copy(update={"next_offset": self.requested})
 
 
 EXECUTIONS: dict[str, Callable[[], Liar]] = {

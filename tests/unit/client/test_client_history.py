@@ -12,7 +12,7 @@ from sandherd.cli.render.comparison import marked
 from sandherd.cli.render.console import Paint
 from sandherd.client.errors import HerdError
 from sandherd.client.file_history import FileHistory
-from sandherd.client.replay import cast_lines, pauses, scenes, without_repetitions
+from sandherd.client.replay import cast_lines, pauses, replay_frames, without_repetitions
 from sandherd.client.unified_diff import DiffMismatchError, apply_diff
 from sandherd.contracts.requests import FileVersion, OutputChunk, SearchHit, TextMatch, TranscriptEntry
 
@@ -87,7 +87,7 @@ def test_a_cast_is_valid_and_sends_no_control_sequence() -> None:
         TranscriptEntry(stream_sequence=2, time=NOW, kind="call", title="Bash\x1b[2J", text="ls"),
         TranscriptEntry(stream_sequence=3, time=NOW + timedelta(seconds=1), kind="message", text="\x9b31mhi"),
     ]
-    shown = scenes(output, entries)
+    shown = replay_frames(output, entries)
     header, *events = [json.loads(line) for line in cast_lines(shown, title="s\x1b[2J", speed=2)]
     assert (header["version"], header["timestamp"]) == (2, int(NOW.timestamp()))
     assert all(type(header[name]) is int and header[name] > 0 for name in ("width", "height"))
@@ -123,5 +123,5 @@ def test_output_of_a_program_is_played_once() -> None:
         TranscriptEntry(stream_sequence=3, time=NOW, kind="end", text="hi\nthere"),
         TranscriptEntry(stream_sequence=4, time=NOW, kind="result", text="more"),
     ]
-    played = [one.text for one in without_repetitions(scenes(output, entries))]
+    played = [one.text for one in without_repetitions(replay_frames(output, entries))]
     assert played == ["hi\r\nthere\r\n", "[result]\n", "[end]\n", "[result]\nmore\n"]

@@ -34,11 +34,11 @@ def test_runtime_without_a_host_uid_is_not_judged(whose: str) -> None:
 
 def test_runtimes_has_a_column_for_host_uids(capsys: pytest.CaptureFixture[str]) -> None:
     """Each runtime has one, below the heading."""
-    told = [RuntimeView(runtime=f"r-{whose}", host_uid=whose) for whose in ("own", "spawner", "root")]
+    views = [RuntimeView(runtime=f"r-{whose}", host_uid=whose) for whose in ("own", "spawner", "root")]
     most = SandboxLimits()
     print_catalogue(
         Catalogue(
-            runtimes=told,
+            runtimes=views,
             harnesses=[],
             defaults=most,
             caps=most,

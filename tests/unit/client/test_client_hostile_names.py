@@ -37,7 +37,7 @@ OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DAY", "DAYS", "DIR", "FILE"
     "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-", "FIELD", "TIMES", "ZONE",
     "FILE|-- OPTIONS…", "BRANCH", "RULE", "BRANCH|TASK", "ID", "URL|PATH", "LIMITS", "GLOB",
     "DURATION", "ROLE", "PATTERN", "[FILE|-]…", "RULE.THRESHOLD=VALUE"}  # fmt: skip
-"""What is no name: numbers, texts, and what names something on the machine of whoever types it. Branches, tickets and
+"""What is no name: numbers, texts, and what names something on the machine of the user. Branches, tickets and
 repositories have rules of git: `test_client_repository_options.py`."""
 
 
@@ -46,16 +46,16 @@ class Parameter:
     """A parameter of a command, as it is typed."""
 
     command: tuple[str, ...]
-    said: Any
+    declared: Any
 
     @property
     def shown(self) -> str:
-        typed = self.said.metavar if self.is_argument else self.said.opts[-1]
+        typed = self.declared.metavar if self.is_argument else self.declared.opts[-1]
         return f"{' '.join(self.command)} {typed}"
 
     @property
     def is_argument(self) -> bool:
-        return not self.said.opts[0].startswith("-")
+        return not self.declared.opts[0].startswith("-")
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -68,8 +68,8 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 BUILT: Final = typer.main.get_command(build())
 LEAVES: Final = dict(leaves(BUILT))
-PARAMETERS: Final = [Parameter(path, said) for path, command in LEAVES.items() for said in command.params]
-TESTED: Final = [one for one in PARAMETERS if one.said.metavar in NAMES and one.shown not in FREE]
+PARAMETERS: Final = [Parameter(path, declared) for path, command in LEAVES.items() for declared in command.params]
+TESTED: Final = [one for one in PARAMETERS if one.declared.metavar in NAMES and one.shown not in FREE]
 
 
 GIVEN: Final = {"PROJECT": "shop", "SANDBOX": "sbx-1", "SANDBOX|TASK": "sbx-1", "TASK": "task-1", "NAME": "name-1",
@@ -99,7 +99,7 @@ VARIABLE_CHARACTERS: Final = frozenset(string.ascii_letters + "_")
 
 @pytest.fixture
 def broker() -> Iterator[socket.socket]:
-    """Where the broker would be; nobody answers, and whoever connects is seen."""
+    """Where the broker would be; nothing responds, and connections are recorded."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         yield listening
@@ -113,7 +113,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker: socket.sock
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NATS_URL", f"nats://127.0.0.1:{broker.getsockname()[1]}")
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
-    monkeypatch.setattr("sandherd.cli.session.PATIENCE", 0.0)
+    monkeypatch.setattr("sandherd.cli.herd_session.PATIENCE", 0.0)
     # Built once: to build the command anew takes longer than a refusal.
     monkeypatch.setattr("sandherd.cli.exit_status.build_for", lambda _arguments: BUILT)
     monkeypatch.chdir(tmp_path)
@@ -124,15 +124,21 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker: socket.sock
 def typed(parameter: Parameter, value: str) -> list[str]:
     """The command with this value, and with whatever else it needs."""
     options, arguments = [], []
-    for said in LEAVES[parameter.command].params:
-        one = Parameter(parameter.command, said)
-        given = value if said is parameter.said else GIVEN.get(said.metavar or "") if said.required else None
-        if said.metavar == "DST" and parameter.said.metavar == "SRC":
+    for declared in LEAVES[parameter.command].params:
+        one = Parameter(parameter.command, declared)
+        given = (
+            value
+            if declared is parameter.declared
+            else GIVEN.get(declared.metavar or "")
+            if declared.required
+            else None
+        )
+        if declared.metavar == "DST" and parameter.declared.metavar == "SRC":
             given = "there"
         if given is not None and one.is_argument:
             arguments.append(given)
         elif given is not None:
-            options += [said.opts[0], given]
+            options += [declared.opts[0], given]
     return [*parameter.command, *options, *arguments, *MORE.get(parameter.command, [])]
 
 
@@ -142,9 +148,9 @@ def is_hostile(parameter: Parameter, name: str) -> bool:
         return False  # no argument, but what the command line itself knows
     if parameter.shown in STORED:
         return not (set(name) <= STORED_CHARACTERS and name[:1].isalnum() and len(name) <= 64)
-    if parameter.said.metavar == "K=V":
+    if parameter.declared.metavar == "K=V":
         return "=" not in name and not (name and set(name) <= VARIABLE_CHARACTERS)
-    if parameter.said.metavar in {"SRC", "DST", "SANDBOX[:PATH]"}:
+    if parameter.declared.metavar in {"SRC", "DST", "SANDBOX[:PATH]"}:
         return ":" not in name
     return True
 
@@ -161,7 +167,7 @@ def connections(broker: socket.socket) -> int:
 
 def test_every_parameter_is_declared_as_a_name_or_not() -> None:
     """A new one fails this, until its allowed values are declared."""
-    assert {one.said.metavar for one in PARAMETERS} <= NAMES | OTHERS
+    assert {one.declared.metavar for one in PARAMETERS} <= NAMES | OTHERS
     assert FREE.keys() <= {one.shown for one in PARAMETERS}
     assert len(TESTED) > 70
 
@@ -174,7 +180,7 @@ def test_hostile_name_is_refused_before_any_action(
     before = sorted(tmp_path.rglob("*"))
     some = [*HARMFUL, *HOSTILE_NAMES[TESTED.index(parameter) % 10 :: 10]]
     for name in (name for name in some if is_hostile(parameter, name)):
-        value = AROUND.get(parameter.said.metavar, "{}").format(name)
+        value = AROUND.get(parameter.declared.metavar, "{}").format(name)
         status = status_of(typed(parameter, value))
         shown = capsys.readouterr()
         assert status == MISUSED, f"{name!r}: {shown.err}"

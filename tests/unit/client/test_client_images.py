@@ -22,7 +22,7 @@ OTHER = "3.13" if MINOR != "3.13" else "3.12"
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("output", "found"),
     [
         ("python 3.11\npython 3.11\nmachine x86_64", BaseImage(("3.11",), "gnu", "x86_64")),
         ("python 3.11\ngit yes\nmachine x86_64", BaseImage(("3.11",), "gnu", "x86_64", git=True)),
@@ -30,9 +30,9 @@ OTHER = "3.13" if MINOR != "3.13" else "3.12"
         ("python 3.13\npython 3.12\nmachine x86_64", BaseImage(("3.13", "3.12"), "gnu", "x86_64")),
     ],
 )
-def test_base_image_is_read_from_its_probe(said: str, found: BaseImage) -> None:
+def test_base_image_is_read_from_its_probe(output: str, found: BaseImage) -> None:
     """The matching Pythons, the C library and the machine are read."""
-    assert base.read(said) == found
+    assert base.read(output) == found
 
 
 def test_python_of_this_machine_is_preferred() -> None:
@@ -115,7 +115,7 @@ def test_missing_docker_is_reported_with_an_alternative(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "remedy"),
+    ("output", "code", "remedy"),
     [
         ("Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?", Code.UNAVAILABLE, "start"),
         ("denied: requested access to the resource is denied", Code.REFUSED, "docker login"),
@@ -124,11 +124,11 @@ def test_missing_docker_is_reported_with_an_alternative(tmp_path: Path) -> None:
         ("the sky is falling", Code.REFUSED, "fix what docker reports"),
     ],
 )
-def test_failure_of_docker_has_a_remedy(said: str, code: Code, remedy: str) -> None:
+def test_failure_of_docker_has_a_remedy(output: str, code: Code, remedy: str) -> None:
     """Each kind of failure has a remedy of its own."""
-    problem = docker.failure("it", said).problem
+    problem = docker.failure("it", output).problem
     assert (problem.code, remedy in (problem.remedy or "")) == (code, True)
-    assert said[-20:] in problem.message
+    assert output[-20:] in problem.message
 
 
 def test_build_folder_is_complete(tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_build_folder_is_complete(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("field", "value"), [("minor", "2.7"), ("libc", "bionic")])
 def test_unknown_kind_of_image_is_refused(tmp_path: Path, field: str, value: str) -> None:
     """The error lists the known ones."""
-    asked: dict[str, Any] = {"minor": None, "libc": None, "machine": None}
+    requested: dict[str, Any] = {"minor": None, "libc": None, "machine": None}
     with pytest.raises(HerdError, match="use one of: "):
-        build_context.written(tmp_path / "new", **asked | {field: value})
+        build_context.written(tmp_path / "new", **requested | {field: value})
 
 
 def test_python_is_installed_only_on_request() -> None:

@@ -25,7 +25,7 @@ COMMAND = ["--", "true"]
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected_text"),
     [
         (["sandboxes", "create", "--ttl", "2000d"], "--ttl has to be 1s to 30d"),
         (["run", "", *COMMAND], "TEXT must not be empty"),
@@ -84,20 +84,24 @@ COMMAND = ["--", "true"]
     ],
 )
 def test_invalid_value_is_one_sentence_about_the_option(
-    words: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    expected_text: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It names the option, and the permitted range as one would type it, without the words of a validator."""
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
     assert status_of(words) == 2
     shown = capsys.readouterr().err
-    assert says in shown
+    assert expected_text in shown
     assert shown.count("\n") == 1
     for raw in ("Input should", "String should", "Value error", "copy it from"):
         assert raw not in shown
 
 
 @pytest.mark.parametrize(
-    ("model", "fields", "says"),
+    ("model", "fields", "expected_text"),
     [
         (CreateToken, {"lifetime_seconds": 864_000_000}, "--expires has to be 1s to 366d"),
         (SetSchedule, {"schedule": {"catch_up_seconds": 2_592_000}}, "--catch-up has to be 1m to 7d"),
@@ -109,7 +113,7 @@ def test_invalid_value_is_one_sentence_about_the_option(
     ],
 )
 def test_invalid_field_of_a_request_has_the_name_of_its_option(
-    model: type[BaseModel], fields: dict[str, Any], says: str
+    model: type[BaseModel], fields: dict[str, Any], expected_text: str
 ) -> None:
     """Also an item of a list, and a text that a rule refuses: no name of a field of the wire is shown."""
     golden = files("sandherd.contracts") / f"golden/v1/requests/{model.type}.json"  # type: ignore[attr-defined]  # of requests
@@ -117,7 +121,7 @@ def test_invalid_field_of_a_request_has_the_name_of_its_option(
     merged = {name: whole[name] | value if name == "schedule" else value for name, value in fields.items()}
     with pytest.raises(InvalidFieldError) as raised:
         made(model, **{**whole, **merged})
-    assert (describe_invalid_option(raised.value) or "").startswith(says)
+    assert (describe_invalid_option(raised.value) or "").startswith(expected_text)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,7 @@ def test_unsafe_name_of_an_existing_task_is_to_be_copied(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "expected_text"),
     [
         ({"limits": {"memory_mb": 1}}, "limits.memory_mb: it has to be 64 to 65536"),
         ({"limits": {"cores": 0}}, "limits.cores: it has to be 0.05 to 256"),
@@ -171,15 +175,15 @@ def test_unsafe_name_of_an_existing_task_is_to_be_copied(capsys: pytest.CaptureF
         ({"secrets": {f"A{n}": "a" for n in range(65)}}, "secrets: it has to have at most 64 items"),
     ],
 )
-def test_invalid_field_of_a_program_names_the_permitted_range(fields: dict[str, object], says: str) -> None:
+def test_invalid_field_of_a_program_names_the_permitted_range(fields: dict[str, object], expected_text: str) -> None:
     """Also a field of a nested model, and one that may be left out."""
     with pytest.raises(InvalidFieldError) as raised:
         made(SandboxSpec, **fields)
-    assert raised.value.line.startswith(says)
+    assert raised.value.line.startswith(expected_text)
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "expected_text"),
     [
         ({"limits": 5}, "limits: it has to be a mapping of names to values"),
         ({"agent_server": "yes"}, "agent_server: it has to be"),
@@ -190,11 +194,11 @@ def test_invalid_field_of_a_program_names_the_permitted_range(fields: dict[str, 
         ({"secret_env": "A"}, "secret_env: it has to be"),
     ],
 )
-def test_other_invalid_fields_have_plain_texts(fields: dict[str, object], says: str) -> None:
+def test_other_invalid_fields_have_plain_texts(fields: dict[str, object], expected_text: str) -> None:
     """Wrong types, patterns by their rule, and rules between fields, without words of the validator."""
     with pytest.raises(InvalidFieldError) as raised:
         made(SandboxSpec, **fields)
-    assert raised.value.line.startswith(says)
+    assert raised.value.line.startswith(expected_text)
     assert "Input should" not in raised.value.line
 
 
@@ -228,7 +232,7 @@ def test_durations_have_a_unit_or_are_seconds(
     """They are accepted: the command fails only because there is no broker."""
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
     monkeypatch.setenv("NATS_URL", "nats://127.0.0.1:9")
-    monkeypatch.setattr("sandherd.cli.session.PATIENCE", 0)
+    monkeypatch.setattr("sandherd.cli.herd_session.PATIENCE", 0)
     assert status_of(words) == 1
     assert "no broker" in capsys.readouterr().err
 

@@ -133,7 +133,7 @@ def test_value_is_never_read_as_an_expression() -> None:
 
 
 @pytest.mark.parametrize(
-    ("matrix", "says"),
+    ("matrix", "expected_text"),
     [
         ("3", "matrix: not a mapping"),
         ("{}", "matrix: it has no combination"),
@@ -162,20 +162,20 @@ def test_value_is_never_read_as_an_expression() -> None:
         (f"{{a: {list(range(256))}, include: [{{a: 256}}]}}", f"257 combinations; the maximum is {MAX_COMBINATIONS}"),
     ],
 )
-def test_invalid_matrix_is_refused(tmp_path: Path, matrix: str, says: str) -> None:
+def test_invalid_matrix_is_refused(tmp_path: Path, matrix: str, expected_text: str) -> None:
     """The error names the file, the entry and the field, and has a remedy."""
     path = tmp_path / "tasks.yaml"
     path.write_text(f"tasks:\n  - {{name: test, text: x, argv: ['true'], matrix: {matrix}}}\n")
     with pytest.raises(HerdError) as raised:
         read(path)
     assert raised.value.line.startswith(f"{path}: test: matrix")
-    assert says in raised.value.line
+    assert expected_text in raised.value.line
     assert str(raised.value.problem.field).startswith("matrix")
     assert raised.value.problem.remedy
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "expected_text"),
     [
         ({"text": "${{ matrix.b }}"}, "test-1: text: this combination has no 'b'; it has a"),
         ({"argv": ["${{ matrix.a"]}, "test-1: argv: a reference to the matrix is not complete"),
@@ -189,13 +189,13 @@ def test_invalid_matrix_is_refused(tmp_path: Path, matrix: str, says: str) -> No
         ({"priority": "${{ matrix.a }}"}, "test-1: priority"),
     ],
 )
-def test_invalid_entry_with_a_matrix_is_refused(tmp_path: Path, more: dict[str, Any], says: str) -> None:
+def test_invalid_entry_with_a_matrix_is_refused(tmp_path: Path, more: dict[str, Any], expected_text: str) -> None:
     """The error names the file, the combination and the field."""
     path = tmp_path / "tasks.yaml"
     path.write_text(yaml.safe_dump({"tasks": [entry({"a": [1]}, **more)]}))
     with pytest.raises(HerdError) as raised:
         read(path)
-    assert says in raised.value.line
+    assert expected_text in raised.value.line
     assert str(path) in raised.value.line
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from sandherd.cli.exit_status import status_of
-from sandherd.cli.names import PAGES, full_name, sandbox_of
+from sandherd.cli.name_prefixes import PAGES, full_name, sandbox_of
 from sandherd.client.errors import HerdError, ServiceUnavailableError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
@@ -116,11 +116,11 @@ def test_unmatched_prefix_is_unchanged() -> None:
 def test_without_services_the_name_is_unchanged() -> None:
     """A command is stored anyway."""
 
-    class Away(Known):
+    class Unavailable(Known):
         async def task(self, name: str) -> Any:
             raise ServiceUnavailableError.named("spawner", "is unavailable")
 
-    assert found("task-01kahc", Away()) == "task-01kahc"
+    assert found("task-01kahc", Unavailable()) == "task-01kahc"
 
 
 def test_task_stands_for_its_sandbox() -> None:
@@ -156,7 +156,7 @@ def test_sandbox_in_place_of_a_task_leads_to_its_task(
                 raise HerdError.of(Code.NOT_FOUND, f"there is no sandbox {name}")
             return SimpleNamespace(task=TASK)
 
-    monkeypatch.setattr("sandherd.cli.session.talk", lambda _ctx, work, **_: asyncio.run(work(Herd())))
+    monkeypatch.setattr("sandherd.cli.herd_session.run_with_herd", lambda _ctx, work, **_: asyncio.run(work(Herd())))
     assert [status_of(["tasks", verb, name]) for name in (SANDBOX, OTHER_SANDBOX)] == [1, 1]
     named, unknown = capsys.readouterr().err.splitlines()
     assert named == (

@@ -32,7 +32,7 @@ def test_list_of_sandboxes_has_their_tasks() -> None:
 
 
 def test_overview_has_the_reason_why_a_user_is_needed() -> None:
-    """Below the row where there is no room."""
+    """Below the row where there is no space."""
     row = ["approval", TASK, SANDBOX, TIME, "Bash: rm -rf build, which has the results of an hour"]
     assert shown(statistics._NEEDS, row)[-1] == f"  what: {row[-1]}"  # a table's header
 

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 from sandherd.cli.app import build
-from sandherd.cli.command_words import TrailingCommand
+from sandherd.cli.trailing_command import TrailingCommand
 from sandherd.contracts.streams import STREAMS
 from sandherd.settings import Settings
 
@@ -164,10 +164,10 @@ def test_page_of_commands_has_all_that_help_shows() -> None:
 
 def test_help_states_what_is_one_document_per_line() -> None:
     """The commands that the page names print events or pieces as JSON lines; `--help` of each says so, too."""
-    said = dict(leaves(COMMANDS))
-    assert "As JSON, one event per line" in " ".join(said["run"].help.split())
+    leaf_commands = dict(leaves(COMMANDS))
+    assert "As JSON, one event per line" in " ".join(leaf_commands["run"].help.split())
     for name in ("events", "logs", "transcript", "services logs"):
-        assert "As JSON, one" in said[name].help
+        assert "As JSON, one" in leaf_commands[name].help
 
 
 def test_help_of_a_project_is_about_a_project() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.cli.differences import write
+from sandherd.cli.folder_diffs import write
 from sandherd.cli.patch_headers import header_of
 
 

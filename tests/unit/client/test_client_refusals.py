@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from sandherd.bus.subscription_consumers import Terms, check_project, free_slot
+from sandherd.bus.subscription_consumers import SubscriptionTerms, check_project, free_slot
 from sandherd.cli.commands.subscriptions import with_commands
 from sandherd.cli.exit_status import status_of
 from sandherd.client.errors import HerdError, broken, refused_of
@@ -25,7 +25,7 @@ LIST, GET = "sandherd sandboxes list", "sandherd sandboxes get sbx-a"
 
 
 @pytest.mark.parametrize(
-    ("command", "field", "code", "says"),
+    ("command", "field", "code", "expected_text"),
     [
         (CreateSandbox.type, "sandbox", Code.CONFLICT, "use another name"),
         (CreateSandbox.type, "sandbox", Code.BUSY, "wait, or terminate a sandbox"),
@@ -36,7 +36,9 @@ LIST, GET = "sandherd sandboxes list", "sandherd sandboxes get sbx-a"
         (ExtendSandbox.type, "seconds", Code.INVALID_FIELD, "use a shorter time"),
     ],
 )
-def test_refused_sandbox_suggests_no_inspection(command: str, field: str | None, code: Code | None, says: str) -> None:
+def test_refused_sandbox_suggests_no_inspection(
+    command: str, field: str | None, code: Code | None, expected_text: str
+) -> None:
     """The remedy fits the reason: without capacity no name helps, and what does not exist can't be inspected."""
     event = wrap(
         SandboxRefused(command=command, reason="there is no capacity", field=field, code=code),
@@ -48,8 +50,8 @@ def test_refused_sandbox_suggests_no_inspection(command: str, field: str | None,
         time=datetime(2026, 11, 20, tzinfo=UTC),
     )
     remedy = refused_of(event, command).problem.remedy or ""
-    assert says in remedy
-    assert (GET in remedy) is (says == GET)
+    assert expected_text in remedy
+    assert (GET in remedy) is (expected_text == GET)
 
 
 class Empty:
@@ -86,7 +88,7 @@ def test_open_of_an_unknown_name_is_that_error_and_makes_no_link(
         return asyncio.run(done())
 
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
-    monkeypatch.setattr("sandherd.cli.session.talk", talk)
+    monkeypatch.setattr("sandherd.cli.herd_session.run_with_herd", talk)
     statuses = [status_of(words) for words in (["open", target, "--print"], ["sandboxes", "get", target])]
     shown = capsys.readouterr()
     assert statuses == [1, 1]
@@ -103,7 +105,7 @@ def _refusal(act: Callable[[], object]) -> HerdError:
 
 def test_refusal_of_a_service_names_no_command_and_the_command_line_adds_it() -> None:
     """Its reader may be a program in any language."""
-    full = _refusal(lambda: free_slot("mine", [1, 2], Terms(limit=2, ack_wait=30, idle=60)))
+    full = _refusal(lambda: free_slot("mine", [1, 2], SubscriptionTerms(limit=2, ack_wait=30, idle=60)))
     fleet = _refusal(lambda: check_project("fleet"))
     for error in (full, fleet):
         assert "sandherd " not in error.line

@@ -17,11 +17,11 @@ from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSave
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed
 from sandherd.contracts.events.task import TaskAssigned, TaskSubmitted
 from sandherd.contracts.requests import (
-    AskEvents,
     DownloadChunk,
     EventList,
-    LiveTasks,
-    PastTasks,
+    ListEvents,
+    ListLiveTasks,
+    ListPastTasks,
     StoredEvent,
     TaskList,
     TaskView,
@@ -47,24 +47,24 @@ class History:
         self.view = TaskView(
             project="p1", task="task-1", state=state, harness=harness, sandbox="sbx-2", submitted_at=at, ended_at=ended
         )
-        self.said: list[tuple[str, EventData]] = []
+        self.published: list[tuple[str, EventData]] = []
         self.late: list[tuple[str, EventData]] = []
         """What is stored only once it was looked for."""
 
-    def says(self, entity: str, *said: EventData) -> "History":
-        self.said += [(entity, one) for one in said]
+    def publish(self, entity: str, *published_events: EventData) -> "History":
+        self.published += [(entity, one) for one in published_events]
         return self
 
     def attempts(self, *numbers: int) -> "History":
-        return self.says("task-1", *(TaskAssigned(attempt=number, sandbox=f"sbx-{number}") for number in numbers))
+        return self.publish("task-1", *(TaskAssigned(attempt=number, sandbox=f"sbx-{number}") for number in numbers))
 
     async def request(self, request: Any, *, timeout: float = 5.0) -> Any:
-        if isinstance(request, LiveTasks | PastTasks):
+        if isinstance(request, ListLiveTasks | ListPastTasks):
             return TaskList(tasks=[self.view])
-        assert isinstance(request, AskEvents)
-        found = [one for entity, one in self.said if entity == request.entity and one.type in request.types]
+        assert isinstance(request, ListEvents)
+        found = [one for entity, one in self.published if entity == request.entity and one.type in request.types]
         if self.late and request.entity == "sbx-2":
-            self.said.append(self.late.pop(0))
+            self.published.append(self.late.pop(0))
         return EventList(events=[_stored(number, one) for number, one in reversed(list(enumerate(found, 1)))])
 
 
@@ -82,11 +82,11 @@ async def found(history: History, **wanted: Any) -> Any:
 async def test_last_attempt_with_a_session_is_resumed() -> None:
     """The latest artifacts of that attempt are used, or those of the named attempt, and no other's."""
     history = History().attempts(1, 2, 3)
-    history.says("sbx-1", saved("s-1", "one"), AgentWorkSaved(artifact=artifact("tree-1")))
-    history.says(
+    history.publish("sbx-1", saved("s-1", "one"), AgentWorkSaved(artifact=artifact("tree-1")))
+    history.publish(
         "sbx-2", saved("s-2", "old"), saved(None, "shown"), saved("s-2", "new"), AgentWorkSaved(left_out="big")
     )
-    history.says("sbx-3", AgentWorkSaved(artifact=artifact("tree-3")), saved(None, "shown"))
+    history.publish("sbx-3", AgentWorkSaved(artifact=artifact("tree-3")), saved(None, "shown"))
     last = await found(history)
     assert (last.attempt, last.sandbox, last.session_id, last.fork) == (2, "sbx-2", "s-2", False)
     assert (last.transcript.artifact, last.work) == ("new", None)
@@ -102,22 +102,22 @@ async def test_last_attempt_with_a_session_is_resumed() -> None:
 async def test_session_of_self_storing_agent_is_its_last_id() -> None:
     """The agent's end, failed or not, has the id; an agent that needs a file has no session with that alone."""
     for end in (AgentCompleted(session_id="s-1"), AgentFailed(session_id="s-1", error="no", error_type="internal")):
-        history = History(harness="acp").attempts(2).says("sbx-2", end)
+        history = History(harness="acp").attempts(2).publish("sbx-2", end)
         assert (await found(history)).session_id == "s-1"
         with pytest.raises(HerdError, match="task-1 has no stored session"):
-            await found(History().attempts(2).says("sbx-2", end))
+            await found(History().attempts(2).publish("sbx-2", end))
 
 
 async def test_recent_end_of_task_waits_for_late_events() -> None:
     """A task that ended a moment ago may have more events than the history has yet."""
-    history = History(state=TaskState.COMPLETED, at=datetime.now(UTC)).attempts(2).says("sbx-2", saved("s-1", "old"))
+    history = History(state=TaskState.COMPLETED, at=datetime.now(UTC)).attempts(2).publish("sbx-2", saved("s-1", "old"))
     history.late = [("sbx-2", saved("s-1", "new")), ("sbx-2", AgentCompleted(session_id="s-1"))]
     assert (await found(history)).transcript.artifact == "new"
 
 
 async def test_running_task_is_only_forked() -> None:
     """The fork begins with what was stored at the end of its last turn."""
-    history = History(state=TaskState.RUNNING).attempts(2).says("sbx-2", saved("s-1", "turn"))
+    history = History(state=TaskState.RUNNING).attempts(2).publish("sbx-2", saved("s-1", "turn"))
     with pytest.raises(HerdError, match="is running") as caught:
         await found(history)
     assert caught.value.problem.code is Code.CONFLICT
@@ -136,7 +136,7 @@ class Deleted(History):
 async def test_deleted_start_of_a_task_is_named() -> None:
     """The error states what is no longer stored, why, and what still works."""
     submitted = TaskSubmitted(task="x", harness="command", runtime="process", work=artifact("upl-1"))
-    link: Any = SimpleNamespace(connection=Deleted().says("task-1", submitted))
+    link: Any = SimpleNamespace(connection=Deleted().publish("task-1", submitted))
     with pytest.raises(HerdError, match="are no longer stored") as caught:
         await Herd.fetch_start(link, "task-1", io.BytesIO())
     assert caught.value.problem.code is Code.NOT_FOUND

@@ -10,7 +10,7 @@ from sandherd.client.events.history import History
 from sandherd.client.events.sequencer import Event, MissingRange, Sequencer, has_single_entity
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.agent import AgentWaiting
-from sandherd.contracts.requests import AskEvents, EventList, StoredEvent
+from sandherd.contracts.requests import EventList, ListEvents, StoredEvent
 
 WORKER = "/sandherd/sandbox/sbx-a"
 MONITOR = "/sandherd/monitor/one"
@@ -29,11 +29,11 @@ def an_event(sequence: int, source: str = WORKER) -> Event:
 
 
 @given(st.lists(st.tuples(st.sampled_from([WORKER, "/sandherd/spawner/sbx-a"]), st.integers(1, 30)), max_size=120))
-def test_each_source_is_shown_in_order_and_once(said: list[tuple[str, int]]) -> None:
+def test_each_source_is_shown_in_order_and_once(received: list[tuple[str, int]]) -> None:
     """In any order, with repetitions, each source is shown as 1, 2, 3 … without a gap."""
     order = Sequencer()
-    shown = [event for source, number in said for event in order.offer(an_event(number, source))]
-    for source in {source for source, _ in said}:
+    shown = [event for source, number in received for event in order.offer(an_event(number, source))]
+    for source in {source for source, _ in received}:
         numbers = [event.sequence for event in shown if event.source == source]
         assert numbers == list(range(1, len(numbers) + 1))
 
@@ -85,7 +85,7 @@ async def test_stored_event_shows_those_before_it_only_if_they_are_stored(
     """An event may be stored before an earlier one: the service states through which position none is missing."""
     final = an_event(3)
 
-    async def send(request: AskEvents) -> EventList:
+    async def send(request: ListEvents) -> EventList:
         assert (request.source, request.after_sequence) == (WORKER, 2)
         stored = StoredEvent(stream_sequence=7, envelope=final.model_dump(mode="json", exclude_none=True))
         return EventList(events=[stored], stored_through=stored_through)

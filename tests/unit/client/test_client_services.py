@@ -25,7 +25,7 @@ from sandherd.contracts.requests import (
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def told(*parts: Part, skew: float = 0, **more: object) -> ServiceReport:
+def service_report(*parts: Part, skew: float = 0, **more: object) -> ServiceReport:
     fields = {
         "service": "monitor",
         "version": version("sandherd"),
@@ -37,14 +37,14 @@ def told(*parts: Part, skew: float = 0, **more: object) -> ServiceReport:
     return ServiceReport(Examination.model_validate(fields), timedelta(seconds=skew))
 
 
-def judged(**answers: ServiceReport | HerdError) -> dict[str, Check]:
+def checked(**answers: ServiceReport | HerdError) -> dict[str, Check]:
     given: Answers = {name.replace("_", "-"): answer for name, answer in answers.items()}
     return {check.name: check for check in service_checks(given, NOW)}
 
 
 def test_unreachable_service_is_wrong_and_its_checks_are_unknown() -> None:
     """A check that could not run is not reported as right."""
-    found = judged(spawner=ServiceUnavailableError.named("spawner", "is unavailable"), monitor=told())
+    found = checked(spawner=ServiceUnavailableError.named("spawner", "is unavailable"), monitor=service_report())
     assert (found["spawner"].state, found["spawner"].remedy) == (CheckState.WRONG, UNAVAILABLE_REMEDY)
     assert {found[name].state for name in ("streams", "consumers")} == {CheckState.UNKNOWN}
     assert not any(name.startswith("runtime") for name in found)
@@ -53,7 +53,7 @@ def test_unreachable_service_is_wrong_and_its_checks_are_unknown() -> None:
 def test_refused_credential_is_distinguished_from_an_unreachable_service() -> None:
     """For a subscriber's credential, the remedy is another credential."""
     refused = HerdError.of(Code.REFUSED, "this credential has no permission for that", remedy="use a client's")
-    found = judged(monitor=refused, spawner=told())
+    found = checked(monitor=refused, spawner=service_report())
     assert (found["monitor"].state, found["monitor"].remedy) == (CheckState.WRONG, "use a client's")
     assert found["streams"].state is CheckState.UNKNOWN
 
@@ -61,21 +61,26 @@ def test_refused_credential_is_distinguished_from_an_unreachable_service() -> No
 def test_database_has_its_name_and_address() -> None:
     """As event-ingest reports them; an earlier version does not. Without event-ingest, it is unknown."""
     part = Part(kind=PartKind.READINESS, name=DATABASE, detail="database past at db:5432")
-    reports = {text: told(one) for text, one in {"new": part, "old": part.model_copy(update={"detail": None})}.items()}
-    found = {text: judged(event_ingest=report)["database"] for text, report in reports.items()}
+    reports = {
+        text: service_report(one)
+        for text, one in {"new": part, "old": part.model_copy(update={"detail": None})}.items()
+    }
+    found = {text: checked(event_ingest=report)["database"] for text, report in reports.items()}
     assert (found["new"].state, found["new"].found) == (CheckState.RIGHT, "database past at db:5432 responds")
     assert (found["old"].state, found["old"].found) == (CheckState.RIGHT, "responds")
-    away = judged(event_ingest=ServiceUnavailableError.named("event-ingest", "is unavailable"))["database"]
-    assert (away.state, away.remedy is not None) == (CheckState.UNKNOWN, True)
+    unavailable_check = checked(event_ingest=ServiceUnavailableError.named("event-ingest", "is unavailable"))[
+        "database"
+    ]
+    assert (unavailable_check.state, unavailable_check.remedy is not None) == (CheckState.UNKNOWN, True)
 
 
 def test_database_that_responds_and_fails_requests_is_an_error() -> None:
-    """As with its files moved away: `ok` beside `database is unavailable` would contradict it."""
+    """As with its files moved: `ok` beside `database is unavailable` would contradict it."""
     well = Check("database", CheckState.RIGHT, "database past at db responds")
     failed = Check("history", CheckState.WRONG, "the history's database is unavailable (could not open file)")
     other = Check("history", CheckState.WRONG, "1 event is missing")
-    (found, kept) = with_failed_requests([well, failed])
-    assert (found.state, kept) == (CheckState.WRONG, failed)
+    (found, stored) = with_failed_requests([well, failed])
+    assert (found.state, stored) == (CheckState.WRONG, failed)
     assert found.found == f"database past at db responds, but requests fail: {failed.found}"
     assert "files" in str(found.remedy)
     assert with_failed_requests([well, other]) == [well, other]
@@ -85,7 +90,9 @@ def test_database_that_responds_and_fails_requests_is_an_error() -> None:
 
 def test_unusable_plugin_has_its_own_remedy() -> None:
     """The remedy is not that of a history that lags."""
-    found = judged(spawner=told(Part(kind=PartKind.REMARK, name="harness moon", problem="of acme-moon 1.0: broken")))
+    found = checked(
+        spawner=service_report(Part(kind=PartKind.REMARK, name="harness moon", problem="of acme-moon 1.0: broken"))
+    )
     assert found["spawner"].state is CheckState.WARNING
     assert "acme-moon 1.0" in found["spawner"].found
     assert "uninstall it" in str(found["spawner"].remedy)
@@ -95,7 +102,7 @@ def test_each_problem_of_repositories_has_its_own_remedy() -> None:
     """Git to be installed, a folder to be made writable; both if both are wrong."""
     parts = [Part(kind=PartKind.REMARK, name=name, problem="is missing") for name in (GIT, MIRRORS, FORGE_CREDENTIALS)]
     wanted = (parts[:1], parts[1:2], parts[:2], parts[2:])
-    git, folder, both, file = (judged(spawner=told(*some))["spawner"] for some in wanted)
+    git, folder, both, file = (checked(spawner=service_report(*some))["spawner"] for some in wanted)
     assert {git.state, folder.state, both.state, file.state} == {CheckState.WARNING}
     assert "readable" in str(file.remedy)
     assert "install git" in str(git.remedy)
@@ -117,12 +124,12 @@ def test_each_problem_of_repositories_has_its_own_remedy() -> None:
 def test_each_fault_fails_its_own_check_with_a_remedy(kind: PartKind, check: str, state: CheckState) -> None:
     """No other check fails; without a fault all are right."""
     name = "x" if kind is PartKind.RUNTIME else "thing"
-    found = judged(monitor=told(Part(kind=kind, name=name, problem="broken")))
+    found = checked(monitor=service_report(Part(kind=kind, name=name, problem="broken")))
     assert {one.name for one in found.values() if one.state is not CheckState.RIGHT} == {check}
     assert found[check].state is state
     assert "broken" in found[check].found
     assert found[check].remedy
-    well = judged(monitor=told(Part(kind=kind, name=name)))
+    well = checked(monitor=service_report(Part(kind=kind, name=name)))
     assert {one.state for one in well.values()} == {CheckState.RIGHT}
 
 
@@ -132,7 +139,7 @@ def test_each_fault_fails_its_own_check_with_a_remedy(kind: PartKind, check: str
 )
 def test_largest_clock_skew_is_judged(seconds: float, state: CheckState) -> None:
     """Both directions count."""
-    found = judged(monitor=told(), spawner=told(skew=seconds))
+    found = checked(monitor=service_report(), spawner=service_report(skew=seconds))
     assert found["clock"].state is state
     assert (found["clock"].remedy is not None) is (state is CheckState.WRONG)
 
@@ -148,14 +155,14 @@ def test_largest_clock_skew_is_judged(seconds: float, state: CheckState) -> None
 )
 def test_expiry_of_service_credential_is_reported(left: timedelta | None, state: CheckState | None) -> None:
     """The warning comes a week ahead; a credential without an expiry has no line."""
-    found = judged(monitor=told(credential_expires_at=None if left is None else NOW + left))
+    found = checked(monitor=service_report(credential_expires_at=None if left is None else NOW + left))
     check = found.get("service credential")
     assert (check.state if check else None) is state
 
 
 def test_other_version_is_a_warning() -> None:
     """The warning names the service."""
-    found = judged(monitor=told(version="0.0.9"), spawner=told())
+    found = checked(monitor=service_report(version="0.0.9"), spawner=service_report())
     assert found["versions"].state is CheckState.WARNING
     assert found["versions"].found.endswith("monitor is 0.0.9")
 

@@ -53,7 +53,7 @@ def test_list_command_loads_only_what_it_needs(group: str, tmp_path: Path) -> No
     assert "nats" in loaded  # it has tried to connect
     assert not loaded & set(HEAVY)
     assert not {name for name in loaded if name.startswith(("sandherd.client.repositories", "sandherd.client.events."))}
-    own = {"tasks": {"tasks", "task_ends"}}.get(group, {group})
+    own = {"tasks": {"tasks", "task_wait"}}.get(group, {group})
     assert {name.removeprefix(GROUP) for name in loaded if name.startswith(GROUP)} == own
 
 

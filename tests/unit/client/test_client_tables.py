@@ -30,7 +30,7 @@ TASKS = [
     ],
 ]
 NAME, CRON, TIME = new_name("task"), "30 2 * * mon-fri", "2026-11-20 12:00:00+01:00"
-KEPT = "/home/somebody/.local/share/sandherd/kept/sbx-01kahc5x3tf8b9n2m4r6v8w0ya.jsonl"
+QUARANTINED = "/home/somebody/.local/share/sandherd/kept/sbx-01kahc5x3tf8b9n2m4r6v8w0ya.jsonl"
 LIMITS = "2048 MB, 2 cores, 3600 s of CPU, 512 processes, 1024 open files"
 NARROW: list[tuple[tuple[str | Column, ...], list[str]]] = [
     (
@@ -51,7 +51,12 @@ NARROW: list[tuple[tuple[str | Column, ...], list[str]]] = [
     (catalogue.PROFILES, ["python", "kubernetes", "internet", "2", LIMITS]),
     (
         doctor.HEADER,
-        ["consumer event-ingest-events on EVENTS", "warning", f"3 kept in {KEPT}", f"see `sandherd reread {KEPT}`"],
+        [
+            "consumer event-ingest-events on EVENTS",
+            "warning",
+            f"3 kept in {QUARANTINED}",
+            f"see `sandherd reread {QUARANTINED}`",
+        ],
     ),
     (
         overview.TOP_HEADER,
@@ -103,7 +108,7 @@ def test_no_value_is_cut_in_a_narrow_terminal(header: tuple[str | Column, ...], 
     for column, value in zip([one if isinstance(one, Column) else Column(one) for one in header], row, strict=True):
         if column.below or (column.title in first and not column.cut):
             assert value.strip() in text, column.title
-    assert max(map(cell_width, shown)) <= width or KEPT in row[2]
+    assert max(map(cell_width, shown)) <= width or QUARANTINED in row[2]
 
 
 @pytest.mark.parametrize("header", [(Column("TASK"), Column("ERROR", 1, cut=True))])
@@ -115,14 +120,14 @@ def test_nothing_is_cut_without_a_terminal(header: tuple[str | Column, ...]) -> 
 
 def test_facts_are_wrapped_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Between words, and never in a time or a name; a pipe gets one line for each fact."""
-    values = {"running": f"{NAME}, {NAME}", "next": ", ".join([TIME] * 4), "kept": KEPT}
+    values = {"running": f"{NAME}, {NAME}", "next": ", ".join([TIME] * 4), "kept": QUARANTINED}
     console.facts(values)
     assert len(capsys.readouterr().out.splitlines()) == len(values)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     console.facts(values)
     shown = capsys.readouterr().out.splitlines()
-    assert [line[9:] for line in shown] == [f"{NAME},", NAME, *[f"{TIME},"] * 3, TIME, KEPT]
+    assert [line[9:] for line in shown] == [f"{NAME},", NAME, *[f"{TIME},"] * 3, TIME, QUARANTINED]
 
 
 def test_all_columns_are_shown_where_there_is_room_and_with_wide() -> None:
@@ -186,7 +191,7 @@ def test_the_version_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     "words", [["-h"], ["help"], ["tasks", "-h"], ["help", "tasks", "list"], ["tasks", "list", "-h"]]
 )
-def test_help_can_be_asked_for_in_other_ways(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_can_be_requested_in_other_ways(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`-h` and `help` show what `--help` shows."""
     path = [word for word in words if word not in {"-h", "help"}]
     assert status_of(words) == 0

@@ -100,14 +100,14 @@ def test_invalid_time_is_refused(given: str) -> None:
 
 def test_harness_of_a_plugin_is_submitted_unchanged() -> None:
     """The spawner checks its fields; a program is not demanded here."""
-    said = harness("echo", [], fields=["times=2", 'where={"a": [null]}'])
-    assert said == {"kind": "echo", "times": 2, "where": {"a": [None]}}
+    parsed = harness("echo", [], fields=["times=2", 'where={"a": [null]}'])
+    assert parsed == {"kind": "echo", "times": 2, "where": {"a": [None]}}
     assert harness("echo", ["x"], "m", ask=["Bash"]).keys() == {"kind", "argv", "model", "approvals"}
 
 
 def test_harness_is_built_from_options() -> None:
     """`--ask` and `--deny` are its approvals, `--set` any field: JSON where possible, else a text."""
-    said = harness(
+    parsed = harness(
         "claude",
         [],
         "fast",
@@ -115,7 +115,7 @@ def test_harness_is_built_from_options() -> None:
         deny=["WebFetch"],
         fields=["max_turns=20", 'allowed_tools=["Bash"]', "skills=false", "system_prompt=be brief: 1", "approvals={}"],
     )
-    assert said == {
+    assert parsed == {
         "kind": "claude",
         "model": "fast",
         "max_turns": 20,

@@ -17,7 +17,7 @@ from sandherd.contracts.events import EventData
 from sandherd.contracts.events.task import TaskCompleted, TaskFailed, TaskRetryScheduled, TaskSubmitted
 from sandherd.contracts.harnesses import CommandHarness
 from sandherd.contracts.labels import BATCH_LABEL
-from sandherd.contracts.requests import GroupUsage, LiveSandboxes, LiveTasks, SandboxView, TaskView
+from sandherd.contracts.requests import GroupUsage, ListLiveSandboxes, ListLiveTasks, SandboxView, TaskView
 from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.tasks.live_queries import is_wanted_sandbox, is_wanted_task, task_position
@@ -92,15 +92,15 @@ def test_live_lists_are_filtered_and_sorted() -> None:
     """States are alternatives, all labels are needed, and each order has its position."""
     task = view("task-1", labels={"team": "web"})
     assert is_wanted_task(
-        task, LiveTasks(states=[TaskState.PENDING, TaskState.RUNNING], labels={"team": "web"}, since=NOW)
+        task, ListLiveTasks(states=[TaskState.PENDING, TaskState.RUNNING], labels={"team": "web"}, since=NOW)
     )
-    assert not is_wanted_task(task, LiveTasks(labels={"team": "web", "night": "1"}))
-    assert not is_wanted_task(task, LiveTasks(since=NOW + timedelta(seconds=1)))
+    assert not is_wanted_task(task, ListLiveTasks(labels={"team": "web", "night": "1"}))
+    assert not is_wanted_task(task, ListLiveTasks(since=NOW + timedelta(seconds=1)))
     sandbox = SandboxView(project="p", sandbox="sbx-1", state=SandboxState.RUNNING, runtime="process", requested_at=NOW)
     assert is_wanted_sandbox(
-        sandbox, {"team": "web"}, LiveSandboxes(states=[SandboxState.RUNNING], labels={"team": "web"})
+        sandbox, {"team": "web"}, ListLiveSandboxes(states=[SandboxState.RUNNING], labels={"team": "web"})
     )
-    assert not is_wanted_sandbox(sandbox, {}, LiveSandboxes(labels={"team": "web"}))
+    assert not is_wanted_sandbox(sandbox, {}, ListLiveSandboxes(labels={"team": "web"}))
     assert [task_position(sort, task)[0] for sort in ("name", "state")] == ["task-1", "running"]
 
 

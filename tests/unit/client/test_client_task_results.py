@@ -14,7 +14,7 @@ from typing import IO, Any
 import pytest
 
 from sandherd.archives import limited_reader
-from sandherd.cli import differences, file_copy, task_results
+from sandherd.cli import file_copy, folder_diffs, task_results
 from sandherd.cli.options import Format
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -177,22 +177,22 @@ async def test_ignored_files_are_not_deleted_by_a_patch(
     repository: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """A result omits what its own rules ignore: neither is its content shown, nor does `git apply` remove it."""
-    kept = {".env": "secret-1", "data/one": "secret-2", "src/x.log": "secret-3", "src/cache": "secret-4"}
-    began: Tree = {**kept, "src/code": "old\n", "gone": "gone\n", "data/link": Path("../src"), "to-src": Path("src")}
+    stored = {".env": "secret-1", "data/one": "secret-2", "src/x.log": "secret-3", "src/cache": "secret-4"}
+    began: Tree = {**stored, "src/code": "old\n", "gone": "gone\n", "data/link": Path("../src"), "to-src": Path("src")}
     left: Tree = {
         ".gitignore": "/.env\ndata/\nto-src\n",
         ".git/info/exclude": "cache\n",
         "src/.gitignore": "*.log\n",
         "src/code": "new\n",
     }
-    for name, content in {**kept, "src/code": "old\n", "gone": "gone\n"}.items():
+    for name, content in {**stored, "src/code": "old\n", "gone": "gone\n"}.items():
         (repository / name).parent.mkdir(exist_ok=True)
         (repository / name).write_text(content)
     patch = await shown(Stored(packed(left), packed(began)), capsysbinary)
     assert b"secret" not in patch
     assert b"to-src" not in patch.replace(b"+to-src", b"")
     git(repository, "apply", patch=patch)
-    assert all((repository / name).read_text() == content for name, content in kept.items())
+    assert all((repository / name).read_text() == content for name, content in stored.items())
     assert (repository / "src/code").read_text() == "new\n"
     assert not (repository / "gone").exists()
 
@@ -256,7 +256,7 @@ async def test_large_patch_is_not_a_document(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """JSON is refused with what to do; a pipe gets all of it."""
-    monkeypatch.setattr(differences, "LARGEST_DOCUMENT", 1000)
+    monkeypatch.setattr(folder_diffs, "LARGEST_DOCUMENT", 1000)
     herd: Any = Stored(packed({"x": "line\n" * 1_000_000}))
     with pytest.raises(HerdError, match="more than 1000 bytes"):
         await task_results.diff(TASK, Format.JSON)(herd)

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 import sandherd
 from sandherd.cli import exec_session
 from sandherd.cli.render import console
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client import terminal_text
 from sandherd.client.terminal_text import visible, visible_json, visible_line, visible_output
 from sandherd.contracts.requests import ExecOutput
@@ -89,18 +89,18 @@ def test_neutralised_text_stays_visible(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codes", "kept"),
+    ("codes", "stored"),
     [
         ("8", ""), ("1;08;31", "1;31"), ("30;40", ""), ("38;5;0;48;5;0", ""), ("38;2;0;0;0;48;2;0;0;0", ""),
         ("38;2;8;8;8;1", "1"), ("38", ""), ("48;5", ""), ("107;97", ""), ("37", ""), ("58;5;1;4", "4"), ("28;8", "28"),
         ("1;31", "1;31"), ("92", "92"), ("", "0"), ("7", "7"), ("999", ""),
     ],
 )  # fmt: skip
-def test_colours_of_a_sandbox_hide_nothing(codes: str, kept: str) -> None:
+def test_colours_of_a_sandbox_hide_nothing(codes: str, stored: str) -> None:
     """Concealed text, backgrounds, black, white and colours of a palette are left out: others stay where wanted."""
-    end = "" if kept in {"", "0"} else "\x1b[0m"
+    end = "" if stored in {"", "0"} else "\x1b[0m"
     shown = visible_output(f"\x1b[{codes}mtext", colours=True)
-    assert shown == (f"\x1b[{kept}mtext{end}" if kept else "text")
+    assert shown == (f"\x1b[{stored}mtext{end}" if stored else "text")
     assert visible_output(f"\x1b[{codes}mtext", colours=False) == "text"
 
 
@@ -113,7 +113,7 @@ def test_colour_ends_with_the_output() -> None:
 
 def test_error_is_one_line_without_controls(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever a reason has in it."""
-    complain("it ended: \x1b[2J\u202e\u2028\x9b\nsecond line")
+    print_error("it ended: \x1b[2J\u202e\u2028\x9b\nsecond line")
     shown = capsys.readouterr().err
     assert shown == "sandherd: it ended: ␛[2J<U+202E><U+2028><U+009B> second line\n"
 
@@ -145,15 +145,15 @@ def test_output_of_a_command_is_neutralised_on_a_terminal(
 
 def test_prompt_is_neutralised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is in the name of what is prompted for, on the terminal from which it is typed."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     def type_at(prompt: str) -> str:
-        asked.append(prompt)
+        requested.append(prompt)
         return "typed"
 
     monkeypatch.setattr("getpass.getpass", type_at)
     assert terminal_text.read_hidden("Value of \x1b[2J\u202e\nx") == "typed"
-    assert asked == ["Value of ␛[2J<U+202E> x: "]
+    assert requested == ["Value of ␛[2J<U+202E> x: "]
 
 
 def test_uncaught_error_is_neutralised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,13 +189,17 @@ def scanned() -> list[Path]:
 def faults(source: str) -> list[int]:
     """Lines in which something is printed, or a standard stream is handed out, by other means than the sink's."""
     tree = ast.parse(source)
-    asked = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _QUESTIONS}
-    return sorted({getattr(node, "lineno", 0) for node in ast.walk(tree) if id(node) not in asked and _is_fault(node)})
+    requested = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _QUESTIONS
+    }
+    return sorted(
+        {getattr(node, "lineno", 0) for node in ast.walk(tree) if id(node) not in requested and _is_fault(node)}
+    )
 
 
 def _is_fault(node: ast.AST) -> bool:
     match node:
-        case ast.Name(id=name):  # also without a call: whoever names it can hand it to others
+        case ast.Name(id=name):  # also without a call: a reference can be passed to others
             return name in _PRINTS | _STREAMS
         case ast.Attribute(value=ast.Name(id="sys"), attr=name):
             return name in _STREAMS

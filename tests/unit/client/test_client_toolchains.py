@@ -153,8 +153,8 @@ def test_harness_command_installs_and_lists(
     monkeypatch.setenv("SANDHERD_TOOLCHAINS", str(tmp_path / "toolchains"))
     assert status_of(["harness", "install", "claude"]) == 0
     assert status_of(["harness", "install", "claude"]) == 0
-    said = capsys.readouterr().out
-    assert "was installed" in said
+    stdout_text = capsys.readouterr().out
+    assert "was installed" in stdout_text
     assert Path(environ["UV_LOG"]).read_text().count("--relocatable") == 1
     assert status_of(["harness", "list"]) == 0
     assert "absent" in capsys.readouterr().out

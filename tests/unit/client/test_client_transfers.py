@@ -48,11 +48,11 @@ class Played:
     """A service that answers from a list of answers for each kind of request; the last one stays."""
 
     def __init__(self, **answers: list[Any]) -> None:
-        self.asked: list[Any] = []
+        self.requested: list[Any] = []
         self._answers = answers
 
     async def request(self, request: Any, *, timeout: float = 5.0) -> Any:
-        self.asked.append(request)
+        self.requested.append(request)
         await asyncio.sleep(0)  # as every real question does
         answers = self._answers[type(request).__name__]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -73,19 +73,20 @@ def written(done: bool = True, **more: Any) -> FileWritten:  # how the answer ha
 async def test_large_file_is_uploaded_in_repeatable_chunks(tmp_path: Path) -> None:
     """A chunk that was not accepted is sent again; the transfer has one name until it is done."""
     (tmp_path / "x").write_bytes(DATA)
-    away = ServiceUnavailableError.named("spawner", "is unavailable")
+    unavailable = ServiceUnavailableError.named("spawner", "is unavailable")
     service = Played(
-        UploadChunk=[away, lambda asked: ChunkStored(index=asked.index)], Upload=[written(False), away, written()]
+        UploadChunk=[unavailable, lambda requested: ChunkStored(index=requested.index)],
+        Upload=[written(False), unavailable, written()],
     )
     with source(tmp_path / "x", None) as given:
         await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # all of a link that it needs
-    chunks = {asked.index: asked.data for asked in service.asked if isinstance(asked, UploadChunk)}
+    chunks = {requested.index: requested.data for requested in service.requested if isinstance(requested, UploadChunk)}
     assert [chunks[index] for index in range(3)] == PIECES
-    asked = [one for one in service.asked if isinstance(one, Upload)]
-    assert len(asked) == 3
-    assert len({one.transfer for one in asked}) == 1
-    assert asked[0].artifact is not None
-    assert asked[0].artifact.subject.endswith(asked[0].artifact.artifact)
+    requested = [one for one in service.requested if isinstance(one, Upload)]
+    assert len(requested) == 3
+    assert len({one.transfer for one in requested}) == 1
+    assert requested[0].artifact is not None
+    assert requested[0].artifact.subject.endswith(requested[0].artifact.artifact)
 
 
 async def test_upload_with_another_digest_is_an_error(tmp_path: Path) -> None:
@@ -108,8 +109,8 @@ async def test_chunks_are_placed_by_index() -> None:
     out = io.BytesIO()
     await download(service, "sbx-a", "x", out)  # type: ignore[arg-type]  # plays the service
     assert out.getvalue() == DATA
-    assert [asked.after for asked in service.asked if isinstance(asked, DownloadChunk)] == [0, 1, 2, 3]
-    assert len({asked.transfer for asked in service.asked if isinstance(asked, Download)}) == 1
+    assert [requested.after for requested in service.requested if isinstance(requested, DownloadChunk)] == [0, 1, 2, 3]
+    assert len({requested.transfer for requested in service.requested if isinstance(requested, Download)}) == 1
 
 
 async def test_download_with_another_digest_is_an_error() -> None:
@@ -160,12 +161,12 @@ def test_source_other_than_a_file_is_refused_unread(tmp_path: Path, kind: str) -
 
 async def test_file_without_a_size_is_read_once(tmp_path: Path) -> None:
     """One of /proc has other content each time; and no more of it than the cap is read."""
-    service = Played(Upload=[lambda asked: written(sha256=asked.sha256, size=len(asked.data))])
+    service = Played(Upload=[lambda requested: written(sha256=requested.sha256, size=len(requested.data))])
     with source(Path("/proc/self/stat"), 1 << 20) as given:
         await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # plays the service
-    [asked] = service.asked
-    assert asked.data
-    assert hashlib.sha256(asked.data).hexdigest() == asked.sha256 == given.sha256
+    [requested] = service.requested
+    assert requested.data
+    assert hashlib.sha256(requested.data).hexdigest() == requested.sha256 == given.sha256
     with pytest.raises(HerdError, match="is 3 bytes"), source(Path("/proc/self/stat"), 3):
         pass
     (tmp_path / "empty").touch()
@@ -178,15 +179,18 @@ async def test_growing_file_is_sent_up_to_its_first_size(tmp_path: Path, content
     """No byte beyond the digest's is sent, as for a log."""
     (tmp_path / "log").write_bytes(content)
     service = Played(
-        UploadChunk=[lambda asked: ChunkStored(index=asked.index)],
-        Upload=[lambda asked: written(sha256=asked.sha256, size=len(content))],
+        UploadChunk=[lambda requested: ChunkStored(index=requested.index)],
+        Upload=[lambda requested: written(sha256=requested.sha256, size=len(content))],
     )
     with source(tmp_path / "log", None) as given:
         with (tmp_path / "log").open("ab") as log:
             log.write(b"more")
         await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # plays the service
-    sent = sorted((asked for asked in service.asked if isinstance(asked, UploadChunk)), key=lambda asked: asked.index)
-    assert (b"".join(asked.data for asked in sent) or service.asked[-1].data) == content
+    sent = sorted(
+        (requested for requested in service.requested if isinstance(requested, UploadChunk)),
+        key=lambda requested: requested.index,
+    )
+    assert (b"".join(requested.data for requested in sent) or service.requested[-1].data) == content
 
 
 def test_folder_is_packed_and_unpacked_unchanged(tmp_path: Path) -> None:
@@ -262,11 +266,11 @@ async def test_output_is_read_to_its_end() -> None:
     """Reading continues at the last offset, over a lost reply, until all of it is here."""
     first = state("running", output=[ExecOutput(stream="stdout", data=b"a")], next_offset=1)
     last = state("exited", exit_code=3, output=[ExecOutput(stream="stderr", data=b"b")], next_offset=2, complete=True)
-    away = ServiceUnavailableError.named("spawner", "is unavailable")
-    service = Played(Exec=[first], ExecStatus=[away, last])
+    unavailable = ServiceUnavailableError.named("spawner", "is unavailable")
+    service = Played(Exec=[first], ExecStatus=[unavailable, last])
     execution = await Execution.start(service, command("sbx-a", ["x"]))  # type: ignore[arg-type]  # plays the service
     assert [(piece.stream, piece.data) async for piece in execution.output()] == [("stdout", b"a"), ("stderr", b"b")]
-    assert [asked.offset for asked in service.asked[1:]] == [1, 1]
+    assert [requested.offset for requested in service.requested[1:]] == [1, 1]
     assert execution.state == last
 
 
@@ -275,7 +279,7 @@ async def test_endless_command_is_killed() -> None:
     service = Played(Exec=[state("running")], ExecStatus=[state("running")], ExecKill=[state("running")])
     execution = await Execution.start(service, command("sbx-a", ["x"]))  # type: ignore[arg-type]  # plays the service
     await execution.end(grace=0)
-    assert [asked.signal for asked in service.asked if isinstance(asked, ExecKill)] == ["INT", "KILL"]
+    assert [requested.signal for requested in service.requested if isinstance(requested, ExecKill)] == ["INT", "KILL"]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +318,7 @@ TASK: dict[str, Any] = {"text": "x", "harness": {"argv": ["true"]}}
 
 
 @pytest.mark.parametrize(
-    ("spec", "field", "says"),
+    ("spec", "field", "expected_text"),
     [
         (SandboxSpec(runtime="moon"), "spec.runtime", "there is: process"),
         (SandboxSpec(profile="large"), "spec.profile", "there is: none"),
@@ -323,12 +327,14 @@ TASK: dict[str, Any] = {"text": "x", "harness": {"argv": ["true"]}}
         (TaskSpec(**TASK, retry=RetryPolicy(max_attempts=6)), "spec.retry.max_attempts", "at most 5"),
     ],
 )
-def test_unavailable_option_is_refused_with_the_available_ones(spec: SandboxSpec, field: str, says: str) -> None:
+def test_unavailable_option_is_refused_with_the_available_ones(
+    spec: SandboxSpec, field: str, expected_text: str
+) -> None:
     """The error has the field, what is available, and a remedy."""
     refused = refusal(spec, HERE)
     assert refused is not None
     assert refused.problem.field == field
-    assert says in refused.line
+    assert expected_text in refused.line
     assert refused.problem.remedy
 
 

@@ -12,7 +12,7 @@ import pytest
 from sandherd.client.errors import HerdError
 from sandherd.client.webhooks.addresses import AddressRefusedError, checked_url, is_public, permitted
 from sandherd.client.webhooks.arrival_order import ArrivalOrder
-from sandherd.client.webhooks.delivery import Limits, next_step, secrets_in
+from sandherd.client.webhooks.delivery import DeliveryLimits, next_step, secrets_in
 from sandherd.client.webhooks.sender import Sender, SendResult, WebhookMessage
 from sandherd.webhook_signatures import new_secret, signature
 from tests.patience import PATIENCE
@@ -91,7 +91,7 @@ def test_events_that_were_not_acknowledged_come_first() -> None:
 
 def test_retries_are_later_each_time_and_end_at_the_maximum_age() -> None:
     """The receiver's `Retry-After` is respected; what would be sent after the maximum age is given up."""
-    limits = Limits(age=timedelta(minutes=10))
+    limits = DeliveryLimits(age=timedelta(minutes=10))
     first, later = next_step(REFUSED, 0, NOW, NOW, limits), next_step(REFUSED, 9, NOW, NOW, limits)
     assert first is not None
     assert later is not None

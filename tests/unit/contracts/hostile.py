@@ -102,5 +102,5 @@ FREE = {
 @st.composite
 def free_json(draw: st.DrawFn) -> Json:
     """A golden example with any JSON where it is free."""
-    document = draw(st.sampled_from([said for said in EVENT_DOCUMENTS if said["type"] in FREE]))
+    document = draw(st.sampled_from([sample for sample in EVENT_DOCUMENTS if sample["type"] in FREE]))
     return changed(document, ("data", FREE[document["type"]]), put({"said": draw(anything)}))

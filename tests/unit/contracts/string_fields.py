@@ -48,11 +48,11 @@ def string_fields() -> list[StringField]:
 
 
 def _of_model(contract: str, model: type[BaseModel], path: tuple[str, ...], kind: str | None) -> Iterator[StringField]:
-    said = model.model_fields.get("kind")
+    kind_field = model.model_fields.get("kind")
     if model is PluginHarness:
         return  # no golden example has it: its fields are its plugin's, and so is their validation
-    if path[-1:] == ("harness",) and said is not None:
-        kind = get_args(said.annotation)[0]
+    if path[-1:] == ("harness",) and kind_field is not None:
+        kind = get_args(kind_field.annotation)[0]
     for name, field in model.model_fields.items():
         yield from _of(contract, field.annotation, (*path, name), tuple(field.metadata), kind)
 

@@ -19,10 +19,12 @@ from tests.unit.contracts.hostile import COMMAND_DOCUMENTS, Json, changed, encod
 @given(st.text(min_size=1, max_size=5000))
 def test_hostile_field_name_is_truncated_and_printable(name: str) -> None:
     """A refusal that names an unknown field stays short, on one line, without terminal controls."""
-    document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "spawner.cancel_task")
+    document = next(
+        changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.cancel_task"
+    )
     assume(name not in document["data"])
-    said = changed(document, ("data",), put({**document["data"], name: 1}))
-    problem = refusal(read_command, subject_of(document), encode(said))
+    changed_document = changed(document, ("data",), put({**document["data"], name: 1}))
+    problem = refusal(read_command, subject_of(document), encode(changed_document))
     assert problem is not None
     assert problem.field is not None
     assert len(problem.field) <= 200
@@ -40,7 +42,7 @@ def test_command_for_the_fleet_is_refused(document: Json) -> None:
 
 @pytest.mark.parametrize("document", COMMAND_DOCUMENTS, ids=lambda document: document["type"])
 def test_command_about_another_entity_than_its_data_names_is_refused(document: Json) -> None:
-    """`subject` is the task or sandbox in the data: whoever reads the document by its attributes alone must see it."""
+    """`subject` is the task or sandbox in the data: a reader of the attributes alone must see it."""
     problem = refusal(read_command, subject_of(document), encode(document | {"subject": "another"}))
     assert problem is not None
     assert (problem.code, problem.field) == (Code.INVALID_FIELD, "subject")
@@ -72,7 +74,9 @@ def test_command_about_another_entity_than_its_data_names_is_refused(document: J
 )
 def test_impossible_task_is_refused(path: tuple[str, ...], value: Json) -> None:
     """A task that the kernel or the work tree could not accept is refused at its submission, not at its start."""
-    document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "spawner.submit_task")
+    document = next(
+        changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task"
+    )
     problem = refusal(read_command, subject_of(document), encode(changed(document, ("data", *path), put(value))))
     assert problem is not None
     assert problem.code is Code.INVALID_FIELD
@@ -93,9 +97,11 @@ def test_impossible_task_is_refused(path: tuple[str, ...], value: Json) -> None:
 )
 def test_field_of_a_refusal_is_a_path_in_the_document(harness: Json, field: str) -> None:
     """It has no part that only our code knows, such as the kind of a harness; a missing field comes last."""
-    document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "spawner.submit_task")
-    said = changed(document, ("data", "spec", "harness"), put(harness))
-    problem = refusal(read_command, subject_of(document), encode(said))
+    document = next(
+        changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task"
+    )
+    changed_document = changed(document, ("data", "spec", "harness"), put(harness))
+    problem = refusal(read_command, subject_of(document), encode(changed_document))
     assert problem is not None
     assert problem.field == field
     assert problem.message.startswith(f"{field}: ")
@@ -114,10 +120,12 @@ def test_field_of_a_refusal_is_a_path_in_the_document(harness: Json, field: str)
 )
 def test_rules_that_are_in_no_schema_are_listed(path: tuple[str, ...], value: Json, rule: str) -> None:
     """The published schema accepts these, and the service refuses them: docs/wire.md lists the rules."""
-    document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "spawner.submit_task")
-    said = changed(document, ("data", "spec", *path), put(value))
-    jsonschema.validate(said["data"], json_schemas()["spawner.submit_task"])
-    problem = refusal(read_command, subject_of(document), encode(said))
+    document = next(
+        changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task"
+    )
+    changed_document = changed(document, ("data", "spec", *path), put(value))
+    jsonschema.validate(changed_document["data"], json_schemas()["spawner.submit_task"])
+    problem = refusal(read_command, subject_of(document), encode(changed_document))
     assert problem is not None
     assert problem.code is Code.INVALID_FIELD
     page = (Path(__file__).parents[3] / "docs" / "wire.md").read_text(encoding="utf-8")
@@ -127,9 +135,13 @@ def test_rules_that_are_in_no_schema_are_listed(path: tuple[str, ...], value: Js
 
 def test_send_message_cannot_answer_an_approval() -> None:
     """The type `approval` is refused: `answer_approval` is the checked command for it."""
-    document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "message-relay.send_message")
-    said = changed(document, ("data", "message_type"), put("approval"))
-    problem = refusal(read_command, subject_of(document), encode(said))
+    document = next(
+        changed_document
+        for changed_document in COMMAND_DOCUMENTS
+        if changed_document["type"] == "message-relay.send_message"
+    )
+    changed_document = changed(document, ("data", "message_type"), put("approval"))
+    problem = refusal(read_command, subject_of(document), encode(changed_document))
     assert problem is not None
     assert (problem.code, problem.field) == (Code.INVALID_FIELD, "data.message_type")
 
@@ -137,7 +149,11 @@ def test_send_message_cannot_answer_an_approval() -> None:
 @pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "x" * 129])
 def test_approval_id_is_one_printable_line(name: str) -> None:
     """A decision on an id that no worker can have is refused."""
-    document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "message-relay.answer_approval")
+    document = next(
+        changed_document
+        for changed_document in COMMAND_DOCUMENTS
+        if changed_document["type"] == "message-relay.answer_approval"
+    )
     problem = refusal(read_command, subject_of(document), encode(changed(document, ("data", "approval_id"), put(name))))
     assert problem is not None
     assert (problem.code, problem.field) == (Code.INVALID_FIELD, "data.approval_id")

@@ -28,7 +28,7 @@ ANY = TypeAdapter[BaseModel](AnyHarness)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "harness_document",
     [
         {},
         {"kind": "Wizard of two words"},
@@ -59,28 +59,30 @@ ANY = TypeAdapter[BaseModel](AnyHarness)
         {"kind": "command", "argv": ["true"], "mcp_servers": {}},
     ],
 )
-def test_invalid_harness_is_refused(said: Any) -> None:
+def test_invalid_harness_is_refused(harness_document: Any) -> None:
     """An unknown kind, an invalid plugin name, another kind's field and an empty command are refused."""
     with pytest.raises(ValidationError):
-        ANY.validate_python(said)
+        ANY.validate_python(harness_document)
 
 
 @pytest.mark.parametrize(("text", "fits"), [("x" * 65_536, True), ("四" * 42_666, True), ("四" * 42_667, False)])
 def test_task_as_argument_is_limited_in_bytes(text: str, fits: bool) -> None:
     """The limit of a task passed as an argument counts bytes, not characters; other ways have no such limit."""
     for task_as in ("argument", "env", "stdin", "file"):
-        said = {"text": text, "harness": {"kind": "command", "argv": ["true"], "task_as": task_as}}
+        harness_document = {"text": text, "harness": {"kind": "command", "argv": ["true"], "task_as": task_as}}
         if fits or task_as != "argument":
-            assert TaskSpec.model_validate(said).text == text
+            assert TaskSpec.model_validate(harness_document).text == text
         else:
             with pytest.raises(ValidationError, match=r"128001 bytes.*task_as"):
-                TaskSpec.model_validate(said)
+                TaskSpec.model_validate(harness_document)
 
 
-@pytest.mark.parametrize("said", [{"kind": "claude"}, {"kind": "openhands"}, {"kind": "acp", "argv": ["agent"]}])
-def test_default_approvals_allow_all(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "harness_document", [{"kind": "claude"}, {"kind": "openhands"}, {"kind": "acp", "argv": ["agent"]}]
+)
+def test_default_approvals_allow_all(harness_document: dict[str, Any]) -> None:
     """Omitted approvals allow the agent everything in its sandbox, and a decision that times out is a denial."""
-    harness: Any = ANY.validate_python(said)
+    harness: Any = ANY.validate_python(harness_document)
     assert harness.approvals.allows_all
     assert harness.approvals.on_timeout == "deny"
 
@@ -94,17 +96,17 @@ def test_policy_with_a_restricted_tool_is_not_allow_all() -> None:
 
 def test_old_command_is_written_without_new_fields() -> None:
     """A reader that doesn't know the new fields does not get them where they have no value."""
-    said = {"kind": "command", "argv": ["true"]}
-    assert json.loads(CommandHarness(argv=["true"]).model_dump_json(exclude_none=True)) == said
+    harness_document = {"kind": "command", "argv": ["true"]}
+    assert json.loads(CommandHarness(argv=["true"]).model_dump_json(exclude_none=True)) == harness_document
     assert ANY.validate_python({"argv": ["true"]}) == CommandHarness(argv=["true"])
 
 
 def test_harness_of_a_plugin_is_preserved() -> None:
     """Nested and null fields survive in a worker's file, in a record, and in a copy of the spec."""
-    said = {"kind": "wizard", "spell": None, "wand": {"of": ["elder", None]}, "fields": 3}
-    spec = TaskSpec.model_validate({"text": "x", "harness": said})
-    assert json.loads(spec.to_json())["harness"] == said
-    assert json.loads(spec.model_dump_json(exclude_defaults=True))["harness"] == said
+    harness_document = {"kind": "wizard", "spell": None, "wand": {"of": ["elder", None]}, "fields": 3}
+    spec = TaskSpec.model_validate({"text": "x", "harness": harness_document})
+    assert json.loads(spec.to_json())["harness"] == harness_document
+    assert json.loads(spec.model_dump_json(exclude_defaults=True))["harness"] == harness_document
     assert TaskSpec.model_validate_json(spec.to_json()) == spec
     assert isinstance(spec.harness, PluginHarness)
     assert free_text_fields(spec.harness) == {"spell": None, "wand": {"of": ["elder", None]}, "fields": 3}
@@ -138,12 +140,12 @@ def test_all_free_text_fields_are_known(kind: str) -> None:
 )
 def test_mcp_server_has_secrets_by_name_only(server: dict[str, Any], why: str) -> None:
     """A name that the task's variables lack is refused, and so is a value in a public field."""
-    said = {"text": "x", "env": {"TOKEN": "t0ken"}, "secret_env": ["TOKEN"]}
+    harness_document = {"text": "x", "env": {"TOKEN": "t0ken"}, "secret_env": ["TOKEN"]}
     with pytest.raises(ValidationError, match=why) as refused:
-        TaskSpec.model_validate({**said, "harness": {"kind": "claude", "mcp_servers": {"tickets": server}}})
+        TaskSpec.model_validate({**harness_document, "harness": {"kind": "claude", "mcp_servers": {"tickets": server}}})
     assert "t0ken" not in str(refused.value.errors(include_input=False, include_context=False))
     good = {"command": "tickets", "secret_env": ["TOKEN"]}
-    TaskSpec.model_validate({**said, "harness": {"kind": "claude", "mcp_servers": {"tickets": good}}})
+    TaskSpec.model_validate({**harness_document, "harness": {"kind": "claude", "mcp_servers": {"tickets": good}}})
 
 
 def test_approvals_without_time_limit_have_none_at_the_worker() -> None:

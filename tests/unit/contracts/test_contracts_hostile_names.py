@@ -90,7 +90,7 @@ NAMES: Final = [field for field in FIELDS if any(pattern in ALLOWED for pattern 
 
 
 def is_hostile(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether no name of these patterns is meant to look like this; the rule once more, in other words."""
+    """Whether no name of these patterns is meant to look like this; the rule again, in other words."""
     [pattern] = [pattern for pattern in patterns if pattern in ALLOWED]
     fits = 0 < len(name) <= LONGEST[pattern] and set(name) <= ALLOWED[pattern]
     if pattern == ENV_NAME_PATTERN:
@@ -99,7 +99,7 @@ def is_hostile(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def refusal(field: StringField, name: str) -> Problem | None:
-    """Why a document with this name is refused by whoever reads it, or None."""
+    """Why a document with this name is refused by its readers, or None."""
     try:
         if field.contract in COMMANDS:
             read_command(command_subject(field.contract, "demo"), _command(field, name))
@@ -128,8 +128,8 @@ def _command(field: StringField, name: str) -> bytes:
 
 def names_field(problem: Problem, field: StringField) -> bool:
     """Whether the refusal says which field it is about: the steps of its path, in order."""
-    said = iter((problem.field or "").split("."))
-    return all(step in said for step in field.path if step not in {KEY, EACH})
+    parts = iter((problem.field or "").split("."))
+    return all(step in parts for step in field.path if step not in {KEY, EACH})
 
 
 def test_every_string_is_declared_as_a_name_or_not() -> None:

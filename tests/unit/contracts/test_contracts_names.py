@@ -26,7 +26,7 @@ HOSTILE = ["", "*", ">", "a.b", "a\n", "\na", "-a", "A", "é", "a٠", "a" * 64, 
 
 
 def safe(name: str) -> bool:
-    """The rule once more, in other words."""
+    """The rule again, in other words."""
     return 1 <= len(name) <= 63 and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") and name[0] != "-"
 
 

@@ -26,12 +26,12 @@ def resume(kind: str, **over: Any) -> dict[str, Any]:
 def test_session_is_resumed_by_its_own_kind_only(kind: str) -> None:
     """Every kind with a session accepts one of its kind and no other; the refusal names both."""
     for other, harness in HARNESSES.items():
-        said = {"text": "go on", "harness": harness, "resume": resume(kind)}
+        spec = {"text": "go on", "harness": harness, "resume": resume(kind)}
         if other == kind:
-            assert TaskSpec.model_validate(said).resume == Resume.model_validate(resume(kind))
+            assert TaskSpec.model_validate(spec).resume == Resume.model_validate(resume(kind))
         else:
             with pytest.raises(ValidationError, match=f"resume: (a command has no|{other} can't.*{kind})"):
-                TaskSpec.model_validate(said)
+                TaskSpec.model_validate(spec)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,6 @@ def test_session_of_self_storing_agent_needs_no_transcript() -> None:
 
 def test_task_without_resume_omits_the_field() -> None:
     """The field `resume` is left out, so that a spawner that does not know it accepts the task."""
-    said = TaskSpec.model_validate({"text": "x", "harness": HARNESSES["claude"]})
-    assert "resume" not in said.model_dump()
-    assert "resume" not in said.model_dump_json()
+    spec = TaskSpec.model_validate({"text": "x", "harness": HARNESSES["claude"]})
+    assert "resume" not in spec.model_dump()
+    assert "resume" not in spec.model_dump_json()

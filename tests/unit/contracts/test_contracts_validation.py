@@ -50,9 +50,9 @@ def test_arbitrary_bytes_are_refused(read: Read, subject: str, document: bytes) 
 
 
 @given(documents, st.binary(max_size=300) | anything.map(encode))
-def test_arbitrary_json_on_a_good_subject_is_refused(document: Json, said: bytes) -> None:
+def test_arbitrary_json_on_a_good_subject_is_refused(document: Json, sent: bytes) -> None:
     """On a subject that is right, JSON of any shape that is no envelope is refused."""
-    problem = refusal(reader_of(document), subject_of(document), said)
+    problem = refusal(reader_of(document), subject_of(document), sent)
     assert problem is not None
     assert problem.code in {Code.INVALID_JSON, Code.INVALID_FIELD}
 
@@ -60,11 +60,11 @@ def test_arbitrary_json_on_a_good_subject_is_refused(document: Json, said: bytes
 @given(mutated())
 def test_changed_document_is_refused_or_valid(case: tuple[Json, Json, tuple[Any, ...]]) -> None:
     """A document with one member dropped or replaced is refused by its field, or still fits the published schemas."""
-    document, said, path = case
-    problem = refusal(reader_of(document), subject_of(document), encode(said))
+    document, sent, path = case
+    problem = refusal(reader_of(document), subject_of(document), encode(sent))
     if problem is None:
-        jsonschema.validate(said, schemas()["envelope"])
-        jsonschema.validate(said["data"], schemas()[document["type"]])
+        jsonschema.validate(sent, schemas()["envelope"])
+        jsonschema.validate(sent["data"], schemas()[document["type"]])
     elif problem.code in {Code.INVALID_FIELD, Code.WRONG_SUBJECT, Code.UNKNOWN_VERSION}:
         assert problem.field is not None
         of_entity = problem.field == "subject" and path in {("data", "task"), ("data", "sandbox")}
@@ -99,8 +99,8 @@ def test_missing_attribute_is_reported(document: Json, data: st.DataObject) -> N
 def test_hostile_id_is_refused(document: Json, hostile: str, attribute: str) -> None:
     """An id with a wildcard, a dot, a line end and the like is refused in every attribute."""
     assume(attribute in document)
-    said = document | {attribute: hostile}
-    problem = refusal(reader_of(document), subject_of(document), encode(said))
+    sent = document | {attribute: hostile}
+    problem = refusal(reader_of(document), subject_of(document), encode(sent))
     assert problem is not None
     assert (problem.code, problem.field) == (Code.INVALID_FIELD, attribute)
 
@@ -151,7 +151,7 @@ def test_event_on_a_foreign_subject_is_refused(document: Json, other: Json) -> N
 )
 def test_wrong_attribute_is_refused_by_name(attribute: str, value: Json, code: Code) -> None:
     """Another version, another's source, a number out of range and a time without a zone are named."""
-    document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.message")
+    document = next(sent for sent in EVENT_DOCUMENTS if sent["type"] == "agent.message")
     problem = refusal(read_event, subject_of(document), encode(document | {attribute: value}))
     assert problem is not None
     assert (problem.code, problem.field) == (code, attribute)
@@ -160,34 +160,34 @@ def test_wrong_attribute_is_refused_by_name(attribute: str, value: Json, code: C
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 def test_number_unknown_to_json_is_refused_in_free_json(number: str) -> None:
     """`NaN` inside a tool's input is refused: Postgres could not store it."""
-    document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.tool_use")
-    said = changed(document, ("data", "input"), put({"x": float(number.replace("inity", ""))}))
-    problem = refusal(read_event, subject_of(document), encode(said))
+    document = next(sent for sent in EVENT_DOCUMENTS if sent["type"] == "agent.tool_use")
+    sent = changed(document, ("data", "input"), put({"x": float(number.replace("inity", ""))}))
+    problem = refusal(read_event, subject_of(document), encode(sent))
     assert problem is not None
     assert problem.code is Code.INVALID_JSON
 
 
 def test_text_nan_is_accepted() -> None:
     """A text may contain NaN and Infinity."""
-    document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.message")
-    said = changed(document, ("data", "content"), put("NaN and Infinity"))
-    assert refusal(read_event, subject_of(document), encode(said)) is None
+    document = next(sent for sent in EVENT_DOCUMENTS if sent["type"] == "agent.message")
+    sent = changed(document, ("data", "content"), put("NaN and Infinity"))
+    assert refusal(read_event, subject_of(document), encode(sent)) is None
 
 
-@pytest.mark.parametrize("said", ["\x00", "a\x00b", "\\\x00", ["x", {"y": "\x00"}], {"\x00": 1}])
-def test_nul_is_refused_at_any_depth(said: Json) -> None:
+@pytest.mark.parametrize("sent", ["\x00", "a\x00b", "\\\x00", ["x", {"y": "\x00"}], {"\x00": 1}])
+def test_nul_is_refused_at_any_depth(sent: Json) -> None:
     """No text of Postgres can hold it: stored, it would break every query about events."""
-    document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.tool_use")
-    problem = refusal(read_event, subject_of(document), encode(changed(document, ("data", "input"), put({"x": said}))))
+    document = next(sent for sent in EVENT_DOCUMENTS if sent["type"] == "agent.tool_use")
+    problem = refusal(read_event, subject_of(document), encode(changed(document, ("data", "input"), put({"x": sent}))))
     assert problem is not None
     assert (problem.code, problem.field) == (Code.INVALID_FIELD, "data")
 
 
-@pytest.mark.parametrize("said", [r"\u0000", r"\\u0000", "u0000", "\\", "\x01"])
-def test_text_that_contains_an_escaped_nul_is_accepted(said: str) -> None:
+@pytest.mark.parametrize("sent", [r"\u0000", r"\\u0000", "u0000", "\\", "\x01"])
+def test_text_that_contains_an_escaped_nul_is_accepted(sent: str) -> None:
     """An agent may write about the escape of a NUL, as code does."""
-    document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.message")
-    assert refusal(read_event, subject_of(document), encode(changed(document, ("data", "content"), put(said)))) is None
+    document = next(sent for sent in EVENT_DOCUMENTS if sent["type"] == "agent.message")
+    assert refusal(read_event, subject_of(document), encode(changed(document, ("data", "content"), put(sent)))) is None
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def test_text_that_contains_an_escaped_nul_is_accepted(said: str) -> None:
 )
 def test_command_puts_no_nul_into_an_event(kind: str, member: str) -> None:
     """Text that services repeat in their own events is refused before."""
-    document = next(said for said in DOCUMENTS if said["type"] == kind)
-    said = changed(document, ("data", member), put("a\x00"))
-    problem = refusal(read_command, subject_of(document), encode(said))
+    document = next(sent for sent in DOCUMENTS if sent["type"] == kind)
+    sent = changed(document, ("data", member), put("a\x00"))
+    problem = refusal(read_command, subject_of(document), encode(sent))
     assert problem is not None
     assert (problem.code, problem.field) == (Code.INVALID_FIELD, f"data.{member}")
 
@@ -216,11 +216,11 @@ def test_command_puts_no_nul_into_an_event(kind: str, member: str) -> None:
 def test_oversized_document_is_refused_unread(document: Json) -> None:
     """A document one byte over the limit is too large; one at the limit is not."""
     read, subject = reader_of(document), subject_of(document)
-    said = encode(document)
-    problem = refusal(read, subject, said + b" " * (MAX_EVENT_BYTES + 1 - len(said)))
+    sent = encode(document)
+    problem = refusal(read, subject, sent + b" " * (MAX_EVENT_BYTES + 1 - len(sent)))
     assert problem is not None
     assert (problem.code, problem.remedy) == (Code.TOO_LARGE, "send large data as an artifact and a reference to it")
-    assert refusal(read, subject, said + b" " * (MAX_EVENT_BYTES - len(said))) is None
+    assert refusal(read, subject, sent + b" " * (MAX_EVENT_BYTES - len(sent))) is None
 
 
 def test_unknown_kind_is_not_repeated_but_expected_ones_are_named() -> None:

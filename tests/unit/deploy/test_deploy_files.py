@@ -113,8 +113,10 @@ def test_every_mounted_file_exists() -> None:
 def test_prometheus_scrapes_every_service_on_its_port() -> None:
     """A service that is not scraped has no panel and no alert."""
     config = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text())
-    asked = {group["labels"]["service"]: group["targets"] for group in config["scrape_configs"][0]["static_configs"]}
-    assert asked == {str(service): [f"{service}:8000"] for service in SERVICES}
+    requested = {
+        group["labels"]["service"]: group["targets"] for group in config["scrape_configs"][0]["static_configs"]
+    }
+    assert requested == {str(service): [f"{service}:8000"] for service in SERVICES}
     assert "SANDHERD_HTTP_PORT=8000" in (SERVICE / "Dockerfile").read_text()
 
 

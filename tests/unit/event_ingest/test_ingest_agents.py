@@ -19,25 +19,25 @@ WORD = "x" * 200_000
 """As long as an event lets a word be."""
 
 
-class Told:
-    """Agents with a registry to look into, and the spans that they tell."""
+class MetricsAndSpans:
+    """Agents with a registry to look into, and the spans that they export."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.registry, self.spans = CollectorRegistry(), list[tuple[datetime, datetime, Any]]()
         self.agents = AgentMetrics(Meters(self.registry))
         monkeypatch.setattr(traces, "is_exported", lambda: True)
-        monkeypatch.setattr(traces, "record", lambda _row, _trace, *told: self.spans.append(told))
+        monkeypatch.setattr(traces, "record", lambda _row, _trace, *exported: self.spans.append(exported))
 
     def __call__(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"sandherd_{name}", labels) or 0.0
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    return Told(monkeypatch)
+def exported(monkeypatch: pytest.MonkeyPatch) -> MetricsAndSpans:
+    return MetricsAndSpans(monkeypatch)
 
 
-def said(data: Any, sandbox: str = "sbx-1", at: datetime = NOW) -> Envelope[Any]:
+def event_of(data: Any, sandbox: str = "sbx-1", at: datetime = NOW) -> Envelope[Any]:
     source = f"/sandherd/sandbox/{sandbox}"
     return wrap(
         data, data.type, source=source, sequence=1, project="p", subject=sandbox, time=at, traceparent=new_traceparent()
@@ -45,49 +45,49 @@ def said(data: Any, sandbox: str = "sbx-1", at: datetime = NOW) -> Envelope[Any]
 
 
 @pytest.mark.parametrize("duration", [3e12, 1e16, 1e300])
-def test_call_with_impossible_duration_affects_no_other(told: Told, duration: float) -> None:
-    """A duration that no date or span can have is skipped; other usage is counted all the same."""
-    told.agents.record(
+def test_call_with_impossible_duration_affects_no_other(exported: MetricsAndSpans, duration: float) -> None:
+    """A duration that no date or span can have is skipped; other usage is counted nevertheless."""
+    exported.agents.record(
         [
-            said(AgentModelCallCompleted(call_id="m", duration_ms=duration)),
-            said(AgentToolCompleted(tool="Bash", tool_use_id="c", duration_ms=duration)),
-            said(AgentTurnCompleted(duration_ms=duration)),
-            said(AgentUsage(input_tokens=7, cost_micro_usd=2400), "sbx-2"),
+            event_of(AgentModelCallCompleted(call_id="m", duration_ms=duration)),
+            event_of(AgentToolCompleted(tool="Bash", tool_use_id="c", duration_ms=duration)),
+            event_of(AgentTurnCompleted(duration_ms=duration)),
+            event_of(AgentUsage(input_tokens=7, cost_micro_usd=2400), "sbx-2"),
         ]
     )
-    assert (told("tokens_total", kind="input"), told("cost_micro_usd_total")) == (7, 2400)
-    assert {told(f"{kind}_seconds_sum") for kind in ("model_call", "tool_call", "turn")} == {MAX_DURATION}
-    assert [(begun, ended) for begun, ended, _ in told.spans] == [(NOW - timedelta(seconds=MAX_DURATION), NOW)] * 2
+    assert (exported("tokens_total", kind="input"), exported("cost_micro_usd_total")) == (7, 2400)
+    assert {exported(f"{kind}_seconds_sum") for kind in ("model_call", "tool_call", "turn")} == {MAX_DURATION}
+    assert [(begun, ended) for begun, ended, _ in exported.spans] == [(NOW - timedelta(seconds=MAX_DURATION), NOW)] * 2
 
 
-def test_call_between_two_centuries_is_limited(told: Told) -> None:
+def test_call_between_two_centuries_is_limited(exported: MetricsAndSpans) -> None:
     """The times of both events are set by the agent."""
     late = datetime(2199, 1, 1, tzinfo=UTC)
-    told.agents.record(
+    exported.agents.record(
         [
-            said(AgentToolUse(tool="Bash", tool_use_id="c"), at=datetime(2000, 1, 1, tzinfo=UTC)),
-            said(AgentToolResult(tool_use_id="c", result="ok"), at=late),
+            event_of(AgentToolUse(tool="Bash", tool_use_id="c"), at=datetime(2000, 1, 1, tzinfo=UTC)),
+            event_of(AgentToolResult(tool_use_id="c", result="ok"), at=late),
         ]
     )
-    assert told("tool_call_seconds_sum") == MAX_DURATION
-    assert [begun for begun, _, _ in told.spans] == [late - timedelta(seconds=MAX_DURATION)]
+    assert exported("tool_call_seconds_sum") == MAX_DURATION
+    assert [begun for begun, _, _ in exported.spans] == [late - timedelta(seconds=MAX_DURATION)]
 
 
-def test_long_texts_are_remembered_in_part(told: Told) -> None:
+def test_long_texts_are_remembered_in_part(exported: MetricsAndSpans) -> None:
     """20,000 calls are remembered, and an event may be 256 KiB: whole, they would be gigabytes."""
-    told.agents.record(
+    exported.agents.record(
         [
-            said(AgentStarted(timestamp=NOW, sdk=WORD, model=WORD, task="t", task_description_length=1)),
-            said(AgentUsage(model=WORD)),
-            said(AgentToolUse(tool=WORD, tool_use_id=WORD)),
-            said(AgentToolUse(tool="Bash", tool_use_id="c")),
+            event_of(AgentStarted(timestamp=NOW, sdk=WORD, model=WORD, task="t", task_description_length=1)),
+            event_of(AgentUsage(model=WORD)),
+            event_of(AgentToolUse(tool=WORD, tool_use_id=WORD)),
+            event_of(AgentToolUse(tool="Bash", tool_use_id="c")),
         ]
     )
-    kept = repr([told.agents._calls._calls_by_key, told.agents._names, told.agents._models])
-    assert "Bash" in kept
-    assert len(kept) < 10 * MAX_NAME_LENGTH
-    told.agents.record([said(AgentToolResult(tool_use_id=WORD, result="ok"))])
-    assert told("tool_call_seconds_count") == 1, "by what is remembered of it, a call is still known"
+    stored = repr([exported.agents._calls._calls_by_key, exported.agents._names, exported.agents._models])
+    assert "Bash" in stored
+    assert len(stored) < 10 * MAX_NAME_LENGTH
+    exported.agents.record([event_of(AgentToolResult(tool_use_id=WORD, result="ok"))])
+    assert exported("tool_call_seconds_count") == 1, "by what is remembered of it, a call is still known"
 
 
 def test_long_texts_are_truncated_in_spans() -> None:

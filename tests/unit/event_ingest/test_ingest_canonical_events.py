@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import sandherd.contracts
 from event_ingest.canonical_events import MAX_BYTES, CanonicalEvent, read_canonical
-from event_ingest.rows import Batch
+from event_ingest.event_rows import EventBatch
 from event_ingest.short_rows import short_row
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.decoder import read_event
@@ -34,9 +34,9 @@ PIECES: Final = (
 
 def _golden(event_type: str) -> Envelope[EventData]:
     """The golden example of a type."""
-    said = json.loads((GOLDEN / f"{event_type}.json").read_text())
-    subject = event_subject(said["project"], said["subject"], event_type)
-    return read_event(subject, json.dumps(said).encode())
+    golden_document = json.loads((GOLDEN / f"{event_type}.json").read_text())
+    subject = event_subject(golden_document["project"], golden_document["subject"], event_type)
+    return read_event(subject, json.dumps(golden_document).encode())
 
 
 def _subject(event: Envelope[EventData]) -> str:
@@ -55,7 +55,7 @@ def _check(subject: str, document: bytes) -> bool:
     if found is None:
         return False
     assert _values(found) == _values(read_event(subject, document))
-    batch = Batch()
+    batch = EventBatch()
     batch.add(0, Delivery(subject, document, "EVENTS", 7, 1, found.time))
     [whole], [short] = batch.rows, batch.short
     assert short == short_row(whole)

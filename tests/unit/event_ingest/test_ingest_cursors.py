@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from event_ingest.database import DatabaseUnavailableError, Fault, classify_error
+from event_ingest.database import DatabaseFault, DatabaseUnavailableError, classify_error
 from event_ingest.migrator import AppliedMigrations, Migration, MigrationRefusedError, read_migrations, unapplied
 from event_ingest.queries import pages
 from event_ingest.queries.output import readable_text
@@ -21,7 +21,7 @@ from event_ingest.queries.pages import fit_page
 from event_ingest.schema import bounds, partition_name, required_days
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import derived_uuid
-from sandherd.contracts.requests import AskEvents, AskTrajectory, OutputChunk
+from sandherd.contracts.requests import GetTrajectory, ListEvents, OutputChunk
 from sandherd.service import cursors
 from sandherd.service.cursors import read_cursor, read_time, write_cursor
 
@@ -31,9 +31,9 @@ KINDS = (int, str)
 @given(st.integers(0, 2**62), st.text(st.characters(codec="utf-8", exclude_characters="\0")), st.integers(1, 1000))
 def test_cursor_is_read_as_written(number: int, text: str, limit: int) -> None:
     """Any position is preserved, also with another limit or direction for the next page."""
-    asked = AskTrajectory(sandbox="sbx-1")
-    cursor = write_cursor(asked, "default", [number, text])
-    again = AskTrajectory(sandbox="sbx-1", limit=limit, direction="older", cursor=cursor)
+    requested = GetTrajectory(sandbox="sbx-1")
+    cursor = write_cursor(requested, "default", [number, text])
+    again = GetTrajectory(sandbox="sbx-1", limit=limit, direction="older", cursor=cursor)
     assert read_cursor(again, "default", cursor, KINDS) == [number, text]
     assert cursor == base64.urlsafe_b64encode(base64.urlsafe_b64decode(cursor + "===")).decode().rstrip("=")
 
@@ -42,7 +42,7 @@ def test_cursor_is_read_as_written(number: int, text: str, limit: int) -> None:
 def test_invalid_cursor_is_refused(cursor: str) -> None:
     """Any text that is no cursor is refused with the field's name."""
     with pytest.raises(ContractError) as refused:
-        read_cursor(AskEvents(), "default", cursor, KINDS)
+        read_cursor(ListEvents(), "default", cursor, KINDS)
     assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "cursor")
 
 
@@ -53,34 +53,34 @@ def test_forged_cursor_is_refused(position: Any) -> None:
         with pytest.raises(ContractError):
             read_time(time)
     body = json.dumps(position).encode()
-    cursor = base64.urlsafe_b64encode(cursors._seal(AskEvents(), "default", body) + body).decode()
+    cursor = base64.urlsafe_b64encode(cursors._seal(ListEvents(), "default", body) + body).decode()
     with pytest.raises(ContractError) as refused:
-        read_cursor(AskEvents(), "default", cursor, KINDS)
+        read_cursor(ListEvents(), "default", cursor, KINDS)
     assert refused.value.problem.field == "cursor"
 
 
 @given(st.data())
 def test_changed_cursor_is_refused(data: st.DataObject) -> None:
     """One character is changed, anywhere in it."""
-    cursor = write_cursor(AskEvents(), "default", [7, "x"])
+    cursor = write_cursor(ListEvents(), "default", [7, "x"])
     place = data.draw(st.integers(0, len(cursor) - 1))
     other = data.draw(st.sampled_from([c for c in "ABCDEFGHabcdefgh01234567-_" if c != cursor[place]]))
     changed = cursor[:place] + other + cursor[place + 1 :]
     # The last character of base64 may have bits that mean nothing; then it is the same cursor in other letters.
     if base64.urlsafe_b64decode(changed + "===") != base64.urlsafe_b64decode(cursor + "==="):
         with pytest.raises(ContractError):
-            read_cursor(AskEvents(), "default", changed, KINDS)
+            read_cursor(ListEvents(), "default", changed, KINDS)
 
 
 @pytest.mark.parametrize(
-    ("asked", "project"),
-    [(AskEvents(sandbox="sbx-2"), "default"), (AskEvents(), "other"), (AskTrajectory(sandbox="sbx-1"), "default")],
+    ("requested", "project"),
+    [(ListEvents(sandbox="sbx-2"), "default"), (ListEvents(), "other"), (GetTrajectory(sandbox="sbx-1"), "default")],
 )
-def test_cursor_of_another_request_is_refused(asked: AskEvents | AskTrajectory, project: str) -> None:
+def test_cursor_of_another_request_is_refused(requested: ListEvents | GetTrajectory, project: str) -> None:
     """Other filters, another project, another request type: the position would mean something else."""
-    cursor = write_cursor(AskEvents(), "default", [7, "x"])
+    cursor = write_cursor(ListEvents(), "default", [7, "x"])
     with pytest.raises(ContractError):
-        read_cursor(asked, project, cursor, KINDS)
+        read_cursor(requested, project, cursor, KINDS)
 
 
 @given(st.datetimes(datetime(1971, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC)), st.text())  # noqa: DTZ001  # zones follow
@@ -123,22 +123,22 @@ def test_omitted_migration_is_refused() -> None:
 @pytest.mark.parametrize(
     ("error", "fault"),
     [
-        (ConnectionRefusedError(), Fault.UNAVAILABLE),
-        (DatabaseUnavailableError(), Fault.UNAVAILABLE),
-        (TimeoutError(), Fault.UNAVAILABLE),
-        (asyncpg.CannotConnectNowError(), Fault.UNAVAILABLE),
-        (asyncpg.InterfaceError("connection is closed"), Fault.UNAVAILABLE),
-        (asyncpg.DiskFullError(), Fault.UNAVAILABLE),
-        (asyncpg.DeadlockDetectedError(), Fault.CONFLICT),
-        (asyncpg.SerializationError(), Fault.CONFLICT),
-        (asyncpg.CharacterNotInRepertoireError(), Fault.POISON),
-        (asyncpg.CheckViolationError(), Fault.POISON),
-        (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogate"), Fault.POISON),
+        (ConnectionRefusedError(), DatabaseFault.UNAVAILABLE),
+        (DatabaseUnavailableError(), DatabaseFault.UNAVAILABLE),
+        (TimeoutError(), DatabaseFault.UNAVAILABLE),
+        (asyncpg.CannotConnectNowError(), DatabaseFault.UNAVAILABLE),
+        (asyncpg.InterfaceError("connection is closed"), DatabaseFault.UNAVAILABLE),
+        (asyncpg.DiskFullError(), DatabaseFault.UNAVAILABLE),
+        (asyncpg.DeadlockDetectedError(), DatabaseFault.CONFLICT),
+        (asyncpg.SerializationError(), DatabaseFault.CONFLICT),
+        (asyncpg.CharacterNotInRepertoireError(), DatabaseFault.POISON),
+        (asyncpg.CheckViolationError(), DatabaseFault.POISON),
+        (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogate"), DatabaseFault.POISON),
         (ValueError(), None),
         (ContractError(Code.INTERNAL, "x"), None),
     ],
 )
-def test_database_error_is_classified(error: Exception, fault: Fault | None) -> None:
+def test_database_error_is_classified(error: Exception, fault: DatabaseFault | None) -> None:
     """The database is down, another replica interferes, the data is bad; or the error is none of the database."""
     assert classify_error(error) is fault
 

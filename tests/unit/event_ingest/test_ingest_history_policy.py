@@ -5,8 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from event_ingest.history_policy import (
-    Contents,
     ExaminedDay,
+    PartitionContents,
     RetentionPolicy,
     contents_due_at,
     days_ahead,
@@ -122,7 +122,7 @@ def test_next_drop_is_the_first_of_any_day_that_is_not_held() -> None:
 def test_restored_day_stays_until_its_time() -> None:
     """Due long ago, it is dropped when that has passed; a day that is needed longer stays longer."""
     until = END + timedelta(days=200)
-    restored = Contents(frozenset({"web"}), restored_until=until)
+    restored = PartitionContents(frozenset({"web"}), restored_until=until)
     assert contents_due_at(DAY, restored, POLICY, LONG_AGO) == until
     assert contents_due_at(DAY, restored, RetentionPolicy(400), LONG_AGO) == END + timedelta(days=400)
     assert contents_due_at(DAY, restored, RetentionPolicy(0), LONG_AGO) is None
@@ -155,16 +155,16 @@ def test_types_expire_some_days_after_the_end_of_a_day(age: int, types: set[str]
 )
 def test_projects_expire_before_others_of_their_day(projects: set[str], age: int, expired: set[str]) -> None:
     """If all have, none is named: the day is dropped."""
-    contents = Contents(frozenset(projects))
+    contents = PartitionContents(frozenset(projects))
     assert expired_projects(DAY, contents, TYPED, LONG_AGO, END + timedelta(days=age)) == expired
 
 
 def test_held_or_restored_day_is_not_reduced() -> None:
     """A restored one not before the end of its restore."""
-    assert may_be_reduced(Contents(), END)
-    assert not may_be_reduced(Contents(held=True), END)
-    assert not may_be_reduced(Contents(restored_until=END + MOMENT), END)
-    assert may_be_reduced(Contents(restored_until=END), END)
+    assert may_be_reduced(PartitionContents(), END)
+    assert not may_be_reduced(PartitionContents(held=True), END)
+    assert not may_be_reduced(PartitionContents(restored_until=END + MOMENT), END)
+    assert may_be_reduced(PartitionContents(restored_until=END), END)
 
 
 def test_next_reduction_is_of_the_first_type_that_a_day_still_has() -> None:

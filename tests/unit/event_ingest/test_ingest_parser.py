@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from event_ingest.rows import COLUMNS, Batch, columns
+from event_ingest.event_rows import COLUMNS, EventBatch, columns
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import ContractError
@@ -40,8 +40,8 @@ def _delivery(document: bytes, subject: str = SUBJECT) -> Delivery:
     return Delivery(subject, document, "EVENTS", 1, 1, AT)
 
 
-def _read(delivery: Delivery) -> Batch:
-    batch = Batch()
+def _read(delivery: Delivery) -> EventBatch:
+    batch = EventBatch()
     with suppress(ContractError):
         batch.add(0, delivery)
     assert len(batch.indexes) == len(batch.rows) == len(batch.service_events)
@@ -72,10 +72,10 @@ def test_arbitrary_subject_is_refused_or_read(subject: str) -> None:
 @given(st.sampled_from(MEMBERS), JSON)
 def test_arbitrary_value_of_a_member_is_refused_or_read(member: str, value: Any) -> None:
     """One member of a valid event is replaced: the result is a row with the document, or a refusal."""
-    said = json.loads(GOOD.to_json())
-    inner = said["data"] if member.startswith("data.") else said
+    event_document = json.loads(GOOD.to_json())
+    inner = event_document["data"] if member.startswith("data.") else event_document
     inner[member.removeprefix("data.")] = value
-    document = json.dumps(said).encode()
+    document = json.dumps(event_document).encode()
     for row in _read(_delivery(document)).rows:
         assert (row[-2].encode(), row[-1]) == (document, len(document))
 

@@ -52,11 +52,11 @@ FIRST, SECOND = "a" * 32, "b" * 32
 
 def _event(event_type: str, sequence: int, life: str = FIRST) -> Envelope[Any]:
     entity = "task-1" if event_type.startswith("task.") else f"sbx-{life[0]}"
-    said = MADE_OF[event_type]
-    if "expires_at" in said:
-        said = said | {"expires_at": BEGUN + timedelta(minutes=sequence)}
+    data = MADE_OF[event_type]
+    if "expires_at" in data:
+        data = data | {"expires_at": BEGUN + timedelta(minutes=sequence)}
     return wrap(
-        EVENTS[event_type](**said),
+        EVENTS[event_type](**data),
         event_type,
         source=f"/sandherd/spawner/{entity}/{life}",
         sequence=sequence,
@@ -74,19 +74,23 @@ def _histories() -> st.SearchStrategy[list[Envelope[Any]]]:
 
 def _lives(life: str) -> st.SearchStrategy[list[Envelope[Any]]]:
     """Any events at all, numbered in some order: also such as no spawner would say."""
-    # Submitted and spawned are said once in a life; the other events may come as often as they like.
+    # Submitted and spawned are published once in a life; the other events may come as often as they like.
     often = sorted(MADE_OF.keys() - {"task.submitted", "sandbox.spawned"})
     types = st.lists(st.sampled_from(often), max_size=12).flatmap(
-        lambda said: st.permutations([*said, "task.submitted", "sandbox.spawned"])
+        lambda data: st.permutations([*data, "task.submitted", "sandbox.spawned"])
     )
-    return types.map(lambda said: [_event(name, number, life) for number, name in enumerate(said, 1)])
+    return types.map(lambda data: [_event(name, number, life) for number, name in enumerate(data, 1)])
 
 
-@given(_histories().flatmap(lambda told: st.tuples(st.just(told), st.permutations(told), st.permutations(told))))
+@given(
+    _histories().flatmap(
+        lambda history: st.tuples(st.just(history), st.permutations(history), st.permutations(history))
+    )
+)
 def test_any_order_and_repetition_projects_alike(histories: tuple[list[Any], list[Any], list[Any]]) -> None:
     """Any permutation, and any repetition, of any history projects to the same rows."""
-    told, shuffled, again = histories
-    assert project_events([*shuffled, *again]) == project_events(told)
+    history, shuffled, again = histories
+    assert project_events([*shuffled, *again]) == project_events(history)
 
 
 def test_every_state_is_reached_by_an_event() -> None:
@@ -98,9 +102,9 @@ def test_every_state_is_reached_by_an_event() -> None:
 
 def test_event_without_a_state_changes_none() -> None:
     """An agent's message changes neither its task nor its sandbox."""
-    said = AgentMessage(content="done", content_length=4)
+    data = AgentMessage(content="done", content_length=4)
     event: Envelope[EventData] = wrap(
-        said,
+        data,
         "agent.message",
         source="/sandherd/sandbox/sbx-1",
         sequence=1,
@@ -136,12 +140,12 @@ def test_command_that_is_rejected_at_once_is_no_message() -> None:
 
 def test_retry_makes_a_task_pending() -> None:
     """After the failed attempt the task is pending, with the next number and the reason; a start begins it anew."""
-    said = ["task.submitted", "task.assigned", "task.running", "task.retry_scheduled"]
-    waiting = project_events(_event(name, number) for number, name in enumerate(said, 1)).tasks["default", "task-1"]
+    data = ["task.submitted", "task.assigned", "task.running", "task.retry_scheduled"]
+    waiting = project_events(_event(name, number) for number, name in enumerate(data, 1)).tasks["default", "task-1"]
     assert (waiting.state, waiting.attempt, waiting.not_before) == (TaskState.PENDING, 3, BEGUN)
     assert (waiting.error, waiting.retried_sequence, waiting.started_sequence) == ("e", 4, 3)
-    said += ["task.assigned"]
-    assigned = project_events(_event(name, number) for number, name in enumerate(said, 1)).tasks["default", "task-1"]
+    data += ["task.assigned"]
+    assigned = project_events(_event(name, number) for number, name in enumerate(data, 1)).tasks["default", "task-1"]
     assert (assigned.state, assigned.not_before, assigned.error) == (TaskState.ASSIGNED, None, None)
     assert assigned.sandbox_sequence > assigned.retried_sequence
 
@@ -150,21 +154,21 @@ def test_later_task_of_the_same_name_replaces_the_earlier() -> None:
     """However far the earlier one came, and whatever of it is read later."""
     earlier = [_event(name, number) for number, name in enumerate(("task.submitted", "task.running"), 1)]
     later = [_event("task.submitted", 1, SECOND)]
-    for told in ([*earlier, *later, _event("task.completed", 9)], [*later, *earlier]):
-        row = project_events(told).tasks["default", "task-1"]
+    for history in ([*earlier, *later, _event("task.completed", 9)], [*later, *earlier]):
+        row = project_events(history).tasks["default", "task-1"]
         assert (row.life, row.state, row.sandbox, row.started_at) == (SECOND, TaskState.PENDING, None, None)
 
 
 def test_last_extension_counts() -> None:
     """A sandbox may be extended, also before its first event is read; its state is unchanged."""
-    told = [_event("sandbox.extended", 5), _event("sandbox.requested", 1), _event("sandbox.extended", 3)]
-    row = project_events(told).sandboxes["default", "sbx-a"]
+    history = [_event("sandbox.extended", 5), _event("sandbox.requested", 1), _event("sandbox.extended", 3)]
+    row = project_events(history).sandboxes["default", "sbx-a"]
     assert (row.expires_at, row.state, row.profile) == (BEGUN + timedelta(minutes=5), "requested", "python")
 
 
 @given(st.none() | st.text())
 def test_texts_can_be_stored(text: str | None) -> None:
     """A text loses only the one character that Postgres can't store."""
-    kept = storable(text)
-    assert kept is None or "\x00" not in kept
-    assert (kept or "").replace("�", "") == (text or "").replace("\x00", "").replace("�", "")
+    stored = storable(text)
+    assert stored is None or "\x00" not in stored
+    assert (stored or "").replace("�", "") == (text or "").replace("\x00", "").replace("�", "")

@@ -29,7 +29,7 @@ def a_fill(held: int, limit: int, *, messages: int = 100, first: int = 1) -> Str
 
 
 def cleared(sizes: list[int], limit: int, handled: int) -> StreamFill:
-    """A stream of messages of these sizes, after room was given in it."""
+    """A stream of messages of these sizes, after a purge."""
     fill = a_fill(sum(sizes), limit, messages=len(sizes))
     while (cut := next_purge_sequence(fill, handled)) is not None:
         assert cut > fill.first
@@ -68,12 +68,12 @@ def test_stream_is_cleared_from_the_threshold_on() -> None:
 def test_owners_of_few_chunks_lose_none(pieces: dict[tuple[str, str], int]) -> None:
     """All that lose some retain the same number, no fewer than any other, and no fewer than the minimum."""
     total = sum(pieces.values())
-    kept = limit_pieces(pieces, a_fill(total * 1000, total * 1000, messages=total))
-    levels = set(kept.values())
+    stored = limit_pieces(pieces, a_fill(total * 1000, total * 1000, messages=total))
+    levels = set(stored.values())
     assert len(levels) <= 1
     for level in levels:
         assert level >= MIN_PIECES
-        assert all((pieces[key] > level) is (key in kept) for key in pieces)
+        assert all((pieces[key] > level) is (key in stored) for key in pieces)
 
 
 @given(HOLDINGS)
@@ -82,9 +82,9 @@ def test_goal_is_reached_unless_only_minimums_are_left(
 ) -> None:
     """The rest is at the goal, or each owner has the minimum or less."""
     total = sum(pieces.values())
-    kept = limit_pieces(pieces, a_fill(total * 1000, total * 1000, messages=total))
-    left = sum((pieces | kept).values())
-    assert left <= total * GOAL or max((pieces | kept).values()) <= MIN_PIECES
+    stored = limit_pieces(pieces, a_fill(total * 1000, total * 1000, messages=total))
+    left = sum((pieces | stored).values())
+    assert left <= total * GOAL or max((pieces | stored).values()) <= MIN_PIECES
 
 
 def test_only_streams_that_refuse_are_reported_as_full() -> None:

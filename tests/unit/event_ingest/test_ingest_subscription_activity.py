@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nats.js.api import ConsumerInfo
 
-from event_ingest.subscription_activity import MAX_MEASURED, Reading, is_read, largest_lags, reading_of
+from event_ingest.subscription_activity import MAX_MEASURED, SubscriptionReading, is_read, largest_lags, reading_of
 from sandherd.bus.subscription_consumers import NAME
 from sandherd.contracts.subscriptions import consumer_name, project_of_consumer
 
@@ -33,7 +33,7 @@ def info(*, created: datetime = NOW - 10 * DAY, delivered: datetime | None = Non
     return found
 
 
-def reading(**more: Any) -> Reading:
+def reading(**more: Any) -> SubscriptionReading:
     found = reading_of(info(**more), more.pop("seen_at", None))
     assert found is not None
     return found

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandherd.bus.subscription_consumers import Terms, creation, filters, free_slot, slots_for
+from sandherd.bus.subscription_consumers import SubscriptionTerms, creation, filters, free_slot, slots_for
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import chosen_types
 from sandherd.contracts.events import EVENTS
@@ -16,7 +16,7 @@ from sandherd.contracts.subscriptions import PLACES, consumer_names
 NAMES = st.from_regex(SAFE_NAME_PATTERN.strip("^$"), fullmatch=True)
 DOMAINS = sorted({name.partition(".")[0] for name in EVENTS})
 TYPES = st.lists(st.sampled_from([*EVENTS, *DOMAINS]), max_size=12)
-TERMS = Terms(limit=8, ack_wait=30, idle=60)
+TERMS = SubscriptionTerms(limit=8, ack_wait=30, idle=60)
 
 
 @given(NAMES, st.from_regex(r"(-[0-9]{1,2}){0,2}", fullmatch=True))
@@ -43,7 +43,7 @@ def test_a_name_has_an_order_of_all_places(name: str) -> None:
     """The same for every replica, with each place once; a free one is found as long as there is one."""
     assert sorted(slots_for(name)) == [*PLACES]
     assert slots_for(name) == slots_for(name)
-    roomy = Terms(limit=99, ack_wait=30, idle=60)
+    roomy = SubscriptionTerms(limit=99, ack_wait=30, idle=60)
     assert free_slot(name, [*PLACES][1:], roomy) == PLACES[0]
     with pytest.raises(ContractError) as error:
         free_slot(name, PLACES, roomy)
@@ -52,9 +52,9 @@ def test_a_name_has_an_order_of_all_places(name: str) -> None:
 
 def test_creation_cannot_change_an_existing_consumer() -> None:
     """The action is `create`: the broker refuses a consumer that exists with another configuration."""
-    asked = creation(Subscribe(name="copy", types=["task"], start=7), "p1", 3, TERMS)
-    config = asked["config"]
-    assert (asked["action"], config["durable_name"], config["opt_start_seq"]) == ("create", "sub-p1-3", 7)
+    requested = creation(Subscribe(name="copy", types=["task"], start=7), "p1", 3, TERMS)
+    config = requested["config"]
+    assert (requested["action"], config["durable_name"], config["opt_start_seq"]) == ("create", "sub-p1-3", 7)
     assert config["filter_subjects"] == ["sandherd.v1.event.p1.*.task.*"]
     assert config["inactive_threshold"] == 60 * 10**9
 

@@ -11,14 +11,14 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from starlette.requests import ClientDisconnect
 
-from gateway.access import Caller, Credential
+from gateway.access_tokens import Caller, PresentedCredential
 from gateway.application import application
 from gateway.downloads import SHARE, DownloadSpace, FileResponse
 from gateway.frame_queues import FEED_BYTES, QUEUE_BYTES, FrameQueue, end_slowest
-from gateway.guard import Guard
 from gateway.problems import problem_of, problem_response
+from gateway.request_guard import RequestGuard
 from gateway.routes import herd
-from gateway.stream_reader import Frame
+from gateway.stream_reader import EventFrame
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 from tests.patience import PATIENCE
@@ -32,9 +32,9 @@ def test_queue_of_a_client_is_bounded_in_bytes() -> None:
     queue = FrameQueue(None, 1)
     piece = QUEUE_BYTES // 4
     for number in range(4):
-        queue.offer(Frame(number, "sbx-1", "agent.message", "x" * piece, NOW))
+        queue.offer(EventFrame(number, "sbx-1", "agent.message", "x" * piece, NOW))
     assert not queue.overflowed
-    queue.offer(Frame(5, "sbx-1", "agent.message", "x", NOW))
+    queue.offer(EventFrame(5, "sbx-1", "agent.message", "x", NOW))
     assert queue.overflowed
 
 
@@ -45,8 +45,8 @@ def test_queues_of_a_project_are_bounded_together() -> None:
     shared = [FrameQueue("sbx-0", 1) for _ in range(50)]
     fast = FrameQueue("sbx-fast", 1)
     for queue in [*slow, *shared]:
-        queue.offer(Frame(1, str(queue.entity), "agent.message", "x" * QUEUE_BYTES, NOW))
-    fast.offer(Frame(1, "sbx-fast", "agent.message", "x", NOW))
+        queue.offer(EventFrame(1, str(queue.entity), "agent.message", "x" * QUEUE_BYTES, NOW))
+    fast.offer(EventFrame(1, "sbx-fast", "agent.message", "x", NOW))
     end_slowest([*slow, *shared, fast])
     assert not fast.overflowed
     assert sum(queue.size for queue in [*slow, fast]) <= FEED_BYTES
@@ -60,7 +60,7 @@ async def test_bytes_of_taken_events_are_free_again() -> None:
     """A client that reads is never disconnected, however much it has read."""
     queue = FrameQueue(None, 1)
     for number in range(9):
-        queue.offer(Frame(number, "sbx-1", "agent.message", "x" * (QUEUE_BYTES // 2), NOW))
+        queue.offer(EventFrame(number, "sbx-1", "agent.message", "x" * (QUEUE_BYTES // 2), NOW))
         assert (await queue.take()) is not None
     assert not queue.overflowed
 
@@ -69,7 +69,7 @@ async def test_request_that_ends_within_its_body_is_not_carried_out() -> None:
     """A command whose connection is lost half-way is refused: what is there of it may be a valid, other command."""
 
     class Tokens:
-        async def authenticate(self, _credential: Credential) -> Caller:
+        async def authenticate(self, _credential: PresentedCredential) -> Caller:
             return Caller("p1", "ci", "work", "d", NOW)
 
     async def inner(_scope: Any, _receive: Any, _send: Any) -> None:
@@ -85,7 +85,9 @@ async def test_request_that_ends_within_its_body_is_not_carried_out() -> None:
     statuses: list[int] = []
     sent: list[Any] = []
     messages = [{"type": "http.request", "body": b"{}", "more_body": True}, {"type": "http.disconnect"}]
-    guard = Guard(inner, tokens, hosts=frozenset(), per_second=9, measured=lambda status, _: statuses.append(status))
+    guard = RequestGuard(
+        inner, tokens, hosts=frozenset(), per_second=9, measured=lambda status, _: statuses.append(status)
+    )
     headers = [(b"host", b"localhost"), (b"authorization", TOKEN), (b"content-length", b"9")]
     await guard({"type": "http", "method": "POST", "path": "/api/v1/tasks", "headers": headers}, receive, send)
     assert statuses == [400]

@@ -13,18 +13,18 @@ from unittest.mock import AsyncMock
 import pytest
 from starlette.datastructures import Headers
 
-from gateway.access import AccessError, Caller, Credential, caller_of, check_role
+from gateway.access_tokens import AccessError, Caller, PresentedCredential, caller_of, check_role
 from gateway.api_server import CONNECTION
-from gateway.browsers import presented
-from gateway.cursors import Start, cursor, start_of
+from gateway.browser_security import presented
 from gateway.event_stream import EventStreams
 from gateway.frame_queues import FrameQueue
-from gateway.guard import Guard
-from gateway.live import EventSource
+from gateway.live_feeds import EventSource
 from gateway.problems import STATUS, problem_of, problem_response
+from gateway.request_guard import RequestGuard
 from gateway.request_heads import is_known_host
 from gateway.sessions import command_id, derived_name
-from gateway.stream_reader import Frame, StreamState, epoch_of
+from gateway.stream_cursors import StreamStart, cursor, start_of
+from gateway.stream_reader import EventFrame, StreamState, epoch_of
 from sandherd.bus.direct_get import StoredMessage
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.names import safe_name
@@ -38,10 +38,10 @@ TOKEN = SharedAccessToken(project="p1", token="ci", role="work", expires_at=NOW 
 
 
 def caller(role: str) -> Caller:
-    return caller_of(TOKEN.model_copy(update={"role": role}), Credential("token", "p1", "d"), NOW)
+    return caller_of(TOKEN.model_copy(update={"role": role}), PresentedCredential("token", "p1", "d"), NOW)
 
 
-def found(authorization: str) -> Credential:
+def found(authorization: str) -> PresentedCredential:
     return presented(Headers({"authorization": authorization}))
 
 
@@ -58,10 +58,10 @@ def test_only_a_bearer_token_of_the_right_form_is_looked_up() -> None:
 
 def test_token_is_valid_in_its_project_until_it_expires() -> None:
     """An expired, unknown or foreign token is refused, at the very moment of its expiry."""
-    assert caller_of(TOKEN, Credential("token", "p1", "d"), NOW).name == "token:ci"
+    assert caller_of(TOKEN, PresentedCredential("token", "p1", "d"), NOW).name == "token:ci"
     for record, project, now in ((None, "p1", NOW), (TOKEN, "p2", NOW), (TOKEN, "p1", TOKEN.expires_at)):
         with pytest.raises(AccessError) as refused:
-            caller_of(record, Credential("token", project, "d"), now)
+            caller_of(record, PresentedCredential("token", project, "d"), now)
         assert refused.value.status == 401
 
 
@@ -79,8 +79,12 @@ def test_each_role_includes_those_before_it() -> None:
 
 def test_stream_begins_behind_the_position_or_says_why_not() -> None:
     """Every position that the stream can't continue gets a reason, and begins with new events."""
-    assert start_of(None, STATE) == Start(20)
-    assert [start_of(cursor("77", after), STATE) for after in (9, 15, 20)] == [Start(9), Start(15), Start(20)]
+    assert start_of(None, STATE) == StreamStart(20)
+    assert [start_of(cursor("77", after), STATE) for after in (9, 15, 20)] == [
+        StreamStart(9),
+        StreamStart(15),
+        StreamStart(20),
+    ]
     for wanted in (cursor("76", 15), cursor("77", 8), cursor("77", 21), "15", "77-x", "", "77-" + "9" * 40):
         start = start_of(wanted, STATE)
         assert start.after == 20
@@ -91,11 +95,11 @@ def test_epoch_differs_for_streams_created_at_different_moments() -> None:
     """Nanoseconds count, and the text is part of a position."""
     first, second = epoch_of("2026-11-28T01:44:47.550141001Z"), epoch_of("2026-11-28T01:44:47.550141002Z")
     assert first != second
-    assert start_of(cursor(first, 3), StreamState(first, 1, 5)) == Start(3)
+    assert start_of(cursor(first, 3), StreamState(first, 1, 5)) == StreamStart(3)
 
 
-def frame(sequence: int, entity: str = "sbx-1") -> Frame:
-    return Frame(sequence, entity, "agent.message", "{}", NOW)
+def frame(sequence: int, entity: str = "sbx-1") -> EventFrame:
+    return EventFrame(sequence, entity, "agent.message", "{}", NOW)
 
 
 async def test_queue_gives_its_entitys_frames_and_reports_a_slow_reader() -> None:
@@ -115,7 +119,7 @@ async def test_queue_gives_its_entitys_frames_and_reports_a_slow_reader() -> Non
     assert await woken(queue) is None
 
 
-async def woken(queue: FrameQueue) -> Frame | None:
+async def woken(queue: FrameQueue) -> EventFrame | None:
     """What a client gets whose wait is ended."""
     taking = asyncio.create_task(queue.take())
     await asyncio.sleep(0)
@@ -145,7 +149,7 @@ async def test_requests_of_one_token_are_limited() -> None:
     """Above its rate a token gets 429 with the time to wait, and another token is served."""
 
     class Tokens:
-        async def authenticate(self, credential: Credential) -> Caller:
+        async def authenticate(self, credential: PresentedCredential) -> Caller:
             return Caller("p1", "ci", "read", credential.digest, NOW)
 
     async def inner(_scope: Any, _receive: Any, send: Any) -> None:
@@ -160,7 +164,9 @@ async def test_requests_of_one_token_are_limited() -> None:
     statuses: list[int] = []
     sent: list[Any] = []
     tokens: Any = Tokens
-    guard = Guard(inner, tokens, hosts=frozenset(), per_second=0.6, measured=lambda status, _: statuses.append(status))
+    guard = RequestGuard(
+        inner, tokens, hosts=frozenset(), per_second=0.6, measured=lambda status, _: statuses.append(status)
+    )
     for token in (b"A", b"A", b"B"):
         headers = [(b"host", b"localhost"), (b"authorization", b"Bearer shd_p1_" + token * 43)]
         await guard({"type": "http", "method": "GET", "path": "/api/v1/tasks", "headers": headers}, receive, send)
@@ -188,7 +194,7 @@ def test_every_code_has_a_status_and_busy_has_retry_after() -> None:
 
 
 async def test_event_that_was_read_from_the_stream_is_not_repeated_by_the_feed() -> None:
-    """A client may have read further than the shared feed when it joins: each event comes once all the same."""
+    """A client may have read further than the shared feed when it joins: each event comes once nevertheless."""
 
     class Reader:
         async def batch(self, _subject: str, first: int, _most: int) -> list[StoredMessage]:

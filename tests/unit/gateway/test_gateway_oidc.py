@@ -9,7 +9,7 @@ import pytest
 from joserfc import jws, jwt
 from joserfc.jwk import ECKey, KeySet, OctKey
 
-from gateway.oidc.flow import Flow, local_page
+from gateway.oidc.flow import SignInFlow, local_page
 from gateway.oidc.identity import LEEWAY, IdentityError, UnknownKeyError, identity_of, roles_of
 from gateway.oidc.provider import ProviderError, configuration_of
 
@@ -110,14 +110,18 @@ def test_highest_role_of_all_groups_applies() -> None:
 
 def test_sign_in_is_bound_to_its_browser() -> None:
     """State, nonce and verifier differ for each; the state also binds the project and the page."""
-    flow = Flow.begun("p1", "/tasks?state=failed.x")
-    assert Flow.of_cookie(flow.cookie()) == flow
-    assert len({flow.state, flow.nonce, flow.verifier, Flow.begun("p1", None).state}) == 4
+    flow = SignInFlow.begun("p1", "/tasks?state=failed.x")
+    assert SignInFlow.of_cookie(flow.cookie()) == flow
+    assert len({flow.state, flow.nonce, flow.verifier, SignInFlow.begun("p1", None).state}) == 4
     assert flow.is_answered_by(flow.state)
-    for other in (Flow.begun("p1", flow.page), Flow(flow.secret, "p2", flow.page), Flow(flow.secret, "p1", "/")):
+    for other in (
+        SignInFlow.begun("p1", flow.page),
+        SignInFlow(flow.secret, "p2", flow.page),
+        SignInFlow(flow.secret, "p1", "/"),
+    ):
         assert not flow.is_answered_by(other.state)
     for cookie in ("", "a.b.c", flow.secret, f"{flow.secret}.p1", f"{flow.secret}.p1./.x"):
-        assert Flow.of_cookie(cookie) is None
+        assert SignInFlow.of_cookie(cookie) is None
     assert flow.secret not in flow.request("https://id.example/a", "c", "https://herd.example/b", ["openid"])
 
 

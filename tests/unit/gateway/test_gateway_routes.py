@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.access import Caller, Credential, new_text
+from gateway.access_tokens import Caller, PresentedCredential, new_text
 from gateway.application import application, document
-from gateway.browsers import COOKIE
-from gateway.guard import Guard
+from gateway.browser_security import COOKIE
+from gateway.request_guard import RequestGuard
 from sandherd.contracts.records import AccessRole
 
 SIGN_IN: Final = {"sign_in", "sign_in_methods", "begin_oidc", "end_oidc"}
@@ -58,13 +58,13 @@ class Tokens:
     def __init__(self, role: AccessRole) -> None:
         self.role = role
 
-    async def authenticate(self, credential: Credential) -> Caller:
+    async def authenticate(self, credential: PresentedCredential) -> Caller:
         """Its caller."""
         end = datetime.now(UTC) + timedelta(hours=1)
         return Caller("p1", "t", self.role, "d", end, kind=credential.kind)
 
 
-async def status_of(guard: Guard, method: str, path: str, peer: str = "10.0.0.1", **headers: str) -> int:
+async def status_of(guard: RequestGuard, method: str, path: str, peer: str = "10.0.0.1", **headers: str) -> int:
     """The status of the response."""
     found: list[int] = []
 
@@ -83,10 +83,12 @@ async def status_of(guard: Guard, method: str, path: str, peer: str = "10.0.0.1"
     return found[0]
 
 
-def guarded(inner: Any, role: AccessRole, per_second: float = 1e6) -> Guard:
+def guarded(inner: Any, role: AccessRole, per_second: float = 1e6) -> RequestGuard:
     """The guard around an application, without a broker."""
     tokens: Any = Tokens(role)
-    return Guard(inner, lambda: tokens, hosts=frozenset(), per_second=per_second, measured=lambda _status, _time: None)
+    return RequestGuard(
+        inner, lambda: tokens, hosts=frozenset(), per_second=per_second, measured=lambda _status, _time: None
+    )
 
 
 async def test_each_route_needs_its_role() -> None:

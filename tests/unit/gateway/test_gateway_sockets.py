@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.access import Caller
+from gateway.access_tokens import Caller
 from gateway.sockets import TRY_LATER, Socket, SocketEndError, SocketTable, document_of
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code

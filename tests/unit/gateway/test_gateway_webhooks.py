@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.webhooks import Deliveries, ForgeName, _all, change_in, is_authentic, secret_of
+from gateway.webhooks import ForgeName, RecentDeliveries, _all, change_in, is_authentic, secret_of
 from sandherd.webhook_signatures import signature
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -106,7 +106,7 @@ def _text(**payload: Any) -> bytes:
 
 def test_delivery_is_handled_once_and_memory_is_limited() -> None:
     """A delivery is recognised by its id, else by its content; the same id of another webhook is another delivery."""
-    deliveries = Deliveries(remembered=2)
+    deliveries = RecentDeliveries(remembered=2)
     keys = [deliveries.key("github", name, {"x-github-delivery": one}, b"") for name in "ab" for one in "12"]
     assert len(set(keys)) == 4
     assert deliveries.key("github", "a", {}, b"1") != deliveries.key("github", "a", {}, b"2")

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from event_ingest.queries import records
+from event_ingest.batch_statements import FOLD_TASKS
+from event_ingest.queries import tasks_and_sandboxes
 from event_ingest.read_models import TaskRow
-from event_ingest.statements import FOLD_TASKS
 from sandherd.cli.commands.run import run
 from sandherd.contracts.events.task import TaskSubmitted
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.specs import TaskSpec
-from spawner.tasks import decisions, secrets
-from spawner.tasks.record import TaskRecord
+from spawner.tasks import task_secrets, task_transitions
+from spawner.tasks.task_record import TaskRecord
 
 HERE: Final = "tests/unit/house/task_fields.py"
 _OWN_COMMAND: Final = "not shown; `sandherd tasks get` shows what a user waits for"
@@ -122,14 +122,15 @@ VIEWS: Final = (
     ),
     View(
         "the event task.submitted",
-        "libs/sandherd/contracts/events/task.py and services/spawner/spawner/tasks/decisions.py",
-        frozenset(TaskSubmitted.model_fields) & keywords(decisions.submitted, "TaskSubmitted"),
+        "libs/sandherd/contracts/events/task.py and services/spawner/spawner/tasks/task_transitions.py",
+        frozenset(TaskSubmitted.model_fields) & keywords(task_transitions.submitted, "TaskSubmitted"),
         other_names={"text": "task", "retry": "max_attempts", "resume": "resumes"},
         left_out=_NOT_PUBLISHED,
     ),
     View(
         "the view of a task",
-        "TaskView in libs/sandherd/contracts/requests/live.py and `view` in services/spawner/spawner/tasks/record.py",
+        "TaskView in libs/sandherd/contracts/requests/live_state.py, and `view` in services/spawner/spawner/tasks/"
+        "task_record.py",
         frozenset(TaskView.model_fields) & keywords(TaskRecord.view, "TaskFacts"),
         other_names={"retry": "max_attempts"},
         left_out={
@@ -149,8 +150,8 @@ VIEWS: Final = (
     ),
     View(
         "the view of a task from the history",
-        "services/event-ingest/event_ingest/queries/records.py",
-        keywords(records._task_view, "TaskView"),
+        "services/event-ingest/event_ingest/queries/tasks_and_sandboxes.py",
+        keywords(tasks_and_sandboxes._task_view, "TaskView"),
         other_names={"retry": "max_attempts"},
         left_out={
             **_NOT_PUBLISHED,
@@ -159,8 +160,8 @@ VIEWS: Final = (
     ),
     View(
         "what is searched for secrets when a task has ended",
-        "`forgotten` and `fields_with_secrets` in services/spawner/spawner/tasks/secrets.py",
-        keys(secrets.without_secrets) & keys(secrets.fields_with_secrets),
+        "`forgotten` and `fields_with_secrets` in services/spawner/spawner/tasks/task_secrets.py",
+        keys(task_secrets.without_secrets) & keys(task_secrets.fields_with_secrets),
         left_out={
             **dict.fromkeys(("secret_env", "sealed", "secrets"), "names, or encrypted"),
             **dict.fromkeys(("profile", "runtime", "image", "limits", "ttl_seconds", "agent_server"), _CLOSED),

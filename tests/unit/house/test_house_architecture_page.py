@@ -37,7 +37,7 @@ def test_a_file_imports_what_the_page_says_that_it_uses(path: str) -> None:
 
 
 def unknown(step: Step, graph: grimp.ImportGraph) -> list[str]:
-    """The files that a step is said to use, and that neither it nor a file that it uses imports."""
+    """The files that the page lists for a step, and that neither it nor a file that it uses imports."""
     users = map(module_of, (step.file, *step.uses))
     imported = set().union(*(graph.find_modules_directly_imported_by(module) for module in users))
     return [file for file in step.uses if module_of(file) not in imported]

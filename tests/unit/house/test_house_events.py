@@ -90,7 +90,7 @@ def test_states_of_two_kinds_are_different() -> None:
 
 
 def test_an_end_of_a_task_or_sandbox_closes_its_source() -> None:
-    """Whoever waits for the end of an entity has then all its events, unless it is retried."""
+    """Who waits for the end of an entity then has all its events, unless it is retried."""
     ends = types_with_state([TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED], EVENTS)
     ends |= types_with_state([SandboxState.TERMINATED, SandboxState.FAILED], EVENTS)
     assert {name for name in ends if not EVENTS[name].closes_source} == set()
@@ -104,7 +104,7 @@ def test_a_refusal_of_a_command_closes_its_source() -> None:
 
 
 def test_a_type_is_reserved_as_long_as_its_service_does_not_publish_it(product: list[Any]) -> None:
-    """And the documents say so: whoever subscribes to it would wait in vain."""
+    """And the documents say so: a subscriber to it would wait without effect."""
     services = {"spawner", "monitor", "message-relay"}
     refusals = "libs/sandherd/bus/consumers/refused_commands.py"
     sources = [one for one in product if one.name.startswith(tuple(f"services/{name}/" for name in services))]

@@ -1,9 +1,9 @@
-"""Ids of events: what somebody can compute before an event is published, somebody can publish something else under."""
+"""Ids of events: under what can be computed before an event is published, something else can be published."""
 
 import ast
 from typing import Any
 
-NAMES_FOUND_AGAIN = {"spawner.tasks.turn_order"}
+NAMES_FOUND_AGAIN = {"spawner.tasks.scheduling_order"}
 """What derives a name that is not an id of an event: that of an attempt's sandbox."""
 
 

@@ -15,8 +15,8 @@ from tests.unit.house.texts import declared, prose, sentences, without_code
 ROOT: Final = Path(__file__).parents[3]
 
 CLASSES_IN_ING: Final = {
-    "ActedFinding", "Chanting", "Encoding", "Finding", "IdleFinding", "OpenFinding", "Reading", "ReplayedFinding",
-    "Steering",
+    "ActedFinding", "Chanting", "Finding", "IdleFinding", "OpenFinding", "ReplayedFinding", "SecretEncoding",
+    "Steering", "SubscriptionReading", "TextReading",
     "AgentThinking", "AgentWaiting", "SandboxRunning", "SandboxStopping", "TaskRunning",
 }  # fmt: skip
 """Nouns that end in -ing, and events that are named by the state they report; `Chanting` is a rule."""
@@ -128,6 +128,25 @@ def test_identifiers_contain_no_banned_word(package: str, product: list[Any]) ->
     _expect_none(package, found)
 
 
+BANNED_IN_TESTS: Final = {
+    "told", "tell", "tells", "said", "say", "heard", "hear", "hears", "asked", "kept", "whoever", "somebody", "speaker",
+    "teller",
+}  # fmt: skip
+"""Words for publishing, receiving, requesting and storing that no name in a test has: a test has its own variables."""
+
+
+def test_identifiers_of_tests_contain_no_banned_word(sources: list[Any]) -> None:
+    """Fixtures, doubles and variables of tests are named by the terms of the glossary."""
+    found = {
+        f"{source.name}:{line}: {name}"
+        for source in sources
+        if source.name.startswith("tests/")
+        for name, line in declared(source.tree)
+        if BANNED_IN_TESTS & set(name.strip("_").lower().split("_"))
+    }
+    assert found == set()
+
+
 def test_exceptions_are_used(product: list[Any]) -> None:
     """Each exception is a name that exists."""
     names = {(source.name, name) for source in product for name, _ in declared(source.tree)}
@@ -185,6 +204,15 @@ def test_words_to_avoid_are_in_no_text_of_a_package(package: str, product: list[
     found = {word for source in own for word in _found(source.name, sentences(source.tree, source.text))}
     names = {f"{source.name}: {name}" for source in own for name in _classes(source) if _avoided().fullmatch(name)}
     _expect_none(package, found | names)
+
+
+def test_words_to_avoid_are_in_no_text_of_the_tests(sources: list[Any]) -> None:
+    """Docstrings, comments and errors of tests, doubles, benchmarks and their programs use the same words."""
+    tests = [source for source in sources if source.name.startswith("tests/")]
+    found = {word for source in tests for word in _found(source.name, sentences(source.tree, source.text))}
+    found |= {f"{source.name}: {name}" for source in tests for name in _classes(source) if _avoided().fullmatch(name)}
+    assert len(tests) > len(PACKAGES)
+    assert found == set()
 
 
 def test_words_to_avoid_are_on_no_page(files: list[str], sources: list[Any]) -> None:

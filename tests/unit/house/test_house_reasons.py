@@ -34,8 +34,8 @@ def swallowing(text: str, tree: ast.AST) -> Iterator[int]:
         if not isinstance(node, ast.ExceptHandler) or not catches_all(node):
             continue
         raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
-        said = any("# " in line.replace("# noqa", "") for line in lines[node.lineno - 1 : node.lineno + 1])
-        if not raises and not said:
+        has_reason = any("# " in line.replace("# noqa", "") for line in lines[node.lineno - 1 : node.lineno + 1])
+        if not raises and not has_reason:
             yield node.lineno
 
 

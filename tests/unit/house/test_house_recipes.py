@@ -98,17 +98,17 @@ def test_a_task_field_is_added_by_its_recipe(copy: Copy) -> None:
         "    owner: SafeName | None = None\n    resumes: SafeName",
     )
     copy.edit(
-        "services/spawner/spawner/tasks/decisions.py",
+        "services/spawner/spawner/tasks/task_transitions.py",
         "            priority=task.spec",
         "            owner=task.spec.owner,\n            priority=task.spec",
     )
     copy.edit(
-        "libs/sandherd/contracts/requests/live.py",
+        "libs/sandherd/contracts/requests/live_state.py",
         "    waits_for: str",
         "    owner: SafeName | None = None\n    waits_for: str",
     )
     copy.edit(
-        "services/spawner/spawner/tasks/record.py",
+        "services/spawner/spawner/tasks/task_record.py",
         "            priority=self",
         "            owner=self.spec.owner,\n            priority=self",
     )
@@ -116,9 +116,11 @@ def test_a_task_field_is_added_by_its_recipe(copy: Copy) -> None:
     copy.edit(
         read_models, "    retried_sequence: int = 0\n", "    owner: str | None = None\n    retried_sequence: int = 0\n"
     )
-    copy.edit("services/event-ingest/event_ingest/statements.py", '"text", "harness"', '"owner", "text", "harness"')
     copy.edit(
-        "services/event-ingest/event_ingest/queries/records.py",
+        "services/event-ingest/event_ingest/batch_statements.py", '"text", "harness"', '"owner", "text", "harness"'
+    )
+    copy.edit(
+        "services/event-ingest/event_ingest/queries/tasks_and_sandboxes.py",
         "        priority=row",
         '        owner=row["owner"],\n        priority=row',
     )

@@ -15,7 +15,7 @@ def test_nothing_waits_in_a_way_that_swallows_a_cancellation(product: list[Any])
     """`asyncio.wait_for` stands in no file without a reason; `async with asyncio.timeout(…)` does the same, safely.
 
     In Python 3.11 it returns as if nothing had been when it is cancelled in the turn of the loop in which what it
-    waits for is done: the loop around it goes on, and whoever cancelled it waits for ever.
+    waits for is done: the loop around it goes on, and its canceller waits for ever.
     """
     assert {source.name for source in product if "wait_for" in source.text and any(uses(source.tree))} == REASONS.keys()
 

@@ -16,7 +16,7 @@ from sandherd.contracts.states import ApprovalState, TransitionRefusedError
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ANSWER = AnswerApproval(message="msg-1", sandbox="sbx-1", approval_id="a1", granted=True, answered_by="ada")
-ASKED = Approval(
+REQUESTED = Approval(
     project="p1",
     sandbox="sbx-1",
     approval_id="a1",
@@ -31,13 +31,13 @@ ASKED = Approval(
 def test_approval_can_be_decided_until_its_time(after: int, refused: bool) -> None:
     """One second before, a decision counts; at its time, and after, it is refused; without one it always counts."""
     now = NOW + timedelta(seconds=after)
-    assert (refusal(ASKED, ANSWER, now, None) is not None) == refused
-    assert refusal(ASKED.model_copy(update={"expires_at": None}), ANSWER, now + timedelta(days=400), None) is None
+    assert (refusal(REQUESTED, ANSWER, now, None) is not None) == refused
+    assert refusal(REQUESTED.model_copy(update={"expires_at": None}), ANSWER, now + timedelta(days=400), None) is None
 
 
 def test_refusal_has_an_error_code() -> None:
     """The codes are not found, conflict, and refused: a program distinguishes them without the text."""
-    after = answered(ASKED, ANSWER, NOW)
+    after = answered(REQUESTED, ANSWER, NOW)
     refusals = [
         refusal(None, ANSWER, NOW, None),
         refusal(after, ANSWER, NOW, None),
@@ -50,7 +50,7 @@ def test_refusal_has_an_error_code() -> None:
 
 def test_decided_approval_is_final() -> None:
     """A second decision and the time-out do not change it: the table of states has no such transition."""
-    after = answered(ASKED, ANSWER, NOW)
+    after = answered(REQUESTED, ANSWER, NOW)
     with pytest.raises(TransitionRefusedError):
         answered(after, ANSWER, NOW)
     with pytest.raises(TransitionRefusedError):
@@ -60,9 +60,9 @@ def test_decided_approval_is_final() -> None:
 @pytest.mark.parametrize(("default", "outcome"), [("allow", "granted"), ("deny", "denied"), (None, "denied")])
 def test_default_applies_at_the_time_out(default: str | None, outcome: str) -> None:
     """The default applies at its time and not before; without one, the approval is denied."""
-    asked = ASKED.model_copy(update={"on_timeout": default})
-    assert lapsed(asked, NOW + timedelta(seconds=59), ended=False) is None
-    after = lapsed(asked, NOW + timedelta(seconds=60), ended=False)
+    requested = REQUESTED.model_copy(update={"on_timeout": default})
+    assert lapsed(requested, NOW + timedelta(seconds=59), ended=False) is None
+    after = lapsed(requested, NOW + timedelta(seconds=60), ended=False)
     assert after is not None
     assert after.decision is not None
     assert (after.decision.state, after.decision.outcome) == (ApprovalState.EXPIRED, outcome)
@@ -70,7 +70,7 @@ def test_default_applies_at_the_time_out(default: str | None, outcome: str) -> N
 
 def test_approval_ends_with_its_sandbox() -> None:
     """The approval expires before its own time-out, too."""
-    after = lapsed(ASKED, NOW, ended=True)
+    after = lapsed(REQUESTED, NOW, ended=True)
     assert after is not None
     assert after.decision is not None
     assert decided("a1", after.decision).model_dump() == {
@@ -82,11 +82,11 @@ def test_approval_ends_with_its_sandbox() -> None:
 
 def test_only_an_identical_decision_is_the_same() -> None:
     """An equal name with another verdict is another decision."""
-    after = answered(ASKED, ANSWER, NOW)
+    after = answered(REQUESTED, ANSWER, NOW)
     assert is_decided_by(after, ANSWER)
     assert not is_decided_by(after, ANSWER.model_copy(update={"granted": False}))
     assert not is_decided_by(after, ANSWER.model_copy(update={"message": "msg-2"}))
-    assert not is_decided_by(ASKED, ANSWER)
+    assert not is_decided_by(REQUESTED, ANSWER)
 
 
 def test_repeated_decision_is_the_identical_message() -> None:
@@ -94,9 +94,9 @@ def test_repeated_decision_is_the_identical_message() -> None:
     command = wrap(
         ANSWER, ANSWER.type, source="/sandherd/client/x", sequence=1, project="p1", subject="sbx-1", time=NOW
     )
-    after = answered(ASKED, ANSWER, NOW)
+    after = answered(REQUESTED, ANSWER, NOW)
     once, again = (message_of(command, NOW + timedelta(seconds=late), after) for late in (1, 2))
     assert once == again
-    assert (once.sent_at, once.expires_at) == (NOW, ASKED.expires_at)
+    assert (once.sent_at, once.expires_at) == (NOW, REQUESTED.expires_at)
     endless = after.model_copy(update={"expires_at": None})
     assert message_of(command, NOW, endless).expires_at == NOW + LONGEST_WAIT

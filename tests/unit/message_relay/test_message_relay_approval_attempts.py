@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from message_relay.approval import Approval, AttemptRef, Ref, Requester, question_of
+from message_relay.approval import Approval, ApprovalRef, AttemptRef, Requester, question_of
 from message_relay.approval_carryover import attempt_of, outdated
 from message_relay.approval_messages import addressed, message_of
 from message_relay.approval_rules import (
@@ -21,10 +21,10 @@ from message_relay.approval_rules import (
 )
 from sandherd.contracts.attempt_inputs import Previous
 from sandherd.contracts.commands import AnswerApproval
-from sandherd.contracts.delivery import ApprovalAnswer
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.tools import AgentApprovalRequested
+from sandherd.contracts.inbox_messages import ApprovalAnswer
 from sandherd.contracts.records import SharedSandboxRecord, SharedTaskRecord
 from sandherd.contracts.states import ApprovalState, SandboxState, TaskState
 
@@ -47,8 +47,8 @@ GIVEN = answered(FIRST, ANSWER, NOW)
 
 
 def question(life: str = "l1", name: str = "sbx-1", **fields: Any) -> str | None:
-    asked = {"tool": "Bash", "input": {"command": "ls"}, "approval_id": "a1"} | fields
-    return question_of(AgentApprovalRequested(**asked), life, [name])
+    requested = {"tool": "Bash", "input": {"command": "ls"}, "approval_id": "a1"} | fields
+    return question_of(AgentApprovalRequested(**requested), life, [name])
 
 
 def test_same_question_is_the_same_tool_with_the_same_input() -> None:
@@ -71,8 +71,8 @@ def test_own_sandbox_name_is_equal_and_another_differs() -> None:
     assert mine == question(name="sbx-2", input={"path": "/w/sbx-2/a"})
     assert mine != question(name="sbx-2", input={"path": "/w/sbx-1/a"})
     assert mine != question(name="sbx-2", input={"path": "/w/\0/a"})
-    asked = AgentApprovalRequested(approval_id="a1", tool="Bash", input={"path": "/w/sbx-11/a"})
-    assert question_of(asked, "l1", ["sbx-1", "sbx-11"]) == mine
+    requested = AgentApprovalRequested(approval_id="a1", tool="Bash", input={"path": "/w/sbx-11/a"})
+    assert question_of(requested, "l1", ["sbx-1", "sbx-11"]) == mine
 
 
 def test_truncated_question_equals_no_other() -> None:
@@ -89,7 +89,7 @@ def test_truncated_question_equals_no_other() -> None:
         (GIVEN.model_copy(update={"hand": "handing"}), False),
         (GIVEN.model_copy(update={"hand": "over"}), False),
         (GIVEN.model_copy(update={"hand": None}), False),
-        (GIVEN.model_copy(update={"next": Ref(sandbox="sbx-9", approval_id="a9")}), False),
+        (GIVEN.model_copy(update={"next": ApprovalRef(sandbox="sbx-9", approval_id="a9")}), False),
         (lapsed(FIRST, NOW, ended=True), False),
         (withdrawn(FIRST, "over", NOW), False),
         (withdrawn(GIVEN, "over", NOW), False),
@@ -186,5 +186,5 @@ def test_decision_is_addressed_to_the_current_requester() -> None:
     there = addressed(message, SECOND)
     assert (there.message, there.sandbox, there.sent_at) == ("msg-1", "sbx-2", message.sent_at)
     assert there.expires_at == NOW + LONGEST_WAIT
-    told = ApprovalAnswer.model_validate(json.loads(there.content))
-    assert (told.approval_id, told.granted) == ("a2", True)
+    answer_read = ApprovalAnswer.model_validate(json.loads(there.content))
+    assert (answer_read.approval_id, answer_read.granted) == ("a2", True)

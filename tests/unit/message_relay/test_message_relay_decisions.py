@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from message_relay.delivery_rules import (
+    DeliveryStep,
     NoRecipient,
-    Step,
     accepted,
     ended,
     is_reachable,
@@ -14,13 +14,13 @@ from message_relay.delivery_rules import (
     passed_on,
     sender_refusal,
 )
-from message_relay.events import event_id, event_of
+from message_relay.relay_events import event_id, event_of
 from sandherd.contracts.commands import SendMessage
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.conversation import AgentMessageSent
 from sandherd.contracts.events.message import MessageAcknowledged
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
@@ -29,10 +29,10 @@ IDS = DerivedIds(b"of the relays")
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def command(expires: int = 60, said_at: datetime = NOW) -> Envelope[SendMessage]:
+def command(expires: int = 60, command_time: datetime = NOW) -> Envelope[SendMessage]:
     data = SendMessage(message="msg-1", sandbox="sbx-1", content="hello", expires_seconds=expires)
     source = "/sandherd/client/x"
-    return wrap(data, data.type, source=source, sequence=1, project="p1", subject="sbx-1", time=said_at)
+    return wrap(data, data.type, source=source, sequence=1, project="p1", subject="sbx-1", time=command_time)
 
 
 def message(expires: int = 60) -> InboxMessage:
@@ -41,19 +41,21 @@ def message(expires: int = 60) -> InboxMessage:
 
 def test_clock_of_the_sender_is_ignored() -> None:
     """A command from a clock that is a day behind is not expired at once: the broker's time counts."""
-    taken = accepted(command(said_at=NOW - timedelta(days=1)), NOW)
+    taken = accepted(command(command_time=NOW - timedelta(days=1)), NOW)
     assert (taken.sent_at, taken.expires_at) == (NOW, NOW + timedelta(seconds=60))
 
 
-@pytest.mark.parametrize(("after", "step"), [(59, Step.DELIVER), (60, Step.EXPIRE), (61, Step.EXPIRE)])
-def test_message_is_delivered_until_it_expires(after: int, step: Step) -> None:
+@pytest.mark.parametrize(
+    ("after", "step"), [(59, DeliveryStep.DELIVER), (60, DeliveryStep.EXPIRE), (61, DeliveryStep.EXPIRE)]
+)
+def test_message_is_delivered_until_it_expires(after: int, step: DeliveryStep) -> None:
     """One second before it is delivered; at its time, and after, it has expired."""
     assert next_step(message(), NOW + timedelta(seconds=after), None) is step
 
 
 def test_ended_sandbox_rejects_even_expired_messages() -> None:
     """The stronger reason is published."""
-    assert next_step(message(), NOW + timedelta(days=1), NoRecipient("gone")) is Step.REJECT
+    assert next_step(message(), NOW + timedelta(days=1), NoRecipient("gone")) is DeliveryStep.REJECT
 
 
 @pytest.mark.parametrize("state", list(SandboxState))
@@ -86,14 +88,14 @@ def test_only_a_frozen_worker_is_unreachable(state: SandboxState) -> None:
 
 def test_repeated_step_is_one_event() -> None:
     """Published at another time, by another relay, the event has the same id, source and sequence."""
-    said = MessageAcknowledged(message_id="msg-1")
-    first = event_of(IDS, message(), 3, said, NOW)
-    second = event_of(IDS, message(), 3, said, NOW + timedelta(minutes=9))
+    message_sent = MessageAcknowledged(message_id="msg-1")
+    first = event_of(IDS, message(), 3, message_sent, NOW)
+    second = event_of(IDS, message(), 3, message_sent, NOW + timedelta(minutes=9))
     assert (first.id, first.source, first.sequence) == (second.id, second.source, second.sequence)
     assert len({event_id(IDS, message(), number) for number in (1, 2, 3)}) == 3
 
 
-def said(recipient: str = "sbx-2", message_id: str = "msg-1") -> Envelope[AgentMessageSent]:
+def message_sent(recipient: str = "sbx-2", message_id: str = "msg-1") -> Envelope[AgentMessageSent]:
     data = AgentMessageSent(recipient=recipient, content="leave it", message_id=message_id)
     source = "/sandherd/sandbox/sbx-1"
     return wrap(data, data.type, source=source, sequence=1, project="p1", subject="sbx-1", time=NOW)
@@ -101,7 +103,7 @@ def said(recipient: str = "sbx-2", message_id: str = "msg-1") -> Envelope[AgentM
 
 def test_message_of_an_agent_has_its_sender() -> None:
     """Sender and project are those checked by the broker; the message waits for an hour."""
-    message = passed_on(said(), NOW)
+    message = passed_on(message_sent(), NOW)
     assert (message.project, message.sandbox, message.sender_id, message.message) == ("p1", "sbx-2", "sbx-1", "msg-1")
     assert message.content == "[MESSAGE FROM AGENT sbx-1] leave it"
     assert (message.message_type, message.expires_at - NOW) == ("user_message", timedelta(hours=1))
@@ -111,10 +113,10 @@ def test_message_of_an_agent_has_its_sender() -> None:
 def test_name_that_leads_elsewhere_is_refused(names: tuple[str, str]) -> None:
     """No name opens another sandbox's tree, or another project's."""
     with pytest.raises(ContractError):
-        passed_on(said(*names), NOW)
+        passed_on(message_sent(*names), NOW)
 
 
 def test_agent_cannot_message_itself() -> None:
     """The messages would go on for ever."""
-    assert sender_refusal(passed_on(said("sbx-1"), NOW)) == "an agent can't send messages to itself"
-    assert sender_refusal(passed_on(said(), NOW)) is None
+    assert sender_refusal(passed_on(message_sent("sbx-1"), NOW)) == "an agent can't send messages to itself"
+    assert sender_refusal(passed_on(message_sent(), NOW)) is None

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from message_relay.answer_router import Leftover
+from message_relay.answer_router import LeftoverAnswer
 from message_relay.dispatcher import Dispatcher
 from message_relay.inbox import Inbox, Key
 from message_relay.inbox_delivery import InboxDelivery
@@ -35,9 +35,9 @@ class Parts:
     async def waiting_sandboxes(self) -> list[Key]:
         return []
 
-    async def drain(self, key: Key, *, overtake: bool = False) -> Leftover:
+    async def drain(self, key: Key, *, overtake: bool = False) -> LeftoverAnswer:
         self.served.append(key)
-        return Leftover.NOTHING
+        return LeftoverAnswer.NOTHING
 
 
 async def test_sandbox_is_served_after_an_unstarted_tenure() -> None:

@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 
 from message_relay import name_claims
-from message_relay.name_claims import MAX_NAMES, RESERVED, Claim, Use, claim_of, excess, is_unique, reservation, use_of
+from message_relay.name_claims import (
+    MAX_NAMES,
+    RESERVED,
+    NameClaim,
+    NameUse,
+    claim_of,
+    excess,
+    is_unique,
+    reservation,
+    use_of,
+)
 from sandherd.contracts.commands import AnswerApproval, SendMessage
 from sandherd.contracts.names import created_at, new_name
 
@@ -14,16 +24,16 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FIELDS: dict[str, Any] = {"message": "msg-1", "sandbox": "sbx-1", "content": "hello"}
 
 
-def claim(sequence: int = 1, **fields: Any) -> Claim:
+def claim(sequence: int = 1, **fields: Any) -> NameClaim:
     return claim_of(SendMessage(**FIELDS | fields), sequence, NOW)
 
 
 def test_name_is_free_own_repeated_or_taken() -> None:
     """By the content of the command that has it, and by its sequence; a field at its default is no other content."""
-    assert use_of(claim(), None) is Use.FREE
-    assert use_of(claim(), claim().model_copy(update={"unique": True, "at": NOW + timedelta(1)})) is Use.OWN
-    assert use_of(claim(2), claim(1)) is Use.REPEATED
-    assert use_of(claim(2, message_type="user_message", sender_id=None), claim(1)) is Use.REPEATED
+    assert use_of(claim(), None) is NameUse.FREE
+    assert use_of(claim(), claim().model_copy(update={"unique": True, "at": NOW + timedelta(1)})) is NameUse.OWN
+    assert use_of(claim(2), claim(1)) is NameUse.REPEATED
+    assert use_of(claim(2, message_type="user_message", sender_id=None), claim(1)) is NameUse.REPEATED
 
 
 @pytest.mark.parametrize(
@@ -40,14 +50,14 @@ def test_name_is_free_own_repeated_or_taken() -> None:
 )
 def test_every_field_is_content(changed: dict[str, Any]) -> None:
     """Of two commands that differ in any field the second is refused, also if it has the first one's sequence."""
-    assert use_of(claim(2, **changed), claim(1)) is Use.TAKEN
-    assert use_of(claim(1, **changed), claim(1)) is Use.TAKEN
+    assert use_of(claim(2, **changed), claim(1)) is NameUse.TAKEN
+    assert use_of(claim(1, **changed), claim(1)) is NameUse.TAKEN
 
 
 def test_answer_is_other_content_than_a_message() -> None:
     """A name is that of one message, whichever command sends it."""
     answer = AnswerApproval(message="msg-1", sandbox="sbx-1", approval_id="a1", granted=True)
-    assert use_of(claim_of(answer, 2, NOW), claim(1)) is Use.TAKEN
+    assert use_of(claim_of(answer, 2, NOW), claim(1)) is NameUse.TAKEN
 
 
 def test_name_is_reserved_beyond_the_life_of_its_message() -> None:

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from message_relay.webhooks.queue import MAX_WAITING, DeliveryQueue, Item
+from message_relay.webhooks.queue import MAX_WAITING, DeliveryQueue, QueuedEvent
 from message_relay.webhooks.receiver import check_new_url
-from message_relay.webhooks.record import WebhookRecord, resumed, rotated, signing
-from message_relay.webhooks.rules import RETRIES, due_after, is_over, shown
+from message_relay.webhooks.retry_rules import RETRIES, due_after, is_over, shown
+from message_relay.webhooks.webhook_record import WebhookRecord, resumed, rotated, signing
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import WebhookDeadLetter
 from spawner.named_secrets.webhook_secrets import StoredSecrets, following, readable
@@ -22,8 +22,8 @@ def record(**fields: object) -> WebhookRecord:
     return WebhookRecord(created_at=NOW, secret_at=NOW, **given)  # type: ignore[arg-type]  # checked by pydantic
 
 
-def item(sequence: int, entity: str = "sbx-1", size: int = 1) -> Item:
-    return Item(sequence, entity, "agent.message", f"id-{sequence}", b"x" * size, NOW)
+def item(sequence: int, entity: str = "sbx-1", size: int = 1) -> QueuedEvent:
+    return QueuedEvent(sequence, entity, "agent.message", f"id-{sequence}", b"x" * size, NOW)
 
 
 def test_entities_wait_for_themselves_only() -> None:
@@ -111,8 +111,14 @@ def test_replay_keeps_or_sets_the_position() -> None:
     old = record(
         position=9, waiting=(8,), dead=(dead,), disabled_at=NOW, failing_since=NOW, problem="x", published=False
     )
-    kept = resumed(old, position=None, dead_letters=False)
-    assert (kept.position, kept.waiting, kept.dead, kept.disabled_at, kept.edit) == (9, (8,), (dead,), None, 2)
+    stored = resumed(old, position=None, dead_letters=False)
+    assert (stored.position, stored.waiting, stored.dead, stored.disabled_at, stored.edit) == (
+        9,
+        (8,),
+        (dead,),
+        None,
+        2,
+    )
     again = resumed(old, position=None, dead_letters=True)
     assert (again.waiting, again.dead) == ((3, 8), ())
     assert resumed(old, position=2, dead_letters=False).waiting == ()

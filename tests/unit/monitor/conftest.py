@@ -1,4 +1,4 @@
-"""A short way to tell the monitor a story."""
+"""Feeds the monitor a sequence of events, written in short."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -7,10 +7,10 @@ from typing import Any
 
 from monitor.evaluation import first_found as _first
 from monitor.facts import Observation, ObservedEvent
-from monitor.fold import fold
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules.rule import Pattern
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold
 
 
 class WorkSession:

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from pydantic import ValidationError
 
-from monitor.assessment.allowance import Allowance
-from monitor.assessment.assessment_request import MAX_RECORDS, MAX_TEXT, MAX_WISHES, WISHES, Case, case_of
-from monitor.assessment.model_reply import Answer, assessed
+from monitor.assessment.allowance import TokenAllowance
+from monitor.assessment.assessment_request import MAX_RECORDS, MAX_TEXT, MAX_WISHES, WISHES, AssessmentCase, case_of
+from monitor.assessment.model_reply import ModelAnswer, assessed
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.names import derived_uuid
@@ -42,11 +42,11 @@ def used(number: int, command: str) -> Envelope[EventData]:
     return event(number, "agent.tool_use", tool="Bash", tool_use_id=str(number), input={"command": command})
 
 
-def case(*events: Envelope[EventData], rule: str = "no_progress") -> Case:
+def case(*events: Envelope[EventData], rule: str = "no_progress") -> AssessmentCase:
     """The case of events, of which each is read as one of those that it is."""
-    asked = [one for one in events if isinstance(one.data, WISHES)]
+    requested = [one for one in events if isinstance(one.data, WISHES)]
     done = [one for one in events if not isinstance(one.data, WISHES)]
-    return case_of(rule, "no edit for 30 turns", [started(), *asked], done)
+    return case_of(rule, "no edit for 30 turns", [started(), *requested], done)
 
 
 def test_prompt_has_the_task_the_users_messages_and_the_calls_and_no_prose_or_results() -> None:
@@ -96,13 +96,13 @@ def test_size_of_a_case_is_limited() -> None:
 @pytest.mark.parametrize("evidence", [[], [0], [3], [1, 99], [-1]])
 def test_verdict_without_existing_evidence_is_none(evidence: list[int]) -> None:
     """A model that cites nothing, or a record that does not exist, has given no verdict; its tokens count."""
-    result = assessed(Answer(verdict="working", evidence=evidence), case(used(1, "a"), used(2, "b")), 70)
+    result = assessed(ModelAnswer(verdict="working", evidence=evidence), case(used(1, "a"), used(2, "b")), 70)
     assert (result.verdict, result.failure, result.tokens, result.through) == (None, "no_evidence", 70, 0)
 
 
 def test_verdict_cites_events() -> None:
     """The numbers become the ids of the events that the records stand for."""
-    result = assessed(Answer(verdict="at_fault", evidence=[2, 2]), case(used(1, "a"), used(2, "b")), 70)
+    result = assessed(ModelAnswer(verdict="at_fault", evidence=[2, 2]), case(used(1, "a"), used(2, "b")), 70)
     assert result.verdict == "at_fault"
     assert result.evidence == (UUID(str(derived_uuid(T0, 2))),)
     assert result.through == 3
@@ -110,19 +110,19 @@ def test_verdict_cites_events() -> None:
 
 def test_unsure_needs_no_evidence() -> None:
     """A verdict that the records show neither cites no evidence."""
-    assert assessed(Answer(verdict="unsure"), case(), 1).verdict == "unsure"
+    assert assessed(ModelAnswer(verdict="unsure"), case(), 1).verdict == "unsure"
 
 
 def test_answer_is_closed() -> None:
     """No other verdict, no other field, no prose."""
     for document in ({"verdict": "fine"}, {"verdict": "working", "reason": "because"}, {}):
         with pytest.raises(ValidationError):
-            Answer.model_validate_json(json.dumps(document))
+            ModelAnswer.model_validate_json(json.dumps(document))
 
 
 def test_allowance_is_that_of_the_last_day() -> None:
     """What was used more than 24 hours ago is free again."""
-    spent = Allowance().with_used(600, T0).with_used(500, T0 + timedelta(hours=3))
+    spent = TokenAllowance().with_used(600, T0).with_used(500, T0 + timedelta(hours=3))
     assert spent.is_spent(1000, T0 + timedelta(hours=4))
     assert not spent.is_spent(1000, T0 + timedelta(hours=24))
     assert spent.with_used(1, T0 + timedelta(hours=25)).used.keys() == {

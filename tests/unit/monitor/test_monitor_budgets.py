@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from monitor.budgets import decisions, ledger
-from monitor.budgets.amounts import NOTHING, SandboxUse, Used
+from monitor.budgets import budget_decisions, budget_ledger
+from monitor.budgets.amounts import NOTHING, SandboxUse, UsedByKind
+from monitor.budgets.budget_decisions import BudgetLimit
+from monitor.budgets.budget_ledger import ProjectLedger, ReachedLimit, TaskLedger
+from monitor.budgets.budget_messages import BudgetMessages
 from monitor.budgets.budget_state import BudgetState
-from monitor.budgets.decisions import Limit
 from monitor.budgets.enforcement import BudgetEnforcement
-from monitor.budgets.ledger import Mark, ProjectLedger, TaskLedger
-from monitor.budgets.messages import BudgetMessages
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.budgets import BudgetLimits, HerdBudgets, WindowLimits
 from sandherd.contracts.commands import SendMessage
@@ -32,7 +32,7 @@ from tests.polling import eventually
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def use(used: Used = NOTHING, sandbox: str = "sbx-1", *, at: float = 0, **fields: Any) -> SandboxUse:
+def use(used: UsedByKind = NOTHING, sandbox: str = "sbx-1", *, at: float = 0, **fields: Any) -> SandboxUse:
     known: dict[str, Any] = {"task": "task-1", "state": "finished", "started_at": T0, "sequence": 1} | fields
     return SandboxUse(project="p1", sandbox=sandbox, used=used, updated_at=T0 + timedelta(seconds=at), **known)
 
@@ -41,8 +41,8 @@ def after(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
-def day(found: ProjectLedger, now: datetime = T0) -> Used:
-    return ledger.used_since(found.hours, now, ledger.DAY_HOURS)
+def day(found: ProjectLedger, now: datetime = T0) -> UsedByKind:
+    return budget_ledger.used_since(found.hours, now, budget_ledger.DAY_HOURS)
 
 
 # --- charges -----------------------------------------------------------------------------------------------------
@@ -50,56 +50,56 @@ def day(found: ProjectLedger, now: datetime = T0) -> Used:
 
 def test_differences_are_charged_once() -> None:
     """The same summary, an older one and a ledger read again charge nothing."""
-    first = ledger.charged(ProjectLedger(project="p1"), [use(Used(100, 10, 1))], T0)
-    second = ledger.charged(first, [use(Used(150, 30, 2), sequence=2)], T0)
-    assert day(second) == Used(150, 30, 2)
+    first = budget_ledger.charged(ProjectLedger(project="p1"), [use(UsedByKind(100, 10, 1))], T0)
+    second = budget_ledger.charged(first, [use(UsedByKind(150, 30, 2), sequence=2)], T0)
+    assert day(second) == UsedByKind(150, 30, 2)
     read = ProjectLedger.model_validate_json(second.model_dump_json(exclude_defaults=True))
     assert read == second
-    for again in (use(Used(150, 30, 2), sequence=2), use(Used(100, 10, 1)), use(NOTHING, sequence=3)):
-        assert ledger.charged(read, [again], T0) is read
-    assert day(ledger.charged(read, [use(Used(149, 31, 0), sequence=4)], T0)) == Used(150, 31, 2)
+    for again in (use(UsedByKind(150, 30, 2), sequence=2), use(UsedByKind(100, 10, 1)), use(NOTHING, sequence=3)):
+        assert budget_ledger.charged(read, [again], T0) is read
+    assert day(budget_ledger.charged(read, [use(UsedByKind(149, 31, 0), sequence=4)], T0)) == UsedByKind(150, 31, 2)
 
 
 def test_amounts_beyond_the_maximum_of_a_contract_can_be_stated() -> None:
     """Reports of hostile sandboxes, and grants of a client, add up to at most what a reply and an event can have."""
-    most = Used(*[MAX_WHOLE] * 4)
+    most = UsedByKind(*[MAX_WHOLE] * 4)
     usage = SandboxUsage(input_tokens=MAX_WHOLE, output_tokens=MAX_WHOLE, cost_micro_usd=MAX_WHOLE)
     times: dict[str, Any] = {"started_at": T0, "updated_at": T0}
     summary = SandboxSummary(project="p1", sandbox="sbx-1", state="finished", sequence=1, spending=usage, **times)
     assert SandboxUse.of(summary).used.tokens == MAX_WHOLE
-    book = ledger.charged(ProjectLedger(project="p1"), [use(most), use(most, "sbx-2")], T0)
+    book = budget_ledger.charged(ProjectLedger(project="p1"), [use(most), use(most, "sbx-2")], T0)
     limited = WindowLimits(day=BudgetLimits(tokens=1), month=BudgetLimits(cost_micro_usd=1))
-    for limit in decisions.limits_of_windows("p1", book.hours, [limited], T0):
-        assert decisions.line_of(limit, {}).used == MAX_WHOLE
+    for limit in budget_decisions.limits_of_windows("p1", book.hours, [limited], T0):
+        assert budget_decisions.line_of(limit, {}).used == MAX_WHOLE
     task = TaskLedger(project="p1", task="task-1", budget=BudgetLimits(tokens=1))
     for name in ("one", "two"):
-        task = ledger.with_grant(task, name, BudgetLimits(tokens=MAX_WHOLE))
-    assert [decisions.line_of(limit, {}).limit for limit in decisions.limits_of_task(task, (), BudgetLimits())][1] == (
-        MAX_WHOLE
-    )
+        task = budget_ledger.with_grant(task, name, BudgetLimits(tokens=MAX_WHOLE))
+    assert [
+        budget_decisions.line_of(limit, {}).limit for limit in budget_decisions.limits_of_task(task, (), BudgetLimits())
+    ][1] == (MAX_WHOLE)
 
 
 def test_largest_ledger_of_a_project_fits_in_a_message() -> None:
     """With as many ended sandboxes as are stored, with the longest names and the largest amounts."""
-    most = Used(*[MAX_WHOLE] * 4)
-    names = [f"sbx-{number:059d}" for number in range(ledger.MAX_CHARGED + 100)]
+    most = UsedByKind(*[MAX_WHOLE] * 4)
+    names = [f"sbx-{number:059d}" for number in range(budget_ledger.MAX_CHARGED + 100)]
     uses = [use(most, name, state="ended", sequence=MAX_WHOLE) for name in names]
-    book = ledger.charged(ProjectLedger(project="p" * 63), uses, T0)
-    hours = dict.fromkeys(range(500_000, 500_000 + ledger.STORED_HOURS), most)
+    book = budget_ledger.charged(ProjectLedger(project="p" * 63), uses, T0)
+    hours = dict.fromkeys(range(500_000, 500_000 + budget_ledger.STORED_HOURS), most)
     full = book.model_copy(update={"hours": hours})
-    assert len(full.charged) == ledger.MAX_CHARGED
+    assert len(full.charged) == budget_ledger.MAX_CHARGED
     assert len(full.model_dump_json(exclude_defaults=True)) < 900 * 1024
 
 
-totals = st.builds(Used, *(st.integers(0, 1000) for _ in range(4)))
+totals = st.builds(UsedByKind, *(st.integers(0, 1000) for _ in range(4)))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), totals), max_size=40))
-def test_charges_are_the_greatest_totals_in_any_order(found: list[tuple[str, Used]]) -> None:
+def test_charges_are_the_greatest_totals_in_any_order(found: list[tuple[str, UsedByKind]]) -> None:
     """What was charged never decreases, and is the sum of the greatest total of each sandbox."""
     book, before = ProjectLedger(project="p1"), NOTHING
     for sandbox, used in found:
-        book = ledger.charged(book, [use(used, sandbox)], T0)
+        book = budget_ledger.charged(book, [use(used, sandbox)], T0)
         assert day(book) == day(book).greatest(before)
         before = day(book)
     expected = NOTHING
@@ -113,48 +113,48 @@ def test_charges_are_the_greatest_totals_in_any_order(found: list[tuple[str, Use
 
 def test_windows_roll() -> None:
     """What was used a day ago is in the month, and after 31 days in neither."""
-    book = ledger.charged(ProjectLedger(project="p1"), [use(Used(5))], T0)
+    book = budget_ledger.charged(ProjectLedger(project="p1"), [use(UsedByKind(5))], T0)
     later = T0 + timedelta(hours=24)
     assert day(book, later - timedelta(hours=1)).cost == 5
     assert day(book, later).cost == 0
-    assert ledger.used_since(book.hours, later, ledger.MONTH_HOURS).cost == 5
-    after_month = ledger.charged(book, [use(Used(6), sequence=2, at=32 * 86_400)], T0 + timedelta(days=32))
-    assert list(after_month.hours.values()) == [Used(1)]
+    assert budget_ledger.used_since(book.hours, later, budget_ledger.MONTH_HOURS).cost == 5
+    after_month = budget_ledger.charged(book, [use(UsedByKind(6), sequence=2, at=32 * 86_400)], T0 + timedelta(days=32))
+    assert list(after_month.hours.values()) == [UsedByKind(1)]
 
 
 def test_ended_sandboxes_are_dropped_and_not_charged_again() -> None:
     """A day after its end the ledger no longer lists a sandbox; its summary, which is still there, charges nothing."""
-    ended = use(Used(7), state="ended", sequence=40)
-    book = ledger.charged(ProjectLedger(project="p1"), [ended], T0)
+    ended = use(UsedByKind(7), state="ended", sequence=40)
+    book = budget_ledger.charged(ProjectLedger(project="p1"), [ended], T0)
     later = T0 + timedelta(days=2)
-    dropped = ledger.charged(book, [ended], later)
+    dropped = budget_ledger.charged(book, [ended], later)
     assert (dropped.charged, dropped.closed_through) == ({}, 40)
-    assert ledger.charged(dropped, [ended], later) is dropped
-    other = ledger.charged(dropped, [use(Used(1), "sbx-2", sequence=41)], later)
+    assert budget_ledger.charged(dropped, [ended], later) is dropped
+    other = budget_ledger.charged(dropped, [use(UsedByKind(1), "sbx-2", sequence=41)], later)
     assert other.charged.keys() == {"sbx-2"}
 
 
 def test_sandbox_that_ends_beside_one_that_lingered_is_charged() -> None:
     """One ended a day after its agent; the summary of another one, of an earlier event, is written after that."""
-    lingered = use(Used(7), state="ended", sequence=100)
+    lingered = use(UsedByKind(7), state="ended", sequence=100)
     now = T0 + timedelta(days=2)
-    first = ledger.charged(ProjectLedger(project="p1"), [lingered], now)
-    other = use(Used(5), "sbx-2", state="ended", sequence=99, at=172_700)
-    second = ledger.charged(first, [lingered, other], now + timedelta(seconds=5))
+    first = budget_ledger.charged(ProjectLedger(project="p1"), [lingered], now)
+    other = use(UsedByKind(5), "sbx-2", state="ended", sequence=99, at=172_700)
+    second = budget_ledger.charged(first, [lingered, other], now + timedelta(seconds=5))
     assert day(second, now).cost == 5
     later = now + timedelta(days=2)
-    closed = ledger.charged(second, [lingered, other], later)
+    closed = budget_ledger.charged(second, [lingered, other], later)
     assert (closed.charged, closed.closed_through) == ({}, 100)
-    assert ledger.charged(closed, [lingered, other], later) is closed
+    assert budget_ledger.charged(closed, [lingered, other], later) is closed
 
 
 def test_wall_time_of_a_working_agent_passes_without_summaries() -> None:
     """It is charged in steps of a minute; not while it is paused."""
-    working = use(Used(wall_time=10), state="running")
-    book = ledger.charged(ProjectLedger(project="p1"), [working], T0)
-    assert ledger.charged(book, [working], after(59)) is book
-    assert day(ledger.charged(book, [working], after(60)), after(60)).wall_time == 70
-    assert use(Used(wall_time=10), state="paused").used_at(after(100)).wall_time == 10
+    working = use(UsedByKind(wall_time=10), state="running")
+    book = budget_ledger.charged(ProjectLedger(project="p1"), [working], T0)
+    assert budget_ledger.charged(book, [working], after(59)) is book
+    assert day(budget_ledger.charged(book, [working], after(60)), after(60)).wall_time == 70
+    assert use(UsedByKind(wall_time=10), state="paused").used_at(after(100)).wall_time == 10
 
 
 def test_usage_that_is_not_reported_is_unmetered() -> None:
@@ -170,23 +170,27 @@ def test_usage_that_is_not_reported_is_unmetered() -> None:
     assert of(metered=True, priced=True).priced
     assert not of(metered=True, priced=True, unmetered_turns=1).priced
     assert not of(metered=True, priced=True, implausible=1).metered
-    assert decisions.is_metered("turns", [of()])
-    assert not decisions.is_metered("cost", [of(metered=True)])
+    assert budget_decisions.is_metered("turns", [of()])
+    assert not budget_decisions.is_metered("cost", [of(metered=True)])
 
 
 # --- tasks -------------------------------------------------------------------------------------------------------
 
 
-def limits_of(task: TaskLedger, usual: str = "turns=100") -> dict[str, Limit]:
-    found = decisions.limits_of_task(task, [], BudgetLimits.model_validate(usual))
+def limits_of(task: TaskLedger, usual: str = "turns=100") -> dict[str, BudgetLimit]:
+    found = budget_decisions.limits_of_task(task, [], BudgetLimits.model_validate(usual))
     return {limit.kind: limit for limit in found}
 
 
 def test_attempts_share_one_budget_that_never_decreases() -> None:
     """The sum over all sandboxes of the task, also of those whose summaries are gone."""
-    task = ledger.with_uses(TaskLedger(project="p1", task="t"), [use(Used(5, turns=2)), use(Used(3), "sbx-2")], T0)
-    task = ledger.with_uses(task, [use(Used(1), "sbx-2"), use(Used(4), "sbx-3", budget=BudgetLimits(turns=9))], T0)
-    assert ledger.used_by(task) == Used(12, turns=2)
+    task = budget_ledger.with_uses(
+        TaskLedger(project="p1", task="t"), [use(UsedByKind(5, turns=2)), use(UsedByKind(3), "sbx-2")], T0
+    )
+    task = budget_ledger.with_uses(
+        task, [use(UsedByKind(1), "sbx-2"), use(UsedByKind(4), "sbx-3", budget=BudgetLimits(turns=9))], T0
+    )
+    assert budget_ledger.used_by(task) == UsedByKind(12, turns=2)
     assert (limits_of(task)["turns"].limit, limits_of(task)["turns"].used) == (9, 2)
     assert limits_of(task)["tokens"].limit is None
 
@@ -194,9 +198,9 @@ def test_attempts_share_one_budget_that_never_decreases() -> None:
 def test_grant_counts_once_and_raises_the_limit() -> None:
     """Repeated under its name it changes nothing; a kind without a limit stays without one."""
     task = TaskLedger(project="p1", task="t")
-    granted = ledger.with_grant(task, "g1", BudgetLimits(turns=5, tokens=7))
-    assert ledger.with_grant(granted, "g1", BudgetLimits(turns=5)) is granted
-    more = ledger.with_grant(granted, "g2", BudgetLimits(turns=1))
+    granted = budget_ledger.with_grant(task, "g1", BudgetLimits(turns=5, tokens=7))
+    assert budget_ledger.with_grant(granted, "g1", BudgetLimits(turns=5)) is granted
+    more = budget_ledger.with_grant(granted, "g2", BudgetLimits(turns=1))
     assert (limits_of(more)["turns"].limit, limits_of(more)["turns"].granted) == (106, 6)
     assert limits_of(more)["tokens"].limit is None
 
@@ -204,50 +208,50 @@ def test_grant_counts_once_and_raises_the_limit() -> None:
 # --- decisions ---------------------------------------------------------------------------------------------------
 
 
-def limit(used: int, maximum: int | None = 100) -> Limit:
-    return Limit("project", "p1", None, "day", "cost", maximum, used)
+def limit(used: int, maximum: int | None = 100) -> BudgetLimit:
+    return BudgetLimit("project", "p1", None, "day", "cost", maximum, used)
 
 
-def names(marks: Mapping[str, Mark]) -> list[tuple[str, bool]]:
+def names(marks: Mapping[str, ReachedLimit]) -> list[tuple[str, bool]]:
     return sorted((name.removeprefix("day.cost."), mark.published) for name, mark in marks.items())
 
 
 def test_limits_are_reached_at_four_fifths_and_all() -> None:
     """Once each; what is exceeded at once is not warned of."""
-    assert decisions.marked({}, [limit(79), limit(999, None)], T0) == {}
-    warned = decisions.marked({}, [limit(80)], T0)
+    assert budget_decisions.marked({}, [limit(79), limit(999, None)], T0) == {}
+    warned = budget_decisions.marked({}, [limit(80)], T0)
     assert names(warned) == [("warned", False)]
-    assert decisions.marked(warned, [limit(99)], after(9)) is warned
-    exceeded = decisions.marked(warned, [limit(100)], after(10))
+    assert budget_decisions.marked(warned, [limit(99)], after(9)) is warned
+    exceeded = budget_decisions.marked(warned, [limit(100)], after(10))
     assert names(exceeded) == [("exceeded", False), ("warned", True)]
     assert exceeded["day.cost.exceeded"].at == after(10)
-    assert names(decisions.marked({}, [limit(500)], T0)) == [("exceeded", False), ("warned", True)]
+    assert names(budget_decisions.marked({}, [limit(500)], T0)) == [("exceeded", False), ("warned", True)]
 
 
 def test_raised_limit_and_a_window_that_moves_on_clear_what_was_reached() -> None:
     """A limit that is raised, and still exceeded, keeps its time; one that is not exceeded any more may be again."""
-    exceeded = decisions.marked({}, [limit(100)], T0)
-    still = decisions.marked(exceeded, [limit(130, 120)], after(5))
+    exceeded = budget_decisions.marked({}, [limit(100)], T0)
+    still = budget_decisions.marked(exceeded, [limit(130, 120)], after(5))
     assert (still["day.cost.exceeded"].at, still["day.cost.exceeded"].limit) == (T0, 120)
-    raised = decisions.marked(exceeded, [limit(100, 125)], after(5))
+    raised = budget_decisions.marked(exceeded, [limit(100, 125)], after(5))
     assert names(raised) == [("warned", False)]
-    assert names(decisions.marked(exceeded, [limit(99)], after(5))) == [("warned", True)]
-    assert names(decisions.marked(exceeded, [limit(69)], after(5))) == []
+    assert names(budget_decisions.marked(exceeded, [limit(99)], after(5))) == [("warned", True)]
+    assert names(budget_decisions.marked(exceeded, [limit(69)], after(5))) == []
 
 
 def test_agent_is_stopped_after_the_time_to_end_its_work() -> None:
     """From when the limit was reached, or the sandbox began; then again while it has not ended."""
     one = use(started_at=after(-50))
-    assert decisions.is_to_be_stopped(one, T0, 60, after(59)) is None
-    assert decisions.is_to_be_stopped(one, T0, 60, after(60)) == 0
-    assert decisions.is_to_be_stopped(one, T0, 60, after(60 + decisions.REPEAT_STOP)) == 1
-    assert decisions.is_to_be_stopped(replace(one, started_at=after(30)), T0, 60, after(60)) is None
+    assert budget_decisions.is_to_be_stopped(one, T0, 60, after(59)) is None
+    assert budget_decisions.is_to_be_stopped(one, T0, 60, after(60)) == 0
+    assert budget_decisions.is_to_be_stopped(one, T0, 60, after(60 + budget_decisions.REPEAT_STOP)) == 1
+    assert budget_decisions.is_to_be_stopped(replace(one, started_at=after(30)), T0, 60, after(60)) is None
 
 
 def test_text_names_the_exceeded_budget() -> None:
     """Of several the first."""
-    assert decisions.block_of([limit(99)]) is None
-    assert decisions.block_of([limit(99), replace(limit(2_500_000, 2_000_000), window="month")]) == (
+    assert budget_decisions.block_of([limit(99)]) is None
+    assert budget_decisions.block_of([limit(99), replace(limit(2_500_000, 2_000_000), window="month")]) == (
         "project p1 has used 2.50 USD of 2.00 USD of a month"
     )
 
@@ -256,7 +260,9 @@ def test_own_limits_take_precedence_kind_by_kind() -> None:
     """Of a project: what an operator has set, else the settings."""
     own = WindowLimits(day=BudgetLimits(turns=5))
     usual = WindowLimits(day=BudgetLimits(turns=9, tokens=8))
-    found = {(one.window, one.kind): one.limit for one in decisions.limits_of_windows("p1", {}, (own, usual), T0)}
+    found = {
+        (one.window, one.kind): one.limit for one in budget_decisions.limits_of_windows("p1", {}, (own, usual), T0)
+    }
     assert (found["day", "turns"], found["day", "tokens"], found["month", "turns"]) == (5, 8, None)
 
 
@@ -280,7 +286,7 @@ def test_book_ignores_older_and_unreadable_summaries() -> None:
     book.change_ledger(task.key, task.model_dump_json(exclude_defaults=True).encode(), 9)
     book.change_summary("p1.sbx-1", None, 4)
     assert book.uses_of("p1") == []
-    assert ledger.used_by(book.task("p1", "t", T0).value).turns == 4
+    assert budget_ledger.used_by(book.task("p1", "t", T0).value).turns == 4
     assert list(book.live_tasks()) == [("p1", "t")]
 
 
@@ -288,13 +294,13 @@ def test_use_of_a_task_does_not_decrease_if_the_monitor_has_lost_events() -> Non
     """A snapshot could not be read and the stream was purged: the next summary has less. Also after a restart."""
     book = BudgetState(HerdBudgets())
     book.change_summary("p1.sbx-1", summary(5, turns=40), 1)
-    charged = ledger.charged(book.project("p1").value, book.uses_of("p1"), T0)
+    charged = budget_ledger.charged(book.project("p1").value, book.uses_of("p1"), T0)
     book.change_summary("p1.sbx-1", summary(9, turns=3), 2)
-    assert ledger.used_by(book.task("p1", "t", T0).value).turns == 40
+    assert budget_ledger.used_by(book.task("p1", "t", T0).value).turns == 40
     restarted = BudgetState(HerdBudgets())
     restarted.change_summary("p1.sbx-1", summary(9, turns=3), 2)
     restarted.change_ledger(charged.key, charged.model_dump_json(exclude_defaults=True).encode(), 3)
-    assert ledger.used_by(restarted.task("p1", "t", T0).value).turns == 40
+    assert budget_ledger.used_by(restarted.task("p1", "t", T0).value).turns == 40
 
 
 async def test_each_pass_begins_with_what_is_stored_and_with_the_time_of_the_broker() -> None:
@@ -305,7 +311,7 @@ async def test_each_pass_begins_with_what_is_stored_and_with_the_time_of_the_bro
     book, sent, stored = BudgetState(HerdBudgets()), [], dict[str, bytes]()
     book.change_summary("p1.sbx-1", summary(5, turns=40, budget=BudgetLimits(turns=10), state="running"), 1)
     known = book.task("p1", "t", T0).value
-    mark = Mark(at=T0, limit=10, used=40, published=True)
+    mark = ReachedLimit(at=T0, limit=10, used=40, published=True)
     book.change_ledger(
         known.key, known.model_copy(update={"marks": {"total.turns.exceeded": mark}}).model_dump_json().encode(), 2
     )
@@ -330,7 +336,7 @@ async def test_each_pass_begins_with_what_is_stored_and_with_the_time_of_the_bro
     enforcement = BudgetEnforcement(bus, lease, book, BudgetMessages(bus, meters, 300), meters)
     running = asyncio.create_task(enforcement.run((watch,), 3600))
     await eventually(lambda: sent == [SendMessage])
-    granted = ledger.with_grant(book.tasks[known.key].value, "g1", BudgetLimits(turns=900))
+    granted = budget_ledger.with_grant(book.tasks[known.key].value, "g1", BudgetLimits(turns=900))
     stored[known.key] = granted.model_dump_json().encode()
     watch.changed.set()
     await eventually(lambda: len(passes) == 2 and not book.tasks[known.key].value.marks)
@@ -343,7 +349,7 @@ def test_herd_has_used_what_all_projects_have() -> None:
     """Its limits are those of the settings, or of its own ledger."""
     book = BudgetState(HerdBudgets.model_validate("herd.day.turns=10"))
     for name, turns in (("p1", 3), ("p2", 4)):
-        found = ledger.charged(ProjectLedger(project=name), [use(Used(turns=turns))], T0)
+        found = budget_ledger.charged(ProjectLedger(project=name), [use(UsedByKind(turns=turns))], T0)
         book.change_ledger(f"{name}.ledger", found.model_dump_json(exclude_defaults=True).encode(), 1)
     assert [(one.used, one.limit) for one in book.limits_of_herd(T0) if one.limit] == [(7, 10)]
 

@@ -12,7 +12,7 @@ from monitor.rule_set import ALL
 from monitor.rules import registry
 from monitor.rules.rule import GuardianRule
 from monitor.snapshot import pack, unpack
-from tests.unit.monitor.tool_sessions import NAMES, Session, judged, obeyed
+from tests.unit.monitor.tool_sessions import NAMES, Session, evaluated, obeyed
 
 
 @pytest.fixture
@@ -240,14 +240,14 @@ calls = st.lists(
 )
 
 
-@given(told=calls, cut=st.floats(0, 1))
+@given(call_steps=calls, cut=st.floats(0, 1))
 def test_decisions_are_independent_of_batches_and_restarts(
-    new_story: Callable[[], Any], told: Iterable[Any], cut: float
+    new_story: Callable[[], Any], call_steps: Iterable[Any], cut: float
 ) -> None:
     """Folded in one go, and with a snapshot in between: the same parts and patterns."""
     session = Session(new_story())
     session.call("begin", "r")
-    for command, result, outcome, parent, wait, kind in told:
+    for command, result, outcome, parent, wait, kind in call_steps:
         if kind == "edit":
             session.edit(result.encode().hex())
         elif kind == "message":
@@ -265,7 +265,7 @@ def test_decisions_are_independent_of_batches_and_restarts(
         herd.fold(event)
     restored = herd.live["p1", "sbx-1"]
     assert restored.parts == session.state.parts
-    assert [judged(restored, rule) for rule in NAMES] == [session.found(rule) for rule in NAMES]
+    assert [evaluated(restored, rule) for rule in NAMES] == [session.found(rule) for rule in NAMES]
 
 
 def test_names_of_rules_about_calls_exist() -> None:

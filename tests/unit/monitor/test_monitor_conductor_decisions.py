@@ -6,31 +6,31 @@ from typing import Any
 
 import pytest
 
-from monitor.conductor import assessment, decisions
+from monitor.conductor import conductor_decisions, project_report
 from monitor.conductor.coherence import score_of, status_of
-from monitor.conductor.evidence import Scene
-from monitor.conductor.ledger import MAX_FINDINGS, MAX_PAIR, Ledger
+from monitor.conductor.conductor_ledger import MAX_FINDINGS, MAX_PAIR, ConductorLedger
+from monitor.conductor.evidence import ProjectData
 from monitor.conductor.members import TaskContext
-from monitor.conductor.policy import Policy
-from monitor.conductor.report import MAX_REPLY, fitting, report_of
+from monitor.conductor.policy import ConductorPolicy
+from monitor.conductor.report_handler import MAX_REPLY, fitting, report_of
 from sandherd.contracts.requests.monitor_report import HindranceView, MonitorReport, ProjectReport
 from sandherd.settings import Settings
-from tests.unit.monitor.conductor_scenes import NO_CONTEXT, PROJECT, World, at, edit, summary
+from tests.unit.monitor.conductor_scopes import NO_CONTEXT, PROJECT, World, at, edit, summary
 
 COOLDOWN = 300.0
 TITLE = "Add a discount for orders of more than ten books to the checkout of the shop"
 
 
 class Desk:
-    """The decisions about one project: what is published for each change of the scene."""
+    """The decisions about one project: what is published for each change of the scope."""
 
     def __init__(self) -> None:
         self.world = World()
-        self.ledger = Ledger()
+        self.ledger = ConductorLedger()
 
     @property
-    def scene(self) -> Scene:
-        return self.world.scene
+    def scope(self) -> ProjectData:
+        return self.world.scope
 
     def put(self, *summaries: Any, context: TaskContext = NO_CONTEXT, seconds: float = 200) -> list[str]:
         """The types of the events after these summaries."""
@@ -40,7 +40,7 @@ class Desk:
         return self.reconcile(touched, seconds)
 
     def reconcile(self, touched: set[str], seconds: float = 200) -> list[str]:
-        self.ledger = decisions.reconciled(self.ledger, touched, self.scene, at(seconds))
+        self.ledger = conductor_decisions.reconciled(self.ledger, touched, self.scope, at(seconds))
         return [output.type for output in self.taken()]
 
     def taken(self) -> list[Any]:
@@ -49,8 +49,10 @@ class Desk:
 
     def inform(self, seconds: float = 200, *, pauses: bool = False) -> dict[str, dict[str, Any]]:
         """The messages that are sent now, by sandbox."""
-        for notice in list(decisions.announcements_due(self.ledger, self.scene, at(seconds), COOLDOWN, pauses=pauses)):
-            self.ledger = decisions.informed(self.ledger, notice, at(seconds), COOLDOWN)
+        for notice in list(
+            conductor_decisions.announcements_due(self.ledger, self.scope, at(seconds), COOLDOWN, pauses=pauses)
+        ):
+            self.ledger = conductor_decisions.informed(self.ledger, notice, at(seconds), COOLDOWN)
         return {output.entity: json.loads(output.data) for output in self.taken()}
 
     def ids(self) -> list[str]:
@@ -75,7 +77,7 @@ def test_a_finding_is_published_once_raised_once_and_withdrawn(desk: Desk) -> No
     (finding,) = desk.ledger.findings
     assert (finding.severity, finding.open) == ("lines", True)
     touched = desk.world.put(summary("sbx-2", began=10))
-    desk.ledger = decisions.reconciled(desk.ledger, touched, desk.scene, at(210))
+    desk.ledger = conductor_decisions.reconciled(desk.ledger, touched, desk.scope, at(210))
     (output,) = desk.taken()
     assert json.loads(output.data) == {
         "finding_id": str(finding.id),
@@ -92,7 +94,7 @@ def test_an_end_withdraws(desk: Desk, state: str, reason: str) -> None:
     """A finding with a sandbox that has finished or ended is withdrawn for that reason, and then dropped."""
     desk.put(*pair())
     touched = desk.world.put(summary("sbx-1", edit("a.py", (1, 9)), state=state))
-    desk.ledger = decisions.reconciled(desk.ledger, touched, desk.scene, at(210))
+    desk.ledger = conductor_decisions.reconciled(desk.ledger, touched, desk.scope, at(210))
     assert [json.loads(output.data)["reason"] for output in desk.taken()] == [reason]
     desk.reconcile(desk.world.remove("sbx-1"))
     assert desk.ledger.findings == ()
@@ -143,29 +145,29 @@ def test_no_agent_of_a_pair_is_informed_while_one_can_not_be(desk: Desk, state: 
     assert desk.inform().keys() == {"sbx-1", "sbx-2"}
 
 
-def test_severe_findings_are_asked_about_once_and_pause_the_later_one_once(desk: Desk) -> None:
+def test_severe_findings_request_one_approval_and_pause_the_later_one_once(desk: Desk) -> None:
     """One notification for all files of a pair; after a user has resumed the sandbox it is not paused again."""
     desk.put(*pair())
-    assert decisions.notified(desk.ledger, at(200)) is desk.ledger
-    assert decisions.to_pause(desk.ledger, desk.scene) == {}
+    assert conductor_decisions.notified(desk.ledger, at(200)) is desk.ledger
+    assert conductor_decisions.to_pause(desk.ledger, desk.scope) == {}
     both = [edit("a.py", (1, 9)), edit("b.py", (1, 9))]
     desk.put(summary("sbx-1", *both), summary("sbx-2", *both, began=10))
     assert desk.inform(pauses=True) == {}
-    desk.ledger = decisions.notified(desk.ledger, at(200))
-    (asked,) = desk.taken()
-    notification = json.loads(asked.data)
-    assert (asked.type, notification["kind"]) == ("monitor.notification_published", "coordination")
+    desk.ledger = conductor_decisions.notified(desk.ledger, at(200))
+    (requested,) = desk.taken()
+    notification = json.loads(requested.data)
+    assert (requested.type, notification["kind"]) == ("monitor.notification_published", "coordination")
     assert notification["cause_id"] in desk.ids()
     assert notification["cause_type"] == "monitor.conflict_found"
-    assert decisions.notified(desk.ledger, at(201)) is desk.ledger
-    ((sandbox, finding),) = decisions.to_pause(desk.ledger, desk.scene).items()
-    desk.ledger = decisions.paused(desk.ledger, finding, at(200))
+    assert conductor_decisions.notified(desk.ledger, at(201)) is desk.ledger
+    ((sandbox, finding),) = conductor_decisions.to_pause(desk.ledger, desk.scope).items()
+    desk.ledger = conductor_decisions.paused(desk.ledger, finding, at(200))
     (pause,) = desk.taken()
     assert (sandbox, pause.type, json.loads(pause.data)["sandbox"]) == ("sbx-2", "spawner.pause_sandbox", "sbx-2")
-    assert decisions.to_pause(desk.ledger, desk.scene) == {}
+    assert conductor_decisions.to_pause(desk.ledger, desk.scope) == {}
     desk.put(summary("sbx-2", *both, began=10, state="paused"))
     desk.put(summary("sbx-2", *both, edit("c.py"), began=10))
-    assert decisions.to_pause(desk.ledger, desk.scene) == {}
+    assert conductor_decisions.to_pause(desk.ledger, desk.scope) == {}
     assert desk.inform(pauses=True).keys() == {"sbx-1", "sbx-2"}
 
 
@@ -188,11 +190,13 @@ def test_the_ledger_with_its_outbox_fits_into_a_message(desk: Desk) -> None:
     files = [edit(f"{number:02}/{long}", (1, 2)) for number in range(40)]
     touched = [desk.world.put(summary(f"sbx-{number}", *files, began=number)) for number in range(40)]
     for _round in range(6):
-        desk.ledger = decisions.reconciled(desk.ledger, set().union(*touched), desk.scene, at(200))
-        for one in list(decisions.announcements_due(desk.ledger, desk.scene, at(200), COOLDOWN, pauses=False)):
-            desk.ledger = decisions.informed(desk.ledger, one, at(200), COOLDOWN)
+        desk.ledger = conductor_decisions.reconciled(desk.ledger, set().union(*touched), desk.scope, at(200))
+        for one in list(
+            conductor_decisions.announcements_due(desk.ledger, desk.scope, at(200), COOLDOWN, pauses=False)
+        ):
+            desk.ledger = conductor_decisions.informed(desk.ledger, one, at(200), COOLDOWN)
         assert len(desk.ledger.model_dump_json().encode()) < 1_000_000
-        assert len(desk.taken()) <= decisions.MAX_EVENTS + 2 * decisions.MAX_ANNOUNCEMENTS
+        assert len(desk.taken()) <= conductor_decisions.MAX_EVENTS + 2 * conductor_decisions.MAX_ANNOUNCEMENTS
     assert len(desk.ledger.findings) > 400
 
 
@@ -229,10 +233,10 @@ def test_the_score_is_one_without_findings_and_falls_with_each() -> None:
 def test_a_project_is_reported_when_it_changes_and_at_most_once_a_minute(desk: Desk) -> None:
     """No report of a project without findings; then one for each change, the next one after a minute."""
     desk.put(summary("sbx-1"))
-    assert assessment.report_waits(desk.ledger, assessed(desk, 100)) is None
+    assert project_report.report_waits(desk.ledger, assessed(desk, 100)) is None
     desk.put(*pair())
-    assert assessment.report_waits(desk.ledger, assessed(desk, 100)) == 0
-    desk.ledger = assessment.reported(desk.ledger, assessed(desk, 100))
+    assert project_report.report_waits(desk.ledger, assessed(desk, 100)) == 0
+    desk.ledger = project_report.reported(desk.ledger, assessed(desk, 100))
     (output,) = desk.taken()
     report = json.loads(output.data)
     assert (output.entity, report["status"], report["coherence_score"], report["conflicts"]) == (
@@ -242,14 +246,14 @@ def test_a_project_is_reported_when_it_changes_and_at_most_once_a_minute(desk: D
         1,
     )
     assert report["reasons"] == ["sbx-2 and sbx-1 edit the same file"]
-    assert assessment.report_waits(desk.ledger, assessed(desk, 110)) is None
+    assert project_report.report_waits(desk.ledger, assessed(desk, 110)) is None
     desk.put(summary("sbx-2", edit("a.py", (1, 2)), began=10))
-    assert assessment.report_waits(desk.ledger, assessed(desk, 110)) == 50
-    assert assessment.report_waits(desk.ledger, assessed(desk, 160)) == 0
+    assert project_report.report_waits(desk.ledger, assessed(desk, 110)) == 50
+    assert project_report.report_waits(desk.ledger, assessed(desk, 160)) == 0
 
 
 def assessed(desk: Desk, seconds: float) -> Any:
-    return assessment.assessed(desk.ledger, desk.scene.index.of_project(PROJECT), at(seconds))
+    return project_report.assessed(desk.ledger, desk.scope.index.of_project(PROJECT), at(seconds))
 
 
 HOSTILE = (
@@ -294,7 +298,7 @@ def test_the_report_names_findings_interventions_and_who_needs_a_user(desk: Desk
     found = [summary("sbx-1", *both), summary("sbx-2", *both, began=10, state="waiting", interventions=2)]
     desk.put(*found)
     desk.inform()
-    desk.ledger = decisions.notified(desk.ledger, at(200))
+    desk.ledger = conductor_decisions.notified(desk.ledger, at(200))
     report = report_of(PROJECT, desk.ledger, found)
     assert [(one.file_path, one.severity) for one in report.findings] == [("a.py", "lines"), ("b.py", "file")]
     assert (report.sandboxes, report.status, report.coherence_score) == (2, "strained", 0.5)
@@ -345,5 +349,5 @@ def test_reports_of_all_projects_fit_in_a_reply() -> None:
 )
 def test_each_mode_includes_the_ones_before(mode: Any, expected: tuple[bool, ...]) -> None:
     """`SANDHERD_CONDUCTOR`: what is done about findings."""
-    policy = Policy.of(Settings(conductor=mode))
+    policy = ConductorPolicy.of(Settings(conductor=mode))
     assert (policy.informs, policy.notifies, policy.pauses) == expected

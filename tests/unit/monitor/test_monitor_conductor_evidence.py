@@ -5,22 +5,22 @@ from typing import Any
 import pytest
 
 from monitor.conductor.evidence import Evidence, evidence_of
-from monitor.conductor.files import IgnoredFiles, is_plain
 from monitor.conductor.herd_index import MAX_EDITORS
+from monitor.conductor.ignored_files import IgnoredFiles, is_plain
 from monitor.conductor.members import TaskContext
 from monitor.conductor.similarity import text_similarity, title_of
 from sandherd.contracts.events.branch import BranchCreated, BranchMerged, BranchOverlap, BranchOverlapFound, BranchSaved
 from sandherd.settings.coordination import IGNORED_FILES
-from tests.unit.monitor.conductor_scenes import REPOSITORY, World, edit, summary
+from tests.unit.monitor.conductor_scopes import REPOSITORY, World, edit, summary
 
 TITLE = "Add a discount for orders of more than ten books to the checkout of the shop"
 DIGEST = "a" * 64
 
 
 def seen(world: World, sandbox: str) -> list[Evidence]:
-    member = world.scene.member(sandbox)
+    member = world.scope.member(sandbox)
     assert member is not None
-    return list(evidence_of(member, world.scene, ()).values())
+    return list(evidence_of(member, world.scope, ()).values())
 
 
 def test_the_same_file_is_a_conflict_about_the_later_sandbox_from_both_sides() -> None:
@@ -190,13 +190,13 @@ def test_the_work_of_a_change_does_not_depend_on_the_herd() -> None:
         world = World()
         for number in range(3, others):
             world.put(summary(f"sbx-{number}", edit(f"file-{number}.py"), title=f"Work on part {number}", began=number))
-        before = world.scene.index.compared
+        before = world.scope.index.compared
         world.put(summary("sbx-1", edit("a.py"), title=TITLE))
         world.put(summary("sbx-2", edit("a.py"), edit("b.py"), title=TITLE, began=10))
         for _again in range(10):
             world.put(summary("sbx-2", edit("a.py"), edit("b.py"), title=TITLE, began=10))
             seen(world, "sbx-2")
-        return world.scene.index.compared - before
+        return world.scope.index.compared - before
 
     assert work(30) == work(3000) == 21
 
@@ -209,7 +209,7 @@ def test_members_that_leave_are_in_no_index() -> None:
     world.put(summary("sbx-1", edit("b.py"), title=TITLE, branch="other", state="finished"))
     for number in (1, 2):
         world.remove(f"sbx-{number}")
-    index = world.scene.index
+    index = world.scope.index
     postings = [value._members for name, value in vars(index).items() if hasattr(value, "_members")]
     assert not any(postings)
     assert not index.members

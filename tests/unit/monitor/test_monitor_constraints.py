@@ -6,7 +6,7 @@ import pytest
 
 from monitor.constraint_violations import forbidden_call, forbidden_edit
 from monitor.facts import ObservedEvent
-from monitor.file_locations import Place
+from monitor.file_locations import ShellLocation
 from monitor.rules.constraint import RULE, Violations
 from sandherd.contracts.constraints import MAX_PATTERNS, Constraints, merged
 from tests.unit.monitor.sessions import WorkSession, ever_found, first_found, states
@@ -16,7 +16,7 @@ def broken(
     command: Any, constraints: Constraints | None = None, *, tree: str = "", depth: int = 0, **more: Any
 ) -> str | None:
     """The constraint that a command breaks."""
-    found = forbidden_call("Bash", {"command": command, **more}, constraints, Place(tree, "", depth))
+    found = forbidden_call("Bash", {"command": command, **more}, constraints, ShellLocation(tree, "", depth))
     return None if found is None else found.constraint
 
 
@@ -145,10 +145,10 @@ def test_own_paths_match_by_globs() -> None:
 
 def test_tools_for_files_read_credentials_but_write_nothing_else() -> None:
     """Claude's and OpenHands' tools; an edit of a path is judged by its event, not by the call."""
-    assert forbidden_call("Read", {"file_path": "/root/.aws/credentials"}, None, Place()) is not None
-    assert forbidden_call("file_editor", {"command": "view", "path": "~/.netrc"}, None, Place()) is not None
-    assert forbidden_call("Write", {"file_path": "/root/.netrc"}, None, Place()) is None
-    assert forbidden_call("Read", {"file_path": "migrations/1.sql"}, OWN, Place()) is None
+    assert forbidden_call("Read", {"file_path": "/root/.aws/credentials"}, None, ShellLocation()) is not None
+    assert forbidden_call("file_editor", {"command": "view", "path": "~/.netrc"}, None, ShellLocation()) is not None
+    assert forbidden_call("Write", {"file_path": "/root/.netrc"}, None, ShellLocation()) is None
+    assert forbidden_call("Read", {"file_path": "migrations/1.sql"}, OWN, ShellLocation()) is None
 
 
 @pytest.mark.parametrize(
@@ -216,12 +216,14 @@ def requested(work: WorkSession, **constraints: Any) -> ObservedEvent:
 
 def test_edits_of_forbidden_paths_are_found_by_their_events(work: WorkSession) -> None:
     """Also by the former name of a renamed file. Without constraints any path may be written."""
-    asked = requested(work, paths=["migrations"])
-    assert ever_found("constraint", [asked, *work.edit("migrations/1.sql", "a")])
+    request_data = requested(work, paths=["migrations"])
+    assert ever_found("constraint", [request_data, *work.edit("migrations/1.sql", "a")])
     assert ever_found(
-        "constraint", [asked, *work.edit("x.sql", "a", change_type="renamed", previous_path="migrations/1.sql")]
+        "constraint", [request_data, *work.edit("x.sql", "a", change_type="renamed", previous_path="migrations/1.sql")]
     )
-    assert not ever_found("constraint", [asked, *work.edit("models/1.sql", "a"), *work.call("cat migrations/1.sql")])
+    assert not ever_found(
+        "constraint", [request_data, *work.edit("models/1.sql", "a"), *work.call("cat migrations/1.sql")]
+    )
     assert not ever_found("constraint", work.edit("migrations/1.sql", "a"))
 
 

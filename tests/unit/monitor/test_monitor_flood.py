@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
-from monitor.findings import find, still_holds
-from monitor.fold import fold
+from monitor.housekeeping_findings import find, still_holds
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules.flooding import WINDOW_SECONDS
 from monitor.rules.rule import Finding
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SandboxState
 
@@ -25,7 +25,7 @@ Story = Any
 After = Callable[[float], datetime]
 
 
-def says(story: Story, sizes: dict[float, int]) -> SandboxActivity:
+def expected_text(story: Story, sizes: dict[float, int]) -> SandboxActivity:
     """A sandbox whose worker publishes this number of bytes at these seconds."""
     events: list[ObservedEvent] = [story.seen("sandbox.requested")]
     events += [replace(story.seen("agent.message", at), size=size) for at, size in sizes.items()]
@@ -44,18 +44,18 @@ def test_more_than_the_limit_within_a_minute_is_a_flood(
     story: Story, rules: RuleSet, after: After, sizes: tuple[int, ...], rule: str | None
 ) -> None:
     """Exactly the limit is not; one byte more is, in one event or in many."""
-    assert found(says(story, {float(at): size for at, size in enumerate(sizes)}), after(2), rules) == rule
+    assert found(expected_text(story, {float(at): size for at, size in enumerate(sizes)}), after(2), rules) == rule
 
 
 def test_steady_rate_is_no_flood(story: Story, rules: RuleSet, after: After) -> None:
     """A sandbox that publishes much for hours, but never too much in a minute, is left alone."""
-    state = says(story, {WINDOW_SECONDS * number: 900 for number in range(50)})
+    state = expected_text(story, {WINDOW_SECONDS * number: 900 for number in range(50)})
     assert found(state, after(WINDOW_SECONDS * 49 + 1), rules) is None
 
 
 def test_past_flood_is_ignored(story: Story, rules: RuleSet, after: After) -> None:
     """After the monitor was down, a sandbox that flooded then and is quiet since is not ended for it."""
-    state = says(story, {0: 5000})
+    state = expected_text(story, {0: 5000})
     assert found(state, after(2 * WINDOW_SECONDS), rules) == "flooding"
     later = fold(state, story.seen("agent.heartbeat", WINDOW_SECONDS - 1))
     assert later is not None
@@ -64,7 +64,7 @@ def test_past_flood_is_ignored(story: Story, rules: RuleSet, after: After) -> No
 
 def test_flood_is_found_right_after_a_start(story: Story, rules: RuleSet, after: After) -> None:
     """Published events are proof enough, while silence proves nothing yet."""
-    finding = find(says(story, {0: 5000}), after(1), rules, after(1))
+    finding = find(expected_text(story, {0: 5000}), after(1), rules, after(1))
     assert finding is not None
     assert finding.rule == "flooding"
 

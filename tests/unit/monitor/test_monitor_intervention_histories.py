@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from monitor.facts import ObservedEvent
-from monitor.fold import fold, step
-from monitor.guardian import Need, outcome, sent, steer, to_send
+from monitor.guardian import NextCommand, outcome, sent, steer, to_send
 from monitor.herd import Herd
 from monitor.intervention_ladder import STEPS, rank
 from monitor.partition_plan import PartitionId, partition_of
 from monitor.rule_set import ALL
+from monitor.sandbox_state import SandboxActivity
 from monitor.snapshot import merged, pack, unpack
-from monitor.state import SandboxActivity
+from monitor.state_fold import fold, step
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome, SteeringStep
 from sandherd.contracts.names import DerivedIds
 
@@ -34,7 +34,7 @@ class KilledError(Exception):
 
 
 class Played:
-    """One herd of one agent, a relay and a spawner that may be away, and a monitor that may be killed."""
+    """One herd of one agent, a relay and a spawner that may be unavailable, and a monitor that may be killed."""
 
     def __init__(self, seed: int, new_story: Any) -> None:
         self.random = random.Random(seed)
@@ -47,12 +47,12 @@ class Played:
         self.read = 0
         self.seconds = 0.0
         self.calls = 0
-        self.pending: list[tuple[Need, Any]] = []
-        self.done: set[tuple[str, Need]] = set()
-        self.away = False
+        self.pending: list[tuple[NextCommand, Any]] = []
+        self.done: set[tuple[str, NextCommand]] = set()
+        self.unavailable = False
         self.paused = self.stopped = self.finished = False
         self.decided: list[tuple[Any, bool]] = []
-        self.commands: Counter[tuple[str, Need]] = Counter()
+        self.commands: Counter[tuple[str, NextCommand]] = Counter()
 
     def append(self, event_type: str, **fields: Any) -> ObservedEvent:
         """An event that the broker stores."""
@@ -105,8 +105,8 @@ class Played:
     # --- the other services ----------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Carry out commands, each once, unless the services are away; some time after they were sent."""
-        if self.away or not self.pending or self.random.random() < 0.4:
+        """Carry out commands, each once, unless the services are unavailable; some time after they were sent."""
+        if self.unavailable or not self.pending or self.random.random() < 0.4:
             return
         needed, steering = self.pending.pop(0)
         if (steering.correlation, needed) in self.done or self.stopped:
@@ -255,7 +255,7 @@ class Played:
         begins = self.random.choice([0, 0, 15, 30])  # until then no monitor runs
         for turn in range(TURNS):
             self.seconds += self.random.choice([0.1, 1, 12])
-            self.away = self.away if self.random.random() > 0.05 else not self.away
+            self.unavailable = self.unavailable if self.random.random() > 0.05 else not self.unavailable
             self.act()
             self.interfere()
             self.serve()

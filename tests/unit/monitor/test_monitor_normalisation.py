@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from monitor.facts import EndedCall
-from monitor.fold import fold
 from monitor.normalisation import HEAD, TAIL, cause_digest, input_digest, normalised, result_digest, tool_label
 from monitor.polling_calls import is_poll
+from monitor.state_fold import fold
 
 Story = Any
 

@@ -1,4 +1,4 @@
-"""Notices for people: one for each event that is worth one, until it is published."""
+"""Notices for users: one for each event that is worth one, until it is published."""
 
 from datetime import timedelta
 from typing import Any
@@ -42,7 +42,7 @@ def published(notice: Notice, number: int) -> ObservedEvent:
 
 
 def test_automatic_retry_is_a_recovery() -> None:
-    """It names the attempt and the reason; a retry that a user requested is no news to anybody."""
+    """It names the attempt and the reason; a retry that a user requested notifies no one."""
     found = notices.notice_of(retry(1))
     assert found is not None
     assert (found.kind, found.project, found.sandbox, found.task) == ("recovery", "p1", "sbx-1", "task-1")

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from monitor import inspection, summary
+from monitor import sandbox_inspection, sandbox_summary
 from monitor.herd import Herd
 from monitor.outages import LASTS
 from monitor.rule_set import ALL
@@ -35,7 +35,7 @@ def herd_after(*events: Any) -> Herd:
 
 def outages(herd: Herd) -> list[tuple[int, int]]:
     """How often it was seen, and how many events are cited, of the outages that `monitor show` has."""
-    view = inspection.view(herd.live[KEY], ALL, T0 + timedelta(seconds=1))
+    view = sandbox_inspection.view(herd.live[KEY], ALL, T0 + timedelta(seconds=1))
     return [(one.count, len(one.evidence)) for one in view.findings if one.rule == "outage"]
 
 
@@ -43,9 +43,9 @@ def test_prevented_calls_and_repeated_requests_to_the_provider_are_one_outage(st
     """`monitor show` has it, and the summary, from which the report is made."""
     herd = herd_after(story.seen("agent.started"), *failed(story, "1"), retried(story), retried(story))
     assert outages(herd) == [(3, 3)]
-    found = inspection.found(herd.live[KEY], ALL, T0)
-    assert [one.rule for one in summary.summary_of(herd.live[KEY], found).findings] == ["outage"]
-    assert inspection.patterns(herd.live[KEY], ALL, T0) == []
+    found = sandbox_inspection.found(herd.live[KEY], ALL, T0)
+    assert [one.rule for one in sandbox_summary.summary_of(herd.live[KEY], found).findings] == ["outage"]
+    assert sandbox_inspection.patterns(herd.live[KEY], ALL, T0) == []
 
 
 def test_it_is_over_after_ten_other_calls(story: Story) -> None:
@@ -84,5 +84,5 @@ def test_loop_whose_failures_look_like_an_outage_is_found_by_one_rule(story: Sto
         if event.data.type == "agent.tool_use":
             event.data.input["command"] = "curl http://x; echo HTTP 503; false"
     herd = herd_after(*events)
-    view = inspection.view(herd.live[KEY], ALL, T0 + timedelta(seconds=1))
+    view = sandbox_inspection.view(herd.live[KEY], ALL, T0 + timedelta(seconds=1))
     assert [one.rule for one in view.findings] == ["no_progress", "outage"]

@@ -9,12 +9,12 @@ import pytest
 
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
-from monitor.partition_leases import TTL, Shares
+from monitor.partition_leases import TTL, PartitionShares
 from monitor.partition_plan import (
     UNDIVIDED,
     PartitionId,
-    Plan,
-    Table,
+    PartitionPlan,
+    PartitionTable,
     layout_value,
     partition_of,
     partition_of_subject,
@@ -30,8 +30,8 @@ COUNT = 8
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-def table(holders: dict[int, str], *replicas: str, layout: int | None = COUNT) -> Table:
-    return Table(
+def table(holders: dict[int, str], *replicas: str, layout: int | None = COUNT) -> PartitionTable:
+    return PartitionTable(
         layout, {PartitionId(COUNT, number): name for number, name in holders.items()}, dict.fromkeys(replicas, COUNT)
     )
 
@@ -67,12 +67,12 @@ def test_table_is_read_from_keys() -> None:
     assert found.holders == {PartitionId(8, 3): "a", PartitionId(4, 0): "old"}
     assert found.replicas == {"a": 8, "01a2-uuid": 4}
     assert table_of({"monitor.watch": "01a2-uuid"}).layout == 0
-    assert table_of({}) == Table()
+    assert table_of({}) == PartitionTable()
 
 
 def test_only_replica_takes_all() -> None:
     """Also before its own announcement is visible."""
-    assert plan("a", COUNT, table({})) == Plan(take=tuple(range(COUNT)))
+    assert plan("a", COUNT, table({})) == PartitionPlan(take=tuple(range(COUNT)))
 
 
 def test_replica_takes_no_more_than_its_share() -> None:
@@ -86,7 +86,7 @@ def test_surplus_is_released_for_a_new_replica() -> None:
     """And nothing else moves."""
     holders = dict.fromkeys(range(4), "a") | dict.fromkeys(range(4, 8), "b")
     plans = {name: plan(name, COUNT, table(holders, "a", "b", "c")) for name in "abc"}
-    assert plans == {"a": Plan(release=(3,)), "b": Plan(release=(7,)), "c": Plan()}
+    assert plans == {"a": PartitionPlan(release=(3,)), "b": PartitionPlan(release=(7,)), "c": PartitionPlan()}
 
 
 def test_partitions_of_a_killed_replica_are_shared() -> None:
@@ -97,25 +97,25 @@ def test_partitions_of_a_killed_replica_are_shared() -> None:
 
 
 def test_uneven_shares_are_stable() -> None:
-    """9 partitions and 4 replicas: 3, 2, 2, 2, whoever has the 3; no partition moves on."""
+    """9 partitions and 4 replicas: 3, 2, 2, 2, whichever replica has the 3; no partition moves on."""
     holders = {PartitionId(9, number): "dabcdabcd"[number] for number in range(9)}
-    found = Table(9, holders, dict.fromkeys("abcd", 9))
-    assert {plan(name, 9, found) for name in "abcd"} == {Plan()}
+    found = PartitionTable(9, holders, dict.fromkeys("abcd", 9))
+    assert {plan(name, 9, found) for name in "abcd"} == {PartitionPlan()}
 
 
 def test_replicas_with_another_number_of_partitions_do_not_watch_together() -> None:
     """Those whose number is not that of the layout release; those whose it is wait until all others have."""
-    mixed = Table(4, {PartitionId(8, 1): "a"}, {"a": 8, "b": 4})
-    assert plan("a", 8, mixed) == Plan(release=(1,))
-    assert plan("b", 4, mixed) == Plan()
-    assert plan("b", 4, Table(4, {}, {"a": 8, "b": 4})).take == (0, 1, 2, 3)
-    assert plan("a", 8, Table(4, {}, {"a": 8})) == Plan()
-    assert plan("a", 8, Table(0, {PartitionId(8, 1): "a"}, {"a": 8})) == Plan(release=(1,))
+    mixed = PartitionTable(4, {PartitionId(8, 1): "a"}, {"a": 8, "b": 4})
+    assert plan("a", 8, mixed) == PartitionPlan(release=(1,))
+    assert plan("b", 4, mixed) == PartitionPlan()
+    assert plan("b", 4, PartitionTable(4, {}, {"a": 8, "b": 4})).take == (0, 1, 2, 3)
+    assert plan("a", 8, PartitionTable(4, {}, {"a": 8})) == PartitionPlan()
+    assert plan("a", 8, PartitionTable(0, {PartitionId(8, 1): "a"}, {"a": 8})) == PartitionPlan(release=(1,))
 
 
 def test_nothing_changes_without_a_layout() -> None:
     """The holder of the layout lease was killed: what is held stays held until another has it."""
-    assert plan("a", COUNT, table({1: "a"}, "a", layout=None)) == Plan()
+    assert plan("a", COUNT, table({1: "a"}, "a", layout=None)) == PartitionPlan()
 
 
 def test_partition_without_a_holder_makes_a_replica_unready(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,13 +124,13 @@ def test_partition_without_a_holder_makes_a_replica_unready(monkeypatch: pytest.
     async def hold(place: PartitionId, lease: Lease) -> None:
         raise AssertionError((place, lease))
 
-    shares, now = Shares(None, "me", 2, hold), time.monotonic()  # type: ignore[arg-type]  # nothing is sent
+    shares, now = PartitionShares(None, "me", 2, hold), time.monotonic()  # type: ignore[arg-type]  # nothing is sent
     assert (shares.problem(), shares.remark()) == (None, None)
     monkeypatch.setattr("monitor.partition_leases.time.monotonic", lambda: now + 3 * TTL + 1)
     assert shares.problem() == "no replica was seen to hold partition 0, 1 of 2"
-    shares.note(Table(2, {PartitionId(2, 1): "other"}))
+    shares.note(PartitionTable(2, {PartitionId(2, 1): "other"}))
     assert (shares.problem(), shares.remark()) == ("no replica was seen to hold partition 0 of 2", None)
-    shares.note(Table(8, {PartitionId(8, 1): "other"}))
+    shares.note(PartitionTable(8, {PartitionId(8, 1): "other"}))
     assert (shares.problem(), shares.remark()) == (None, "a replica with 8 partitions still runs, and this one has 2")
 
 
@@ -155,7 +155,7 @@ def settle(chance: random.Random, count: int, holders: dict[int, str], alive: se
     moved = 0
     for _ in range(4):
         for name in chance.sample(sorted(alive), len(alive)):
-            seen = Table(
+            seen = PartitionTable(
                 count, {PartitionId(count, one): who for one, who in holders.items()}, dict.fromkeys(alive, count)
             )
             planned = plan(name, count, seen)

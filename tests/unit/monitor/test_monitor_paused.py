@@ -9,13 +9,13 @@ import pytest
 
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
-from monitor.findings import find, still_holds
-from monitor.fold import fold
 from monitor.guardian import outcome, steer
+from monitor.housekeeping_findings import find, still_holds
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules import registry
 from monitor.rules.rule import Finding
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.task import TaskRetryScheduled
 from sandherd.contracts.names import DerivedIds
@@ -28,7 +28,7 @@ After = Callable[[float], datetime]
 IDS = DerivedIds(b"of the monitors")
 
 
-def told(events: Iterable[ObservedEvent], state: SandboxActivity | None = None) -> SandboxActivity:
+def folded(events: Iterable[ObservedEvent], state: SandboxActivity | None = None) -> SandboxActivity:
     found = reduce(fold, events, state)
     assert found is not None
     return found
@@ -57,7 +57,7 @@ def test_paused_sandbox_is_neither_dead_idle_stuck_nor_finished(
 ) -> None:
     """A frozen sandbox can do and publish nothing, however long."""
     events = [story.seen(kind, **fields) for kind, fields in before]
-    assert found(told([*events, story.seen("sandbox.paused", 10)]), after(40_000), rules) is None
+    assert found(folded([*events, story.seen("sandbox.paused", 10)]), after(40_000), rules) is None
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_every_limit_is_counted_anew_after_a_resumption(
     events = [story.seen(before), story.seen("sandbox.paused", 10), story.seen("sandbox.resumed", 5000)]
     if rule != "dead":
         events.append(story.seen("agent.heartbeat", 5000 + limit - 1))
-    assert found(told(events), after(5000 + limit - 1), rules) is None
-    assert found(told(events), after(5000 + limit), rules) == rule
+    assert found(folded(events), after(5000 + limit - 1), rules) is None
+    assert found(folded(events), after(5000 + limit), rules) == rule
 
 
 def test_frozen_sandbox_is_not_nudged(story: Story, rules: RuleSet, after: After) -> None:
     """A loop before a pause is reported after the resumption."""
-    looped = told([*story.loop(4), story.seen("sandbox.paused", 1)])
+    looped = folded([*story.loop(4), story.seen("sandbox.paused", 1)])
     assert steer(looped, after(2), rules, IDS) is None
-    assert steer(told([story.seen("sandbox.resumed", 3)], looped), after(4), rules, IDS) is not None
+    assert steer(folded([story.seen("sandbox.resumed", 3)], looped), after(4), rules, IDS) is not None
 
 
 # --- its time to live
@@ -95,13 +95,13 @@ def test_sandbox_with_a_named_end_is_the_spawners_to_end(
     story: Story, rules: RuleSet, after: After, age: int, rule: Any
 ) -> None:
     """Only one that lives beyond the spawner's time to act is found."""
-    state = told([story.seen("sandbox.requested", expires_at=after(1000)), story.seen("agent.message", age)])
+    state = folded([story.seen("sandbox.requested", expires_at=after(1000)), story.seen("agent.message", age)])
     assert found(state, after(age), rules) == rule
 
 
 def test_extended_sandbox_may_exceed_the_maximum_age(story: Story, rules: RuleSet, after: After) -> None:
     """The maximum age and the first end do not count then, also while it is paused."""
-    state = told(
+    state = folded(
         [
             story.seen("sandbox.requested", expires_at=after(1000)),
             story.seen("sandbox.extended", 900, runtime="process", expires_at=after(90_000)),
@@ -118,10 +118,10 @@ def test_extended_sandbox_may_exceed_the_maximum_age(story: Story, rules: RuleSe
 def test_running_command_is_activity_and_never_stuck(story: Story, rules: RuleSet, after: After) -> None:
     """The worker enforces its limit; when it has ended, the idle time counts from its end."""
     events = [story.seen("agent.message"), story.seen("agent.exec_started", 500), story.seen("agent.heartbeat", 9000)]
-    assert found(told(events), after(9000), rules) is None
+    assert found(folded(events), after(9000), rules) is None
     events += [story.seen("agent.exec_completed", 9010), story.seen("agent.heartbeat", 9600)]
-    assert found(told(events), after(9609), rules) is None
-    assert found(told(events), after(9610), rules) == "idle"
+    assert found(folded(events), after(9609), rules) is None
+    assert found(folded(events), after(9610), rules) == "idle"
 
 
 def test_finished_sandbox_stays_while_a_command_runs(story: Story, rules: RuleSet, after: After) -> None:
@@ -129,15 +129,15 @@ def test_finished_sandbox_stays_while_a_command_runs(story: Story, rules: RuleSe
     events = [story.seen("agent.tool_use"), story.seen("agent.completed", 1)]
     running = [story.seen("agent.exec_started", 200), story.seen("agent.heartbeat", 3000)]
     ended = [story.seen("agent.exec_completed", 3010), story.seen("agent.heartbeat", 3300)]
-    assert found(told([*events, *running]), after(3000), rules) is None
-    assert found(told([*events, *running, *ended]), after(3309), rules) is None
-    assert found(told([*events, *running, *ended]), after(3310), rules) == "finished"
+    assert found(folded([*events, *running]), after(3000), rules) is None
+    assert found(folded([*events, *running, *ended]), after(3309), rules) is None
+    assert found(folded([*events, *running, *ended]), after(3310), rules) == "finished"
 
 
 def test_upload_is_activity(story: Story, rules: RuleSet, after: After) -> None:
     """A client that uploads uses the sandbox."""
     events = [story.seen("agent.message"), story.seen("agent.file_uploaded", 599), story.seen("agent.heartbeat", 1198)]
-    assert found(told(events), after(1198), rules) is None
+    assert found(folded(events), after(1198), rules) is None
 
 
 # --- without a task
@@ -150,10 +150,10 @@ def test_sandbox_without_a_task_is_neither_idle_nor_finished(story: Story, rules
         story.seen("agent.started", 1, task=None),
         story.seen("agent.heartbeat", 90_000, task=None),
     ]
-    assert found(told(events), after(90_089), rules) is None
-    assert found(told(events), after(90_090), rules) == "dead"
+    assert found(folded(events), after(90_089), rules) is None
+    assert found(folded(events), after(90_090), rules) == "dead"
     events.append(story.seen("agent.heartbeat", 100_060, task=None))
-    assert found(told(events), after(100_060), rules) == "too_old"
+    assert found(folded(events), after(100_060), rules) == "too_old"
 
 
 # --- attempts
@@ -162,20 +162,20 @@ def test_sandbox_without_a_task_is_neither_idle_nor_finished(story: Story, rules
 @pytest.mark.parametrize("over", ["task.retry_scheduled", "task.failed", "task.cancelled"])
 def test_ended_attempt_is_not_nudged(story: Story, rules: RuleSet, after: After, over: str) -> None:
     """The spawner ends its sandbox: it is neither idle nor stuck; if it stays, it is found finished."""
-    state = told([*story.loop(4), story.seen("agent.tool_use", tool_use_id="open"), story.seen(over, 10)])
+    state = folded([*story.loop(4), story.seen("agent.tool_use", tool_use_id="open"), story.seen(over, 10)])
     assert steer(state, after(11), rules, IDS) is None
     assert outcome(state, rules) is None
-    lives = told([story.seen("agent.heartbeat", 309)], state)
+    lives = folded([story.seen("agent.heartbeat", 309)], state)
     assert found(lives, after(309), rules) is None
     assert found(lives, after(310), rules) == "finished"
 
 
 def test_new_attempt_starts_with_an_empty_state(story: Story, rules: RuleSet, after: After) -> None:
     """Loop, calls and silence of the last attempt's sandbox do not count for the next one's."""
-    old = told(
+    old = folded(
         [*story.loop(4), story.seen("agent.tool_use", tool_use_id="open"), story.seen("task.retry_scheduled", 5)]
     )
-    new = told([story.seen("sandbox.requested", 2000, "sbx-2")])
+    new = folded([story.seen("sandbox.requested", 2000, "sbx-2")])
     assert (old.taskid, new.taskid) == ("task-1", "task-1")
     assert ("loop" in new.parts, dict(new.in_flight), new.finished_at, new.steered) == (False, {}, None, 0)
     assert found(new, after(2089), rules) is None
@@ -206,8 +206,8 @@ def test_retry_event_is_attributed_to_the_failed_sandbox(after: After) -> None:
 def test_record_overrides_a_finding(rule: str, state: SandboxState, after: After) -> None:
     """A stopping sandbox is ignored; a pause not yet read holds all rules but the age."""
     finding = Finding(rule, after(0), 1)
-    kept = state in SANDBOX_ENDING or (state is SandboxState.PAUSED and rule != "too_old")
-    assert still_holds(finding, SharedSandboxRecord(state=state, task="task-1"), after(5), ALL) != kept
+    stored = state in SANDBOX_ENDING or (state is SandboxState.PAUSED and rule != "too_old")
+    assert still_holds(finding, SharedSandboxRecord(state=state, task="task-1"), after(5), ALL) != stored
 
 
 @pytest.mark.parametrize(("rule", "holds"), [("dead", True), ("too_old", True), ("finished", False), ("idle", False)])

@@ -140,16 +140,16 @@ def test_quality_counts_found_missed_and_false(looping: Lines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "says"),
+    ("label", "expected_text"),
     [
         ({"sandbox": "sbx-9"}, "sessions.one: no event of its sandbox sbx-9 is replayed"),
         ({"sandbox": "sbx-1", "expect": ["lop"]}, "sessions.one: there is no rule lop; the rules are"),
         ({"expect": []}, "sessions.one.sandbox"),
     ],
 )
-def test_labels_that_fit_nothing_are_errors(looping: Lines, label: dict[str, Any], says: str) -> None:
+def test_labels_that_fit_nothing_are_errors(looping: Lines, label: dict[str, Any], expected_text: str) -> None:
     """Unknown sessions and rules are named, with the valid ones."""
-    with pytest.raises(ContractError, match=says):
+    with pytest.raises(ContractError, match=expected_text):
         replay(looping.lines, ALL, json.dumps({"sessions": {"one": label}}).encode())
 
 

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from monitor.conductor.ledger import Ledger
-from monitor.conductor.report import report_of
+from monitor.conductor.conductor_ledger import ConductorLedger
+from monitor.conductor.report_handler import report_of
 from sandherd.contracts.records import SandboxSummary, SteeringSummary, SummaryState
 from sandherd.contracts.requests import BudgetLine
 
@@ -37,7 +37,7 @@ def line(task: str | None, share: float, **fields: Any) -> BudgetLine:
 def test_interventions_have_their_outcomes() -> None:
     """Those of live sandboxes are listed; those of ended ones count, too."""
     live = sandbox("1", "running", steering(1, "ignored"), steering(2, None))
-    report = report_of("p1", Ledger(), [live, sandbox("2", "ended", steering(1, "ignored"))])
+    report = report_of("p1", ConductorLedger(), [live, sandbox("2", "ended", steering(1, "ignored"))])
     assert [(one.sandbox, [last.outcome for last in one.last]) for one in report.interventions] == [
         ("sbx-1", ["ignored", None])
     ]
@@ -53,7 +53,7 @@ def test_what_is_over_budget_waits_for_a_user() -> None:
         line(None, 1, exceeded_at=T0),
         line(None, 3, exceeded_at=later),
     ]
-    report = report_of("p1", Ledger(), [sandbox("1")], lines)
+    report = report_of("p1", ConductorLedger(), [sandbox("1")], lines)
     assert [(one.reason, one.sandbox, one.task, one.since) for one in report.needs] == [
         ("budget", None, None, T0),
         ("budget", "sbx-1", "task-1", later),
@@ -65,7 +65,7 @@ def test_what_is_over_budget_waits_for_a_user() -> None:
 
 def test_ledgers_that_can_not_be_read_are_no_empty_list() -> None:
     """Nothing is reported of budgets, and all else is."""
-    report = report_of("p1", Ledger(), [sandbox("1")])
+    report = report_of("p1", ConductorLedger(), [sandbox("1")])
     assert (report.budgets, report.sandboxes) == (None, 1)
 
 
@@ -73,5 +73,5 @@ def test_a_pause_names_its_approval_until_it_has_an_outcome() -> None:
     """A user who reads the report can answer it."""
     open_pause = steering(1, None, step="pause", approval_id="pause-1")
     closed = steering(1, "obeyed", step="pause", approval_id="pause-1")
-    report = report_of("p1", Ledger(), [sandbox("1", "paused", open_pause), sandbox("2", "paused", closed)])
+    report = report_of("p1", ConductorLedger(), [sandbox("1", "paused", open_pause), sandbox("2", "paused", closed)])
     assert {one.sandbox: one.approval_id for one in report.needs} == {"sbx-1": "pause-1", "sbx-2": None}

@@ -11,15 +11,15 @@ import pytest
 
 from monitor.evaluation import RuleFailedError, disabled
 from monitor.facts import Facts, Observation
-from monitor.findings import find
-from monitor.fold import fold
-from monitor.guardian import Decision, outcome, steer
+from monitor.guardian import GuardianDecision, outcome, steer
 from monitor.herd import Herd
+from monitor.housekeeping_findings import find
 from monitor.replay.simulation import Simulation
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules.rule import Documentation, Finding, GuardianRule, HousekeepingRule, Pattern, Thresholds
+from monitor.sandbox_state import SandboxActivity
 from monitor.snapshot import pack, unpack
-from monitor.state import SandboxActivity
+from monitor.state_fold import fold
 from monitor.urgency import is_urgent
 from sandherd.contracts.events.agent import AgentWaiting
 from sandherd.contracts.names import DerivedIds
@@ -154,7 +154,7 @@ def test_no_method_of_a_rule_affects_more_than_that_rule(story: Story, method: s
             except RuleFailedError as failure:
                 herd.disable(state.key, failure)
             else:
-                acted |= {decision.pattern.rule} if isinstance(decision, Decision) else set()
+                acted |= {decision.pattern.rule} if isinstance(decision, GuardianDecision) else set()
     found = {one.rule for one in simulation.findings}
     assert "cycle" in found
     if method in {"fold", "evaluate", "step"}:

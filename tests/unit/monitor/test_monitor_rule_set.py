@@ -8,14 +8,14 @@ import pytest
 from pydantic import Field
 
 from monitor.facts import Facts, ObservedEvent
-from monitor.fold import fold
 from monitor.herd import Herd
-from monitor.repeats import Rows
+from monitor.repeated_calls import RepeatedCalls
 from monitor.rule_set import ALL, RuleSet
 from monitor.rule_settings import rule_set_of
 from monitor.rules import registry
 from monitor.rules.rule import Documentation, HousekeepingRule, SettingReference, Thresholds, Unit
 from monitor.snapshot import pack, unpack
+from monitor.state_fold import fold
 from sandherd.contracts import monitor_rules
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import Settings, environment_names, load
@@ -109,7 +109,7 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected_text"),
     [
         (
             "lop.repeats=3",
@@ -131,11 +131,11 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
         ("{loop: {repeats: true}}", "loop.repeats has to be an integer"),
     ],
 )
-def test_unknown_rules_and_thresholds_are_refused_with_the_valid_ones(text: str, says: str) -> None:
+def test_unknown_rules_and_thresholds_are_refused_with_the_valid_ones(text: str, expected_text: str) -> None:
     """So are values outside the bounds, and rules that can't be off."""
     with pytest.raises(ContractError) as refused:
         thresholds_of({"SANDHERD_RULES": text})
-    assert says in refused.value.problem.message
+    assert expected_text in refused.value.problem.message
 
 
 def looping(story: Story) -> Herd:
@@ -150,7 +150,7 @@ def test_parts_are_restored_by_the_types_of_their_rules(story: Story) -> None:
     herd = looping(story)
     restored = unpack(*pack(herd, "a"))
     assert restored.live == herd.live
-    assert isinstance(restored.live["p1", "sbx-1"].parts["loop"], Rows)
+    assert isinstance(restored.live["p1", "sbx-1"].parts["loop"], RepeatedCalls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor import edits, summary, usage
+from monitor import file_edits, sandbox_summary, sandbox_usage
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
@@ -39,7 +39,7 @@ def herd_after(*events: ObservedEvent) -> Herd:
 
 def summarised(*events: ObservedEvent) -> SandboxSummary:
     herd = herd_after(*events)
-    return summary.summary_of(herd.live.get(KEY) or herd.unwritten[KEY])
+    return sandbox_summary.summary_of(herd.live.get(KEY) or herd.unwritten[KEY])
 
 
 def spent(*events: ObservedEvent) -> Any:
@@ -69,7 +69,7 @@ def test_totals_of_an_attempt_replace_smaller_sums_only(story: Story) -> None:
 def test_implausible_usage_is_counted_and_not_added(story: Story) -> None:
     """One report must not use up the budget of a project for a month."""
     wrong = story.seen("agent.usage", input_tokens=MAX_WHOLE)
-    dear = story.seen("agent.usage", cost_micro_usd=usage.MAX_COST + 1)
+    dear = story.seen("agent.usage", cost_micro_usd=sandbox_usage.MAX_COST + 1)
     total = story.seen("agent.completed", input_tokens=MAX_WHOLE, turns=3)
     found = summarised(story.seen("agent.started"), wrong, dear, total)
     assert (found.spending.implausible, found.spending.tokens, found.spending.metered) == (3, 0, False)
@@ -78,7 +78,7 @@ def test_implausible_usage_is_counted_and_not_added(story: Story) -> None:
 
 def test_implausible_number_of_turns_is_not_counted(story: Story) -> None:
     """A total of turns that no attempt can have does not use up the project's budget of turns."""
-    total = story.seen("agent.completed", input_tokens=5, turns=usage.MAX_TURNS + 1)
+    total = story.seen("agent.completed", input_tokens=5, turns=sandbox_usage.MAX_TURNS + 1)
     found = summarised(story.seen("agent.started"), story.seen("agent.turn_completed"), total)
     assert (found.turns, found.spending.implausible) == (1, 1)
 
@@ -185,17 +185,17 @@ DIFF = """--- a/f
 
 def test_ranges_are_the_changed_lines_without_context() -> None:
     """Lines of the new text; where lines were only removed, the line before."""
-    assert list(edits.ranges_of(DIFF)) == [(2, 3), (21, 21), (40, 40)]
-    assert list(edits.ranges_of("")) == list(edits.ranges_of("no diff, it is binary\n+x")) == []
-    assert list(edits.ranges_of("@@ -0,0 +1,2 @@\n+a\u2028b\n+c")) == [(1, 2)]
-    assert list(edits.ranges_of("@@ -1,2 +0,0 @@\n-a\n-b")) == [(1, 1)]
+    assert list(file_edits.ranges_of(DIFF)) == [(2, 3), (21, 21), (40, 40)]
+    assert list(file_edits.ranges_of("")) == list(file_edits.ranges_of("no diff, it is binary\n+x")) == []
+    assert list(file_edits.ranges_of("@@ -0,0 +1,2 @@\n+a\u2028b\n+c")) == [(1, 2)]
+    assert list(file_edits.ranges_of("@@ -1,2 +0,0 @@\n-a\n-b")) == [(1, 1)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 50)), max_size=60))
 def test_merged_ranges_cover_all_and_are_few(found: list[tuple[int, int]]) -> None:
     """Every changed line is in a range, ranges are in order and apart, and at most the maximum."""
     ranges = [(first, first + length) for first, length in found]
-    merged = edits.merged(ranges)
+    merged = file_edits.merged(ranges)
     assert len(merged) <= MAX_RANGES
     assert all(any(low <= first and last <= high for low, high in merged) for first, last in ranges)
     assert all(before[1] + 1 < after[0] for before, after in pairwise(merged))
@@ -229,12 +229,12 @@ def test_edits_of_a_file_are_one_with_its_count(story: Story) -> None:
 def test_edits_have_a_maximum_size(story: Story) -> None:
     """The last are there; a path that is too long is left out."""
     events = [edited(story, f"{number:04}", content_sha256="00" * 32) for number in range(MAX_EDITS * 2)]
-    packed = reduce(edits.folded, events, b"")
-    assert len(packed) <= edits.MAX_BYTES
-    assert [one.path for one in edits.unpacked(packed)][-1] == "0399"
-    few = reduce(edits.folded, [edited(story, f"{number:03}") for number in range(MAX_EDITS + 5)], b"")
-    assert len(list(edits.unpacked(few))) == MAX_EDITS
-    assert edits.folded(few, edited(story, "p" * (edits.MAX_PATH + 1))) == few
+    packed = reduce(file_edits.folded, events, b"")
+    assert len(packed) <= file_edits.MAX_BYTES
+    assert [one.path for one in file_edits.unpacked(packed)][-1] == "0399"
+    few = reduce(file_edits.folded, [edited(story, f"{number:03}") for number in range(MAX_EDITS + 5)], b"")
+    assert len(list(file_edits.unpacked(few))) == MAX_EDITS
+    assert file_edits.folded(few, edited(story, "p" * (file_edits.MAX_PATH + 1))) == few
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
@@ -243,12 +243,12 @@ def test_edits_have_a_maximum_size(story: Story) -> None:
 def test_summary_is_due_after_a_change_and_not_too_often(story: Story) -> None:
     """A heartbeat is no change."""
     herd = herd_after(story.seen("agent.started"))
-    assert [state.key for state in summary.due(herd, {}, 0, 10)] == [KEY]
-    assert summary.due(herd, {KEY: 0.0}, summary.WRITE_EVERY - 0.1, 10) == []
-    assert summary.due(herd, {KEY: 0.0}, summary.WRITE_EVERY, 10) != []
+    assert [state.key for state in sandbox_summary.due(herd, {}, 0, 10)] == [KEY]
+    assert sandbox_summary.due(herd, {KEY: 0.0}, sandbox_summary.WRITE_EVERY - 0.1, 10) == []
+    assert sandbox_summary.due(herd, {KEY: 0.0}, sandbox_summary.WRITE_EVERY, 10) != []
     herd.changed.clear()
     herd.fold(replace(story.seen("agent.heartbeat"), number=9))
-    assert summary.due(herd, {}, 0, 10) == []
+    assert sandbox_summary.due(herd, {}, 0, 10) == []
 
 
 @pytest.mark.parametrize("how", ["event", "record"])
@@ -263,8 +263,8 @@ def test_last_summary_of_an_ended_sandbox_is_due_until_it_is_written(story: Stor
     herd.position = story.number
     restored = unpack(*pack(herd, "1-a"), ALL)
     for one in (herd, restored):
-        (state,) = summary.due(one, {KEY: 0.0}, 0, 10)
-        found = summary.summary_of(state)
+        (state,) = sandbox_summary.due(one, {KEY: 0.0}, 0, 10)
+        found = sandbox_summary.summary_of(state)
         assert (found.state, found.spending.input_tokens, found.edits) == ("ended", 4, ())
 
 
@@ -280,5 +280,5 @@ def test_snapshot_has_what_the_summary_needs(story: Story, after: Callable[[floa
     herd = herd_after(*events)
     restored = unpack(*pack(herd, "1-a"), ALL)
     assert restored.live == herd.live
-    assert summary.summary_of(restored.live[KEY]) == summary.summary_of(herd.live[KEY])
+    assert sandbox_summary.summary_of(restored.live[KEY]) == sandbox_summary.summary_of(herd.live[KEY])
     assert restored.changed == {KEY}

@@ -15,13 +15,13 @@ from monitor.event_reader import EventBatch, StreamEnds
 from monitor.herd import Herd
 from monitor.partition import Partition
 from monitor.partition_plan import PartitionId
+from monitor.replica_watch import ReplicaWatch
 from monitor.rule_set import ALL
+from monitor.sandbox_state import Outcome
 from monitor.snapshot import pack
 from monitor.snapshot_store import Snapshots, manifest_key, piece_key
-from monitor.state import Outcome
 from monitor.stream_follower import StreamFollower
 from monitor.summary_writer import SummaryWriter
-from monitor.watch import Watch
 from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionLostError
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.lease import LeaseLostError
@@ -362,7 +362,7 @@ async def test_silence_counts_anew_after_the_stream_did_not_respond(story: Any) 
     bus: Any = Broker()
     stream: Any = Stream(last=10, shown=10)
     actions = Actions(bus, EventPublisher(bus, "monitor"))
-    watch = Watch(bus, 1, ALL, actions=actions, meters=Meters(CollectorRegistry()))
+    watch = ReplicaWatch(bus, 1, ALL, actions=actions, meters=Meters(CollectorRegistry()))
     watch._follower.reader = stream
     await watch.tick()
     assert watch._watching_since == NOW

@@ -78,7 +78,7 @@ def test_ended_agent_has_no_monologue(work: WorkSession) -> None:
 
 
 def test_monologue_is_obeyed_by_a_call_and_ignored_by_messages(work: WorkSession) -> None:
-    """As the rule judges what comes after its message."""
+    """As the rule evaluates what comes after its message."""
     message = work.folded(
         "monologue",
         [*written(work, "a", "b", "c"), work.event("agent.message", 9, content="d", content_length=1)],

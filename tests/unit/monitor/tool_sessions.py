@@ -6,13 +6,13 @@ from functools import reduce
 from itertools import count
 from typing import Any
 
-from monitor.calls import closed
 from monitor.evaluation import part_of, pattern
 from monitor.facts import Observation, ObservedEvent
-from monitor.fold import fold
 from monitor.rule_set import ALL
 from monitor.rules.rule import MAX_EVIDENCE, GuardianRule, Pattern
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold
+from monitor.tool_calls import closed
 from sandherd.contracts.events import EVENTS
 
 NAMES = ("loop", "cycle", "fan_out", "error_streak", "denials", "repeat_varied")
@@ -68,7 +68,7 @@ class Session:
 
     def found(self, rule: str) -> Pattern | None:
         """What a rule finds by its default thresholds."""
-        return judged(self.state, rule)
+        return evaluated(self.state, rule)
 
     def step(self, rule: str) -> str | None:
         """The step of the ladder that it reaches."""
@@ -80,7 +80,7 @@ class Session:
         return {rule for rule in NAMES if self.found(rule) is not None}
 
 
-def judged(state: SandboxActivity, rule: str) -> Pattern | None:
+def evaluated(state: SandboxActivity, rule: str) -> Pattern | None:
     one = ALL.by_name[rule]
     assert isinstance(one, GuardianRule)
     now = state.last_sign_at + timedelta(seconds=1)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from gateway.guard import Guard
-from gateway.pages import STATIC, Pages, is_page
+from gateway.pages import STATIC, StaticPages, is_page
+from gateway.request_guard import RequestGuard
 
 SOURCES = Path(__file__).parents[3] / "services" / "gateway" / "pages"
 FIRST_LOAD = 150_000
@@ -19,7 +19,7 @@ FIRST_LOAD = 150_000
 
 
 def response(path: str, method: str = "GET", folder: Path = STATIC, encodings: str = "") -> Any:
-    return Pages(folder).response(method, path, Headers({"accept-encoding": encodings}))
+    return StaticPages(folder).response(method, path, Headers({"accept-encoding": encodings}))
 
 
 def test_pages_are_served_to_everyone_and_the_api_to_no_one() -> None:
@@ -63,7 +63,7 @@ async def test_page_has_a_strict_policy_and_needs_no_token() -> None:
         raise AssertionError("a page is no request to the API")
 
     sent: list[Any] = []
-    guard = Guard(unused, unused, hosts=frozenset(), per_second=9, measured=lambda *_: None)  # type: ignore[arg-type]
+    guard = RequestGuard(unused, unused, hosts=frozenset(), per_second=9, measured=lambda *_: None)  # type: ignore[arg-type]
     await guard({"type": "http", "method": "GET", "path": "/new", "headers": [(b"host", b"localhost")]}, unused, send)
     headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
     assert sent[0]["status"] == 200

@@ -324,7 +324,7 @@ def test_a_bad_value_names_setting_source_and_remedy(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected_text"),
     [
         ("max_sandboxs: 3", "did you mean max_sandboxes?"),
         ("1: 2", "there is no setting '1'"),
@@ -333,14 +333,14 @@ def test_a_bad_value_names_setting_source_and_remedy(name: str, tmp_path: Path) 
         ("database_url: [hush", "line 1: "),
     ],
 )
-def test_invalid_settings_file_is_reported_by_name(text: str, says: str, tmp_path: Path) -> None:
+def test_invalid_settings_file_is_reported_by_name(text: str, expected_text: str, tmp_path: Path) -> None:
     """The error has the file's name and the fault, and none of its content."""
     file = tmp_path / "herd.yaml"
     file.write_text(text)
     with pytest.raises(ContractError) as raised:
         load(environ={}, yaml_file=file)
     problem = raised.value.problem
-    assert says in f"{problem.message}; {problem.remedy}"
+    assert expected_text in f"{problem.message}; {problem.remedy}"
     assert str(file) in problem.message
     assert "hush" not in problem.message
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState, TaskState
 from spawner.tasks.capacity import SandboxLimits
-from spawner.tasks.queue import Queue
-from spawner.tasks.record import TaskFacts
-from spawner.tasks.turn_order import QueuePosition, position_of
+from spawner.tasks.scheduling_order import QueuePosition, position_of
+from spawner.tasks.task_queue import TaskQueue
+from spawner.tasks.task_record import TaskFacts
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 AGE = 3600.0
@@ -38,16 +38,16 @@ def key_of(view: TaskFacts | SandboxView) -> str:
     return f"{view.project}.{view.task if isinstance(view, TaskFacts) else view.sandbox}"
 
 
-def queue_of(tasks: list[TaskFacts], allowed: SandboxLimits | None = None) -> Queue:
-    """A queue that was told of these."""
-    queue = Queue(allowed or SandboxLimits(total=8), AGE)
+def queue_of(tasks: list[TaskFacts], allowed: SandboxLimits | None = None) -> TaskQueue:
+    """A queue that was notified of these."""
+    queue = TaskQueue(allowed or SandboxLimits(total=8), AGE)
     for view in tasks:
         queue.change_task(key_of(view), view)
     return queue
 
 
-def told(queue: Queue, *views: TaskFacts | SandboxView) -> None:
-    """Tell it of these as they stand now."""
+def notify(queue: TaskQueue, *views: TaskFacts | SandboxView) -> None:
+    """Notify it of these in their present state."""
     for view in views:
         if isinstance(view, TaskFacts):
             queue.change_task(key_of(view), view)
@@ -55,21 +55,21 @@ def told(queue: Queue, *views: TaskFacts | SandboxView) -> None:
             queue.change_sandbox(key_of(view), view)
 
 
-def begin(queue: Queue, view: TaskFacts) -> TaskFacts:
+def begin(queue: TaskQueue, view: TaskFacts) -> TaskFacts:
     """What the scheduler does: the sandbox's record, then the task that names it."""
     box = sandbox(view, SandboxState.REQUESTED)
     assigned = view.model_copy(update={"state": TaskState.ASSIGNED, "sandbox": box.sandbox})
-    told(queue, box, assigned)
+    notify(queue, box, assigned)
     return assigned
 
 
 def after(seconds: float) -> datetime:
-    """So many seconds later."""
+    """That number of seconds later."""
     return BEGIN + timedelta(seconds=seconds)
 
 
-def names_in_turn(queue: Queue, now: datetime = BEGIN) -> list[str]:
-    """Begin one after the other until there is no room, or none that may."""
+def names_in_turn(queue: TaskQueue, now: datetime = BEGIN) -> list[str]:
+    """Begin one after the other until there is no capacity, or none that may."""
     found = []
     while (view := queue.next(now)) is not None:
         begin(queue, view)
@@ -122,7 +122,7 @@ class Plain:
         ]
         return sorted(found, key=self.place)
 
-    def has_room(self, view: TaskFacts) -> bool:
+    def has_capacity(self, view: TaskFacts) -> bool:
         live = self.live()
         return (
             len(live) < self.allowed.total
@@ -131,4 +131,4 @@ class Plain:
         )
 
     def next(self, now: datetime) -> TaskFacts | None:
-        return next((view for view in self.ready(now) if self.has_room(view)), None)
+        return next((view for view in self.ready(now) if self.has_capacity(view)), None)

@@ -73,11 +73,11 @@ def test_stale_reservations_are_removed(tmp_path: Path) -> None:
     running = os.getuid()
     users = SandboxUsers(FIRST, 1000, tmp_path / "host" / "uids")
     live, deleted = place(tmp_path / "live", "sbx-1"), place(tmp_path / "deleted", "sbx-2")
-    kept, stale = users.claim(live), users.claim(deleted)
+    stored, stale = users.claim(live), users.claim(deleted)
     (users.folder / str(running)).write_text(str(tmp_path / "deleted" / "sbx-3"))
     shutil.rmtree(tmp_path / "deleted")
     assert users.remove_stale() == [stale]
-    assert {entry.name for entry in users.folder.iterdir()} == {str(kept), str(running)}
+    assert {entry.name for entry in users.folder.iterdir()} == {str(stored), str(running)}
     assert users.remove_stale() == []
 
 

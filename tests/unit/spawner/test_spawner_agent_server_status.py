@@ -22,9 +22,9 @@ MENU = SpawnPolicy(
 
 def test_status_of_agent_server_is_read() -> None:
     """The key is not in its repr."""
-    told = read(json.dumps(GOOD).encode(), "sbx-1")
-    assert (told.state, told.port, told.key) == ("ready", 41873, "k" * 43)
-    assert told.key not in repr(told)
+    status = read(json.dumps(GOOD).encode(), "sbx-1")
+    assert (status.state, status.port, status.key) == ("ready", 41873, "k" * 43)
+    assert status.key not in repr(status)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from sandherd.contracts.states import BranchState
 from sandherd.settings import load
 from spawner.repositories.branch_choice import continued, name_for
 from spawner.repositories.branch_names import rules_of
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import GitError
 from spawner.repositories.pull_request_record import PullRequestRecord
-from spawner.repositories.record import BranchRecord
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TASK: Any = SimpleNamespace(life="f" * 32)

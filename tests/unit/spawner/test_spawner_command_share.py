@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from spawner.sandboxes.command_share import SAMPLES, Stored, above_share, candidates, sampled
+from spawner.sandboxes.command_share import SAMPLES, StoredCommands, above_share, candidates, sampled
 
 MIB = 1024 * 1024
 LIMIT = 128 * MIB
@@ -12,12 +12,12 @@ END = "sandherd.v1.command.spawner.terminate_sandbox.mad"
 
 
 def above(counts: Mapping[str, int], sizes: Mapping[str, Sequence[int]], held: int = 0) -> dict[str, int]:
-    return above_share(Stored(held, counts, MIB), sizes, LIMIT)
+    return above_share(StoredCommands(held, counts, MIB), sizes, LIMIT)
 
 
 def test_only_projects_possibly_above_their_share_are_measured() -> None:
     """The number of their messages decides; all subjects of such a project are measured."""
-    assert candidates(Stored(0, {MAD: 128, END: 1, P1: 50}, MIB), LIMIT) == [MAD, END]
+    assert candidates(StoredCommands(0, {MAD: 128, END: 1, P1: 50}, MIB), LIMIT) == [MAD, END]
 
 
 def test_few_large_commands_exceed_the_share_and_many_small_do_not() -> None:

@@ -20,7 +20,7 @@ def menu(**settings: object) -> SpawnPolicy:
 
 
 @pytest.mark.parametrize(
-    ("usual", "cap", "asked", "given"),
+    ("usual", "cap", "requested", "given"),
     [
         (None, None, None, None),
         (None, None, 1.5, 1.5),
@@ -32,11 +32,11 @@ def menu(**settings: object) -> SpawnPolicy:
     ],
 )
 def test_cores_are_requested_else_default(
-    usual: float | None, cap: float | None, asked: float | None, given: float | None
+    usual: float | None, cap: float | None, requested: float | None, given: float | None
 ) -> None:
     """No more cores than the cap are given; without a request and a default there is no limit."""
     herd = menu(sandbox_cores=usual, caps=SandboxLimits(memory_mb=4096, cores=cap))
-    for spec in (SandboxSpec(limits=SandboxLimits(cores=asked)), *([SandboxSpec()] if asked is None else [])):
+    for spec in (SandboxSpec(limits=SandboxLimits(cores=requested)), *([SandboxSpec()] if requested is None else [])):
         found = resolve(spec, herd)
         assert isinstance(found, ResolvedSpec)
         assert found.limits.cores == given
@@ -51,9 +51,9 @@ def test_cores_over_the_cap_are_refused() -> None:
 def test_runtime_without_core_limits_refuses_them() -> None:
     """The spec's or its profile's cores are refused; the herd's default is ignored."""
     herd = menu(sandbox_cores=2, profiles={"wide": Profile(runtime="remote", limits=SandboxLimits(cores=2))})
-    asked = resolve(SandboxSpec(runtime="remote", limits=SandboxLimits(cores=1)), herd)
-    assert isinstance(asked, Refusal)
-    assert (asked.field, "does not enforce a limit on cores" in asked.reason) == ("spec.limits.cores", True)
+    requested = resolve(SandboxSpec(runtime="remote", limits=SandboxLimits(cores=1)), herd)
+    assert isinstance(requested, Refusal)
+    assert (requested.field, "does not enforce a limit on cores" in requested.reason) == ("spec.limits.cores", True)
     profiled = resolve(SandboxSpec(profile="wide"), herd)
     assert isinstance(profiled, Refusal)
     assert profiled.field == "spec.profile"

@@ -8,8 +8,8 @@ from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.sandboxes.credentials import may_start, refusal
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 WANTED = {SandboxState.REQUESTED, SandboxState.SPAWNING, SandboxState.RUNNING, SandboxState.PAUSED}

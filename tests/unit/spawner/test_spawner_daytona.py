@@ -21,8 +21,8 @@ from spawner.runtimes.boxes.provider import BoxSpec, BoxState, ProgramEnd, Provi
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.daytona import sandboxes, scripts
-from spawner.runtimes.daytona.cloud import Cloud
 from spawner.runtimes.daytona.faults import DaytonaFaults, wait_of, within
+from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.registry import open_runtimes
 from tests.patience import PATIENCE
 
@@ -92,18 +92,18 @@ def test_scripts_are_valid_in_every_shell(shell: str, script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "life"),
+    ("output", "life"),
     [
-        ("runs 0\n", scripts.Life(0)),
-        ("runs 2\nalive\n", scripts.Life(2)),
-        ("runs 1\nended 137 1\nlast words\n", scripts.Life(1, ProgramEnd(137, True, "last words"))),
-        ("runs 1\nended x y\n", scripts.Life(1, ProgramEnd(None))),
-        ("runs 1\nlost 1\n", scripts.Life(1, ProgramEnd(None, True, "it ended without an exit status"))),
+        ("runs 0\n", scripts.ProgramLife(0)),
+        ("runs 2\nalive\n", scripts.ProgramLife(2)),
+        ("runs 1\nended 137 1\nlast words\n", scripts.ProgramLife(1, ProgramEnd(137, True, "last words"))),
+        ("runs 1\nended x y\n", scripts.ProgramLife(1, ProgramEnd(None))),
+        ("runs 1\nlost 1\n", scripts.ProgramLife(1, ProgramEnd(None, True, "it ended without an exit status"))),
     ],
 )
-def test_state_of_script_is_parsed(said: str, life: scripts.Life) -> None:
+def test_state_of_script_is_parsed(output: str, life: scripts.ProgramLife) -> None:
     """The script's output is parsed; any other output raises."""
-    assert scripts.life(said) == life
+    assert scripts.life(output) == life
     with pytest.raises(ValueError, match="sh: not found"):
         scripts.life("sh: not found")
 
@@ -134,20 +134,20 @@ def test_every_state_of_the_api_is_mapped(state: SandboxState) -> None:
 
 async def test_time_limit_holds_despite_a_swallowed_cancellation() -> None:
     """A task that swallows the first, as the SDK sometimes does, ends with the next."""
-    heard = 0
+    received = 0
 
     async def deaf() -> None:
-        nonlocal heard
-        while heard < 2:
+        nonlocal received
+        while received < 2:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                heard += 1
+                received += 1
 
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(TimeoutError):
             await within(0.01, deaf())
-    assert heard == 2
+    assert received == 2
 
 
 async def test_missing_library_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,9 @@ def test_cores_unavailable_in_a_snapshot_are_refused() -> None:
 async def test_memory_limit_is_declared_only_for_images(snapshot: str | None, memory: str) -> None:
     """A snapshot has its own memory, whatever a spec requests."""
     daytona = AsyncDaytona(DaytonaConfig(api_key=SECRET, api_url="http://127.0.0.1:9/api", target="us"))
-    runtime = BoxRuntime(Cloud(daytona, sandboxes.DaytonaOptions(snapshot=snapshot, image="some/image")), "herd")
+    runtime = BoxRuntime(
+        DaytonaProvider(daytona, sandboxes.DaytonaOptions(snapshot=snapshot, image="some/image")), "herd"
+    )
     assert runtime.capabilities.memory == memory
     await runtime.close()
 
@@ -185,4 +187,4 @@ def test_program_that_ends_during_a_look_has_its_exit_status(tmp_path: Path) -> 
         f"folder=$1\n{scripts.READ_STATE.replace(chr(10) + 'print_state() {', chr(10) + ends + 'print_state() {', 1)}"
     )
     done = subprocess.run(["/bin/sh", "-c", script, "sh", tmp_path], capture_output=True, text=True, check=True)
-    assert scripts.life(done.stdout) == scripts.Life(1, ProgramEnd(7, reason=""))
+    assert scripts.life(done.stdout) == scripts.ProgramLife(1, ProgramEnd(7, reason=""))

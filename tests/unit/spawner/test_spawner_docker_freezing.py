@@ -2,7 +2,7 @@
 
 import pytest
 
-from spawner.runtimes.docker.engine import is_frozen_already
+from spawner.runtimes.docker.provider import is_frozen_already
 
 RESUMED = "Cannot unpause container 2ce27265cdda: cannot resume a running process: unknown"
 """As Docker Engine 20.10 refuses it while it shows the container as paused."""

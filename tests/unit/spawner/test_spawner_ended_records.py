@@ -10,10 +10,10 @@ from sandherd.contracts.commands import CancelTask, CommandHarness, SandboxLimit
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.agent import AgentCompleted
 from sandherd.contracts.states import SandboxState
-from spawner.sandboxes import decisions as of_sandbox
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes import sandbox_transitions as of_sandbox
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.task_record import TaskRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 SECRET = "correct-horse-battery"

@@ -11,7 +11,7 @@ from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.sandbox import SandboxRefused, SandboxRunning
 from sandherd.contracts.names import DerivedIds, derived_uuid, new_uuid
-from spawner.records.record import Record, address_of
+from spawner.records.base_record import Record, address_of
 from spawner.refusal_events import refusal_event
 from spawner.runtimes.contract import ObservedSandbox
 from spawner.sandboxes.orphans import OrphanCollector
@@ -53,10 +53,10 @@ def test_refusal_is_one_event_however_often_delivered() -> None:
     command: Envelope[Any] = wrap(
         data, data.type, source="/sandherd/client/x", sequence=1, project="p1", subject="sbx-1", time=NOW, id=new_uuid()
     )
-    said = SandboxRefused(command=command.type, reason="no")
+    refused = SandboxRefused(command=command.type, reason="no")
     deliveries = [Delivery("subject", b"", "COMMANDS", 1, times, NOW) for times in (1, 2)]
-    same = {refusal_event(OURS, command, said, one, sandbox="sbx-1").id for one in deliveries}
-    other = refusal_event(ANOTHER, command, said, deliveries[0], sandbox="sbx-1").id
+    same = {refusal_event(OURS, command, refused, one, sandbox="sbx-1").id for one in deliveries}
+    other = refusal_event(ANOTHER, command, refused, deliveries[0], sandbox="sbx-1").id
     assert len(same) == 1
     assert other not in same
 

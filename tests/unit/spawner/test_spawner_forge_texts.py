@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sandherd.contracts.pull_requests import check_template
-from spawner.forges.inert_text import code_block, code_span, inert_title
+from spawner.forges.pull_request_markdown import code_block, code_span, escaped_title
 from spawner.forges.pull_request_text import (
     MAX_TITLE,
     FileChange,
@@ -67,7 +67,7 @@ def test_readable_text_is_unchanged() -> None:
         "Fix the parser: it fails for a < b && c, see docs/parser.md (50% of cases, e-mail excluded).\n\n- one\n- two"
     )
     assert text in code_block(text, 1000)
-    assert inert_title(text, 200) == text.splitlines()[0]
+    assert escaped_title(text, 200) == text.splitlines()[0]
     assert code_span("src/a`b.py", 100) == "``src/a`b.py``"
 
 

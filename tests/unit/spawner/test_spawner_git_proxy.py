@@ -16,8 +16,8 @@ from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.states import TASK_ENDED, BranchState, SandboxState, TaskState
 from sandherd.settings import Settings
-from spawner.git_proxy import decisions, exchange
-from spawner.git_proxy.exchange import Body, HttpError
+from spawner.git_proxy import exchange, proxy_decisions
+from spawner.git_proxy.exchange import HttpError, RequestBody
 from spawner.git_proxy.push_protocol import (
     MAX_COMMANDS,
     NO_COMMIT,
@@ -30,12 +30,12 @@ from spawner.git_proxy.push_protocol import (
     refusals,
     report,
 )
-from spawner.git_proxy.routes import Route, Service, password_of, route_of
+from spawner.git_proxy.routes import GitRoute, Service, password_of, route_of
 from spawner.git_proxy.server import GitProxy
-from spawner.repositories import decisions as of_branch
+from spawner.repositories import branch_transitions as of_branch
 from spawner.runtimes.network import Networks
 from spawner.sandboxes.git_proxy_access import TOKEN, GitProxyAccess, ProxyTokens
-from tests.unit.spawner.test_spawner_branch_decisions import BUNDLE, COMMIT, NOW, OTHER, RECEIVED, branch
+from tests.unit.spawner.test_spawner_branch_transitions import BUNDLE, COMMIT, NOW, OTHER, RECEIVED, branch
 from tests.unit.spawner.test_spawner_plans import planned
 
 URL = "http://127.0.0.1:9402"
@@ -43,14 +43,14 @@ OWN = "refs/heads/feature/x"
 PUSHED = RECEIVED.model_copy(update={"partial": True, "bundle": BUNDLE.model_copy(update={"artifact": "b"})})
 
 
-def body(*parts: bytes, limit: int = 1024, compressed: bool = False) -> Body:
+def body(*parts: bytes, limit: int = 1024, compressed: bool = False) -> RequestBody:
     messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     waiting = iter([*messages, {"type": "http.request", "body": b"", "more_body": False}])
 
     async def receive() -> MutableMapping[str, Any]:
         return next(waiting)
 
-    return Body(receive, limit, compressed=compressed)
+    return RequestBody(receive, limit, compressed=compressed)
 
 
 async def test_lines_and_the_rest_of_a_body_are_read_however_it_is_cut() -> None:
@@ -99,7 +99,7 @@ async def test_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.M
 
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]] = silent
     with pytest.raises(HttpError) as refused:
-        await Body(receive, 10, compressed=False).whole()
+        await RequestBody(receive, 10, compressed=False).whole()
     assert refused.value.status == 408
 
 
@@ -156,9 +156,11 @@ def test_reason_is_one_line() -> None:
 def test_routes_are_the_four_of_git() -> None:
     """By the path as it was sent, with one name of a service and its own type of content."""
     lists = (b"/p1/sbx-1.git/info/refs", b"service=git-upload-pack", "")
-    assert route_of("GET", *lists) == Route("p1", "sbx-1", Service.FETCH, lists=True)
+    assert route_of("GET", *lists) == GitRoute("p1", "sbx-1", Service.FETCH, lists=True)
     kind = "application/x-git-receive-pack-request"
-    assert route_of("POST", b"/p1/sbx-1/git-receive-pack", b"", kind) == Route("p1", "sbx-1", Service.PUSH, lists=False)
+    assert route_of("POST", b"/p1/sbx-1/git-receive-pack", b"", kind) == GitRoute(
+        "p1", "sbx-1", Service.PUSH, lists=False
+    )
     for method, path, query, content in (
         ("POST", *lists),
         ("GET", b"/p1/sbx-1.git/info/refs", b"", ""),
@@ -202,16 +204,16 @@ def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
     def sandbox(state: SandboxState, name: str = "sbx-1") -> Any:
         return SimpleNamespace(sandbox=name, state=state)
 
-    found = {state for state in SandboxState if decisions.works_on(sandbox(state), task)}
+    found = {state for state in SandboxState if proxy_decisions.works_on(sandbox(state), task)}
     assert found == {SandboxState.SPAWNING, SandboxState.RUNNING}
     running = sandbox(SandboxState.RUNNING)
-    assert decisions.works_on(running, task) == "br-1"
-    assert decisions.works_on(sandbox(SandboxState.RUNNING, "sbx-2"), task) is None
-    assert decisions.works_on(running, None) is None
+    assert proxy_decisions.works_on(running, task) == "br-1"
+    assert proxy_decisions.works_on(sandbox(SandboxState.RUNNING, "sbx-2"), task) is None
+    assert proxy_decisions.works_on(running, None) is None
     for ended in TASK_ENDED:
-        assert decisions.works_on(running, SimpleNamespace(**vars(task) | {"state": ended})) is None  # type: ignore[arg-type]
+        assert proxy_decisions.works_on(running, SimpleNamespace(**vars(task) | {"state": ended})) is None  # type: ignore[arg-type]
     plain = spec.model_copy(update={"repository": Repository(url="https://h/a/b")})
-    assert decisions.works_on(running, SimpleNamespace(**vars(task) | {"whole_spec": plain})) is None  # type: ignore[arg-type]
+    assert proxy_decisions.works_on(running, SimpleNamespace(**vars(task) | {"whole_spec": plain})) is None  # type: ignore[arg-type]
 
 
 def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:
@@ -242,23 +244,23 @@ def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:
 def test_client_learns_whether_the_forge_has_its_commits() -> None:
     """Not before the spawner has decided; a reason of a refusal, or of a push that waits for a user, is shown."""
     waiting = branch(received=(PUSHED,))
-    assert decisions.result_of(waiting, PUSHED) is None
+    assert proxy_decisions.result_of(waiting, PUSHED) is None
     refused = of_branch.refused(waiting, PUSHED, "too large", NOW)
-    assert decisions.result_of(refused, PUSHED) == decisions.PushResult("commits refused: too large")
+    assert proxy_decisions.result_of(refused, PUSHED) == proxy_decisions.PushResult("commits refused: too large")
     saved = branch(received=(), commit=OTHER, push_wanted=True)
-    assert decisions.result_of(saved, PUSHED) is None
-    assert decisions.result_of(of_branch.pushed(saved, OTHER, NOW), PUSHED) == decisions.PushResult()
-    blocked = decisions.result_of(of_branch.needs_approval(saved, ("a.yml",), NOW), PUSHED)
+    assert proxy_decisions.result_of(saved, PUSHED) is None
+    assert proxy_decisions.result_of(of_branch.pushed(saved, OTHER, NOW), PUSHED) == proxy_decisions.PushResult()
+    blocked = proxy_decisions.result_of(of_branch.needs_approval(saved, ("a.yml",), NOW), PUSHED)
     assert blocked is not None
     assert "a user has to approve" in (blocked.problem or "")
     signed = branch(received=(), commit="d" * 40, unsigned=OTHER, pushed="d" * 40)
-    assert decisions.result_of(signed, PUSHED) == decisions.PushResult()
-    assert decisions.head_of(signed) == signed.base_commit
-    assert decisions.head_of(saved) == OTHER
-    assert "as soon as possible" in decisions.late(saved, PUSHED)
-    assert decisions.refusal(branch()) is None
+    assert proxy_decisions.result_of(signed, PUSHED) == proxy_decisions.PushResult()
+    assert proxy_decisions.head_of(signed) == signed.base_commit
+    assert proxy_decisions.head_of(saved) == OTHER
+    assert "as soon as possible" in proxy_decisions.late(saved, PUSHED)
+    assert proxy_decisions.refusal(branch()) is None
     for closed in (branch(push=False), branch(state=BranchState.DELETED), branch(delete_wanted="here")):
-        assert decisions.refusal(closed)
+        assert proxy_decisions.refusal(closed)
 
 
 def test_push_and_save_of_one_sandbox_both_get_their_result() -> None:
@@ -271,7 +273,7 @@ def test_push_and_save_of_one_sandbox_both_get_their_result() -> None:
 
 def test_pushes_of_a_sandbox_have_a_quota() -> None:
     """The next ones are admitted later, and another sandbox is not affected."""
-    quota = decisions.PushQuota()
+    quota = proxy_decisions.PushQuota()
     admitted = [quota.admit("a", now) is not None for now in range(25)]
     assert admitted == [True] * 20 + [False] * 5
     assert quota.admit("b", 25)
@@ -283,7 +285,7 @@ def test_pushes_of_a_sandbox_have_a_quota() -> None:
 
 def test_bytes_of_the_pushes_of_a_sandbox_have_a_quota() -> None:
     """A pack is stored for all projects in one stream: a sandbox may push as much as it may publish itself."""
-    quota, gib = decisions.PushQuota(), 2**30
+    quota, gib = proxy_decisions.PushQuota(), 2**30
     first = quota.admit("a", 0)
     assert first is not None
     first.size = gib // 4
@@ -297,7 +299,7 @@ def test_bytes_of_the_pushes_of_a_sandbox_have_a_quota() -> None:
 
 def test_refusals_are_reported_once_a_minute_with_their_number() -> None:
     """Each sandbox and reason for itself, and not more than 1,000 of them: a path may name any sandbox."""
-    reports = decisions.RefusalReports()
+    reports = proxy_decisions.RefusalReports()
     assert [reports.due("p.a", "ref", now) for now in (0, 1, 59, 60, 61)] == [1, None, None, 3, None]
     assert reports.due("p.a", "limit", 61) == reports.due("p.b", "ref", 61) == 1
     many = [reports.due(f"p.{number}", "path", 62) for number in range(2000)]
@@ -326,16 +328,16 @@ def test_bundle_of_an_earlier_push_is_superseded() -> None:
         return BUNDLE.model_copy(update={"artifact": name, "subject": f"sandherd.v1.artifact.p1.{owner}.{name}"})
 
     old, new = stored("task-1", "a"), stored("task-1", "b")
-    assert decisions.superseded(branch(bundle=old), branch(bundle=new)) == old
-    assert decisions.superseded(branch(bundle=stored("sbx-1", "a")), branch(bundle=new)) is None
+    assert proxy_decisions.superseded(branch(bundle=old), branch(bundle=new)) == old
+    assert proxy_decisions.superseded(branch(bundle=stored("sbx-1", "a")), branch(bundle=new)) is None
     for after in (branch(bundle=old), branch(), branch(bundle=new, origin=old)):
-        assert decisions.superseded(branch(bundle=old), after) is None
-    assert decisions.superseded(branch(), branch(bundle=new)) is None
+        assert proxy_decisions.superseded(branch(bundle=old), after) is None
+    assert proxy_decisions.superseded(branch(), branch(bundle=new)) is None
 
 
 def test_fetches_of_a_sandbox_have_a_quota() -> None:
     """One sandbox in a loop does not use up what the forge permits the herd; another one is not affected."""
-    quota = decisions.FetchQuota()
+    quota = proxy_decisions.FetchQuota()
     assert [quota.admit("a", 0) for _ in range(601)] == [True] * 600 + [False]
     assert quota.admit("b", 0)
     assert not quota.admit("a", 599)

@@ -18,10 +18,10 @@ from spawner.git_proxy.push_protocol import (
 from spawner.git_proxy.pushes import PushReceiver
 from spawner.git_proxy.routes import Service
 from spawner.git_proxy.server import GitProxy
-from spawner.records.record import StoreUnavailableError
-from spawner.repositories.artifacts import BranchArtifacts
+from spawner.records.base_record import StoreUnavailableError
+from spawner.repositories.branch_artifacts import BranchArtifacts
 from spawner.sandboxes.git_proxy_access import ProxyTokens
-from tests.unit.spawner.test_spawner_branch_decisions import BUNDLE, OTHER, branch
+from tests.unit.spawner.test_spawner_branch_transitions import BUNDLE, OTHER, branch
 
 TOKENS = ProxyTokens.of("seed")
 
@@ -101,7 +101,7 @@ async def test_two_pushes_at_once_share_the_quota_of_bytes(tmp_path: Path) -> No
 
 
 async def test_bundle_that_cannot_be_deleted_is_no_unknown_error() -> None:
-    """Its push has succeeded: whoever deletes it can ignore that the broker does not respond."""
+    """Its push has succeeded: who deletes it can ignore that the broker does not respond."""
     bus = Mock()
     bus.js.purge_stream = AsyncMock(side_effect=TimeoutError)
     with pytest.raises(StoreUnavailableError):

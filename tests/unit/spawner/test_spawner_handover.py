@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandherd import processes
-from spawner.runtimes import entrants, fork_program, nsenter
+from spawner.runtimes import fork_program, nsenter, nsenter_launch
 from spawner.runtimes.fork_server import Handover
 from tests.patience import PATIENCE
 
@@ -91,8 +91,8 @@ def test_process_with_the_id_of_an_ended_entrant_is_not_ended() -> None:
     with subprocess.Popen(["sleep", "100"]) as other:
         found = processes.find(other.pid)
         assert found is not None
-        visit = nsenter.Visit.__new__(nsenter.Visit)
-        visit._process = entrants.Forked(replace(found, started=found.started - 1))
+        visit = nsenter.NsenterCommand.__new__(nsenter.NsenterCommand)
+        visit._process = nsenter_launch.ForkedEntrant(replace(found, started=found.started - 1))
         to_end = visit._to_end(stopped=False), visit._to_end(stopped=True)
         stopped = processes.is_stopped(other.pid)
         other.kill()

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import AskCredential
+from sandherd.contracts.requests import GetCredential
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
 from sandherd.contracts.states import SandboxState
 from sandherd.service.service import IncomingRequest
 from spawner.sandboxes.credentials import Credentials
-from spawner.sandboxes.decisions import MAX_KEYS
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.sandboxes.sandbox_transitions import MAX_KEYS
 
 LIFE = 3600.0
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -52,7 +52,7 @@ def live() -> Live:
 
 
 async def ask(live: Live, number: int) -> None:
-    question = AskCredential(public_key=f"U{LETTERS[number] * 55}", fence=7)
+    question = GetCredential(public_key=f"U{LETTERS[number] * 55}", fence=7)
     credentials = Credentials(live, live, LIFE)  # type: ignore[arg-type]  # what is used of them
     await credentials.grant(IncomingRequest(question, {"project": "p1", "sandbox": "sbx-1"}))
 

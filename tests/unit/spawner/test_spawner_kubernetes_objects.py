@@ -1,4 +1,4 @@
-"""What a cluster is told: every object as its schema wants it, for every way that the settings allow."""
+"""What is sent to a cluster: every object as its schema wants it, for every way that the settings allow."""
 
 import itertools
 from dataclasses import replace
@@ -19,7 +19,7 @@ from spawner.runtimes.kubernetes import manifests, network, rbac, states
 from spawner.runtimes.kubernetes.factory import kind as kind_of
 from spawner.runtimes.kubernetes.factory import sources
 from spawner.runtimes.kubernetes.manifests import PodOptions
-from spawner.runtimes.kubernetes.network import Entrance
+from spawner.runtimes.kubernetes.network import IngressRule
 from tests.doubles.kubernetes import schemas
 
 ROOT = Path(__file__).parents[3]
@@ -110,8 +110,10 @@ def test_every_object_has_the_recommended_labels() -> None:
     sandbox = manifests.sandbox(SPEC, kind, "v1beta1")
     policy = network.policy(SPEC.labels[HERD], "nats://10.1.2.3", [], OWNER)
     template = sandbox["spec"]["podTemplate"]["metadata"]
-    for told in (manifests.pod(SPEC, kind)["metadata"], sandbox["metadata"], template, policy["metadata"]):
-        labels = {key.partition("/")[2]: value for key, value in told["labels"].items() if key.startswith("app.")}
+    for object_metadata in (manifests.pod(SPEC, kind)["metadata"], sandbox["metadata"], template, policy["metadata"]):
+        labels = {
+            key.partition("/")[2]: value for key, value in object_metadata["labels"].items() if key.startswith("app.")
+        }
         assert labels == {
             "name": "sandherd-sandbox",
             "instance": SPEC.labels[HERD],
@@ -120,11 +122,11 @@ def test_every_object_has_the_recommended_labels() -> None:
             "part-of": "sandherd",
             "managed-by": "sandherd",
         }
-        assert told is template or told["ownerReferences"] == [OWNER]
+        assert object_metadata is template or object_metadata["ownerReferences"] == [OWNER]
 
 
 def test_no_file_of_a_box_is_in_any_object() -> None:
-    """They may be secrets: whoever may read pods, or their cluster's log, would read them."""
+    """They may be secrets: who may read pods, or their cluster's log, would read them."""
     kind = PodOptions(image="i", owner=OWNER)
     assert SECRET not in str(manifests.pod(SPEC, kind)) + str(manifests.sandbox(SPEC, kind, "v1beta1"))
 
@@ -228,13 +230,15 @@ def test_pods_of_a_namespace_are_reached_as_networks_are() -> None:
 
 def test_dns_destination_is_configurable() -> None:
     """Other ports (OpenShift), and an address of the node (NodeLocal DNSCache) are supported."""
-    dns = network.Dns(["169.254.20.10", "openshift-dns/dns.operator.openshift.io/daemonset-dns=default"], [53, 5353])
+    dns = network.DnsServers(
+        ["169.254.20.10", "openshift-dns/dns.operator.openshift.io/daemonset-dns=default"], [53, 5353]
+    )
     names = valid(network.policy("h1", "nats://10.1.2.3", [], dns=dns))["spec"]["egress"][0]
     local, pods = names["to"]
     assert local == {"ipBlock": {"cidr": "169.254.20.10/32"}}
     assert pods["podSelector"] == {"matchLabels": {"dns.operator.openshift.io/daemonset-dns": "default"}}
-    asked = {(one["protocol"], one["port"]) for one in names["ports"]}
-    assert asked == {(protocol, port) for protocol in ("UDP", "TCP") for port in (53, 5353)}
+    requested = {(one["protocol"], one["port"]) for one in names["ports"]}
+    assert requested == {(protocol, port) for protocol in ("UDP", "TCP") for port in (53, 5353)}
 
 
 @pytest.mark.parametrize("wrong", ["models@0", "models@65536", "models/app@80", "10.0.0.1/8@80", "10.0.0.0/8@http"])
@@ -247,7 +251,7 @@ def test_destination_must_be_valid_for_the_cluster(wrong: str) -> None:
 def test_ingress_is_limited_to_named_sources_and_ports() -> None:
     """A network, or the pods of a namespace; never thereby a sandbox, of whatever herd."""
     named = ["10.1.0.0/16", "fd00::/8", "team", "team/app.kubernetes.io/name=web"]
-    (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], entrance=Entrance(named, [12000, 12001])))["spec"][
+    (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], entrance=IngressRule(named, [12000, 12001])))["spec"][
         "ingress"
     ]
     assert rule["ports"] == [{"protocol": "TCP", "port": 12000}, {"protocol": "TCP", "port": 12001}]
@@ -300,7 +304,7 @@ def test_role_equals_the_deployed_file() -> None:
 
 
 def test_every_setting_reaches_the_pods() -> None:
-    """What is said in the settings is what pods are made of."""
+    """Pods are made of what is in the settings."""
     settings = Settings(
         sandbox_image="image:1",
         kubernetes_user="1001:2002",

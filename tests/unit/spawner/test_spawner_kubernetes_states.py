@@ -1,4 +1,4 @@
-"""What a cluster says of a pod, in every way that a pod can come to grief: told apart, each with its remedy."""
+"""What a cluster says of a pod, in every way that a pod can fail: distinguished, each with its remedy."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def disrupted(reason: str, message: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("status", "meta", "says"),
+    ("status", "meta", "expected_text"),
     [
         ({"phase": "Failed", "reason": "Evicted", "message": "low on resource: memory"}, {}, ["evicted", "memory"]),
         ({"phase": "Failed", **disrupted("TerminationByKubelet", "low on disk")}, {}, ["evicted", "low on disk"]),
@@ -90,13 +90,15 @@ def disrupted(reason: str, message: str = "") -> dict[str, Any]:
         ({"phase": "Failed", "reason": "DeadlineExceeded", "message": "was active too long"}, {}, ["DeadlineExceeded"]),
     ],
 )
-def test_a_pod_that_is_over_for_good_says_why(status: dict[str, Any], meta: dict[str, Any], says: list[str]) -> None:
+def test_a_pod_that_is_over_for_good_says_why(
+    status: dict[str, Any], meta: dict[str, Any], expected_text: list[str]
+) -> None:
     """Its program's own status is not taken for how it ended."""
     box = states.box(pod(status, **meta))
     assert (box.state, box.alive) == (BoxState.FAILED, False)
     assert box.end is not None
     assert (box.end.code, box.end.out_of_memory) == (None, False)
-    assert all(word in box.end.reason for word in says), box.end.reason
+    assert all(word in box.end.reason for word in expected_text), box.end.reason
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ UNSCHEDULABLE = {
 
 
 @pytest.mark.parametrize(
-    ("status", "fault", "hopeless", "says"),
+    ("status", "fault", "hopeless", "expected_text"),
     [
         (waiting("ErrImagePull", "image:1: not found"), ProviderFault.REFUSED, True, ["image:1", "PULL_SECRETS"]),
         (waiting("ImagePullBackOff", "Back-off: pull access denied"), ProviderFault.REFUSED, True, ["image:1"]),
@@ -157,9 +159,9 @@ UNSCHEDULABLE = {
     ],
 )
 def test_a_pod_that_does_not_come_to_run_says_why(
-    status: dict[str, Any], fault: ProviderFault, hopeless: bool, says: list[str]
+    status: dict[str, Any], fault: ProviderFault, hopeless: bool, expected_text: list[str]
 ) -> None:
     """And whether waiting is of any use."""
     found = states.waiting(pod(status, None))
     assert (found.fault, found.hopeless) == (fault, hopeless)
-    assert all(word in found.why for word in says), found.why
+    assert all(word in found.why for word in expected_text), found.why

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
-from spawner.pull_requests.steps import work_on
+from spawner.pull_requests.pull_request_steps import work_on
 from spawner.repositories.branch_choice import at_work_on
-from spawner.repositories.record import BranchRecord
+from spawner.repositories.branch_record import BranchRecord
 from spawner.sandboxes.last_events import SAVED_WITHIN, LastEvents
-from spawner.tasks.record import TaskFacts
+from spawner.tasks.task_record import TaskFacts
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 KEY = "p1.sbx-1"

@@ -14,11 +14,11 @@ from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
 from sandherd.contracts.states import ALLOWED, SANDBOX_ENDED, TASK_ENDED
-from spawner.records.record import Record
+from spawner.records.base_record import Record
 from spawner.runtimes.contract import ObservedSandbox, RunEnd
 from spawner.sandboxes import command_decisions, lifecycle
-from spawner.sandboxes import decisions as of_sandbox
-from spawner.sandboxes.facts import Facts, Rules
+from spawner.sandboxes import sandbox_transitions as of_sandbox
+from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.lifecycle_steps import (
     BeginStop,
     Clear,
@@ -33,16 +33,16 @@ from spawner.sandboxes.lifecycle_steps import (
     Step,
     Stop,
 )
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import Refusal
-from spawner.tasks import decisions as of_task
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.agent_events import lateness
-from spawner.tasks.record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
-from spawner.tasks.turn_order import sandbox_name
+from spawner.tasks.scheduling_order import sandbox_name
+from spawner.tasks.task_record import TaskRecord
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
-RULES = Rules(spawn_timeout=60, recovery_timeout=60, max_recoveries=3)
+RULES = LifecycleTimeouts(spawn_timeout=60, recovery_timeout=60, max_recoveries=3)
 STARTED = AgentStarted(timestamp=BEGIN, sdk="command", task="task-1", task_description_length=1)
 
 
@@ -55,7 +55,7 @@ def submission(linger: int) -> Envelope[SubmitTask]:
 
 
 class Life(RuleBasedStateMachine):
-    """What may happen, in any order; the spawner may die between any two of its steps."""
+    """What may happen, in any order; the spawner may be killed between any two of its steps."""
 
     @initialize(
         linger=st.sampled_from([0, 30]),
@@ -71,15 +71,15 @@ class Life(RuleBasedStateMachine):
         self.frozen = False
         self.sandbox: SandboxRecord | None = None
         self.seen: ObservedSandbox | None = None
-        self.kept: ObservedSandbox | None = None
-        self.said: dict[str, list[dict[str, object]]] = {}
+        self.quarantined: ObservedSandbox | None = None
+        self.published: dict[str, list[dict[str, object]]] = {}
         self.moves: list[tuple[Any, Any]] = []
         self.settled = True
         if under_way:
             # What is possible only while its agent runs is seldom come to otherwise.
             self.assign()
             self.lead()
-            self.agent_says(STARTED)
+            self.agent_publishes(STARTED)
 
     # --- the spawner ---------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def request_only(self) -> None:
-        """The first of the scheduler's writes, and then it dies."""
+        """The first of the scheduler's writes, and then it is killed."""
         if self.task.state == "pending":
             self.make_sandbox()
 
@@ -103,11 +103,13 @@ class Life(RuleBasedStateMachine):
         if self.sandbox is not None and (not self.sandbox.ended or self.seen is not None):
             return False
         if self.sandbox is not None:
-            self.said.setdefault(self.sandbox.source, []).extend(json.loads(said) for said in self.sandbox.outbox)
+            self.published.setdefault(self.sandbox.source, []).extend(
+                json.loads(published) for published in self.sandbox.outbox
+            )
             self.check(self.sandbox)
         expires_at = self.now + timedelta(seconds=self.ttl)
         self.sandbox = of_sandbox.requested(self.task, sandbox_name(self.task), self.now, expires_at=expires_at)
-        self.kept, self.frozen = None, False
+        self.quarantined, self.frozen = None, False
         return True
 
     @rule()
@@ -116,7 +118,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def lead_and_die(self) -> None:
-        """The spawner has done it, and dies before it writes that down."""
+        """The spawner has done it, and is killed before it stores that."""
         if self.sandbox:
             self.do_there(self.next_step(), self.sandbox)
 
@@ -126,7 +128,7 @@ class Life(RuleBasedStateMachine):
         record: Record = data.draw(st.sampled_from([record for record in (self.task, self.sandbox) if record]))
         for document in record.outbox:
             event = json.loads(document)
-            self.said.setdefault(event["source"], []).append(event)
+            self.published.setdefault(event["source"], []).append(event)
         if data.draw(st.booleans()):
             cleared = record.without(frozenset(record.outbox))
             if isinstance(cleared, TaskRecord):
@@ -157,23 +159,23 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.sandbox is not None)
     @rule(wanted=st.booleans())
     def pause_or_resume(self, wanted: bool) -> None:
-        """Somebody asks for it; where it can't be had, nothing changes."""
+        """A user requests it; where it can't be had, nothing changes."""
         assert self.sandbox
-        asked = (
+        request_data = (
             command_decisions.paused_by(self.sandbox, "", can_pause=True)
             if wanted
             else command_decisions.resumed_by(self.sandbox)
         )
-        if not isinstance(asked, Refusal):
-            self.move_sandbox(asked)
+        if not isinstance(request_data, Refusal):
+            self.move_sandbox(request_data)
 
     @precondition(lambda self: self.sandbox is not None)
     @rule(seconds=st.sampled_from([1, 500]))
     def extend(self, seconds: int) -> None:
         assert self.sandbox
-        asked = command_decisions.extended_by(self.sandbox, seconds, self.now, max_ttl=50_000)
-        if not isinstance(asked, Refusal):
-            self.move_sandbox(asked)
+        request_data = command_decisions.extended_by(self.sandbox, seconds, self.now, max_ttl=50_000)
+        if not isinstance(request_data, Refusal):
+            self.move_sandbox(request_data)
 
     @precondition(lambda self: self.seen is not None and not self.frozen)
     @rule(
@@ -185,7 +187,7 @@ class Life(RuleBasedStateMachine):
             ]
         )
     )
-    def agent_says(self, data: EventData) -> None:
+    def agent_publishes(self, data: EventData) -> None:
         """In any order and as often as it likes: events are delivered again, and late."""
         assert self.sandbox
         event = wrap(
@@ -211,8 +213,8 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: self.seen is not None and self.seen.alive and self.sandbox is not None)
     @rule(frozen=st.booleans())
-    def asked_before(self, frozen: bool) -> None:
-        """What somebody asked its runtime for at some time takes effect only now."""
+    def requested_before(self, frozen: bool) -> None:
+        """An earlier request to its runtime takes effect only now."""
         if self.sandbox and self.sandbox.state in {"running", "paused"}:
             self.frozen = frozen
 
@@ -221,13 +223,13 @@ class Life(RuleBasedStateMachine):
     def host_loses_it(self) -> None:
         self.seen = None
 
-    @precondition(lambda self: self.kept is not None)
+    @precondition(lambda self: self.quarantined is not None)
     @rule()
     def put_back(self) -> None:
-        """What was put aside is tried again."""
+        """What was quarantined is tried again."""
         assert self.sandbox
         self.sandbox = of_sandbox.one_more_recovery(self.sandbox)
-        self.seen, self.kept = self.kept, None
+        self.seen, self.quarantined = self.quarantined, None
 
     # --- how steps change the world ------------------------------------------------------------------------------
 
@@ -235,7 +237,7 @@ class Life(RuleBasedStateMachine):
         if self.sandbox is None:
             return Rest()
         seen = self.seen and replace(self.seen, frozen=self.frozen)
-        facts = Facts(self.sandbox, self.task, seen, self.now, settled=self.settled, leading_since=BEGIN)
+        facts = LifecycleFacts(self.sandbox, self.task, seen, self.now, settled=self.settled, leading_since=BEGIN)
         return lifecycle.next_step(facts, RULES)
 
     def do(self, step: Step) -> None:
@@ -258,7 +260,7 @@ class Life(RuleBasedStateMachine):
             case Stop() if self.seen and self.seen.alive:
                 self.seen = ObservedSandbox(sandbox.runtime_unit, alive=False, runs=runs, end=RunEnd(137))
             case Clear(keep=keep):
-                self.seen, self.kept = None, self.seen if keep else None
+                self.seen, self.quarantined = None, self.seen if keep else None
             case _:
                 pass
 
@@ -323,12 +325,12 @@ class Life(RuleBasedStateMachine):
             assert sandbox.state not in {"running", "paused"} or not isinstance(self.next_step(), Rest)
 
     @invariant()
-    def nothing_unsaid_is_thrown_away(self) -> None:
+    def nothing_unpublished_is_removed(self) -> None:
         if getattr(self, "sandbox", None) and self.sandbox and not self.sandbox.unsaid:
-            assert self.kept is None
+            assert self.quarantined is None
 
     def teardown(self) -> None:
-        """Left alone with a spawner that lives, everything ends, and all that was said is whole."""
+        """Left alone with a spawner that lives, everything ends, and all that was published is complete."""
         if not hasattr(self, "task"):
             return
         self.settled = True
@@ -348,15 +350,17 @@ class Life(RuleBasedStateMachine):
         assert self.seen is None
         for record in (self.task, self.sandbox):
             if record:
-                self.said.setdefault(record.source, []).extend(json.loads(document) for document in record.outbox)
+                self.published.setdefault(record.source, []).extend(json.loads(document) for document in record.outbox)
                 self.check(record)
 
     def check(self, record: Record) -> None:
-        said = {event["sequence"]: event for event in self.said[record.source]}
-        assert sorted(said) == list(range(1, record.sequence + 1))  # type: ignore[type-var]  # all are numbers
-        ids = {event["sequence"]: event["id"] for event in self.said[record.source]}
-        assert all(ids[event["sequence"]] == event["id"] for event in self.said[record.source])
-        ends = [event for event in said.values() if str(event["type"]).endswith(("completed", "failed", "cancelled"))]
+        published = {event["sequence"]: event for event in self.published[record.source]}
+        assert sorted(published) == list(range(1, record.sequence + 1))  # type: ignore[type-var]  # all are numbers
+        ids = {event["sequence"]: event["id"] for event in self.published[record.source]}
+        assert all(ids[event["sequence"]] == event["id"] for event in self.published[record.source])
+        ends = [
+            event for event in published.values() if str(event["type"]).endswith(("completed", "failed", "cancelled"))
+        ]
         assert len(ends) <= 1
 
 

@@ -9,15 +9,15 @@ import pytest
 from sandherd.contracts.commands import CancelTask, CommandHarness, SandboxLimits, SubmitTask, TaskSpec
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.states import SandboxState
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from spawner.runtimes.contract import ObservedSandbox, RunEnd
-from spawner.sandboxes.facts import Facts, Rules
 from spawner.sandboxes.lifecycle import next_step
+from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.lifecycle_steps import BeginStop, EndTask, Finish, Pause, Rest, Resume, Step
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.task_record import TaskRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 ALIVE = ObservedSandbox("sbx-1", alive=True, runs=1)
@@ -40,7 +40,7 @@ def sandbox(**changes: Any) -> SandboxRecord:
 
 
 def step(record: SandboxRecord, task: TaskRecord | None = None, seen: ObservedSandbox | None = ALIVE) -> Step:
-    return next_step(Facts(record, task, seen, NOW, settled=True), Rules())
+    return next_step(LifecycleFacts(record, task, seen, NOW, settled=True), LifecycleTimeouts())
 
 
 def cancelled(task: TaskRecord) -> TaskRecord:
@@ -137,5 +137,5 @@ def test_frozen_sandbox_whose_end_is_awaited_is_thawed() -> None:
     expired = sandbox(state=RUNNING, expires_at=NOW)
     task = of_task.running(of_task.assigned(pending(), "sbx-1", NOW), "sbx-1", NOW)
     for seen, what in ((replace(ALIVE, frozen=True), Resume()), (ALIVE, None), (None, None)):
-        found = next_step(Facts(expired, task, seen, NOW, settled=False), Rules())
+        found = next_step(LifecycleFacts(expired, task, seen, NOW, settled=False), LifecycleTimeouts())
         assert found == what if what else isinstance(found, Rest)

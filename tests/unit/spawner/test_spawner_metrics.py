@@ -19,13 +19,13 @@ from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.otlp_exporter import _Numbers
 from sandherd.telemetry.traceparents import new_traceparent
 from spawner.live_state import LiveState
-from spawner.sandboxes import decisions as of_sandbox
+from spawner.sandboxes import sandbox_transitions as of_sandbox
 from spawner.sandboxes.gauges import SpawnerGauges
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.task_spans import count, record_sandbox_span
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.task_record import TaskRecord
 
 T0 = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -106,7 +106,7 @@ def test_replica_without_the_lease_exports_no_gauges() -> None:
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    """What is told, in memory."""
+    """The exported spans, in memory."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(id_generator=_Numbers(), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -143,15 +143,15 @@ def history_of(task: TaskRecord, meters: Meters) -> SandboxRecord:
 def test_spans_are_nested(spans: InMemorySpanExporter, within: str | None) -> None:
     """Every attempt has its agent's span, and each is exported once: the task, or its requester's span, is the root."""
     sandbox = history_of(submitted(within), Meters(CollectorRegistry()))
-    told = {(span.name, span.attributes["sandherd.sandbox"]): span for span in found(spans)}
-    assert len(found(spans)) == len(told) == 4
-    task, box = told["task", "sbx-2"], told["sandbox", "sbx-2"]
-    lost, late = told["invoke_agent command", "sbx-1"], told["invoke_agent command", "sbx-2"]
+    span_of = {(span.name, span.attributes["sandherd.sandbox"]): span for span in found(spans)}
+    assert len(found(spans)) == len(span_of) == 4
+    task, box = span_of["task", "sbx-2"], span_of["sandbox", "sbx-2"]
+    lost, late = span_of["invoke_agent command", "sbx-1"], span_of["invoke_agent command", "sbx-2"]
     assert (task.parent and f"{task.parent.span_id:016x}") == (within.split("-")[2] if within else None)
     assert box.parent.span_id == task.context.span_id
     assert late.parent.span_id == box.context.span_id
     assert f"{box.context.span_id:016x}" == str(sandbox.traceparent).split("-")[2]
-    assert len({span.context.trace_id for span in told.values()}) == 1
+    assert len({span.context.trace_id for span in span_of.values()}) == 1
     assert [span.attributes["error.type"] for span in (lost, late, task)] == [
         *("worker_lost", "task_timed_out", "task_timed_out")
     ]

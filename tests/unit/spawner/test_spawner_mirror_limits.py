@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.states import BranchState
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.mirror_limits import (
     COLLECTED_EVERY,
     FoundMirror,
@@ -17,7 +18,6 @@ from spawner.repositories.mirror_limits import (
     unneeded,
 )
 from spawner.repositories.mirror_seed import mirrors_beside
-from spawner.repositories.record import BranchRecord
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -10,9 +10,9 @@ from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.requests import Profile
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
 from sandherd.contracts.streams import BUCKETS
-from spawner.named_secrets.record import SecretRecord
-from spawner.sandboxes.plans import with_named_values
-from spawner.sandboxes.record import SandboxRecord
+from spawner.named_secrets.secret_record import SecretRecord
+from spawner.sandboxes.sandbox_plans import with_named_values
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import ResolvedSpec, SpawnPolicy, resolve
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

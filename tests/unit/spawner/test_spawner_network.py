@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sandherd_network import dns_messages
-from sandherd_network.connections import Bucket
+from sandherd_network.connections import TokenBucket
 from sandherd_network.policy import Decisions, Endpoint, NetworkPolicy
-from sandherd_network.relay import Flow
+from sandherd_network.relay import RelayDirection
 
 from sandherd.contracts.network import SandboxNetwork, split_destination
 from spawner.runtimes.network import Networks
@@ -188,7 +188,7 @@ def test_addresses_are_read_behind_pointers_and_other_records() -> None:
 
 def test_bucket_permits_a_burst_and_then_its_rate() -> None:
     """Three at once, then two a second."""
-    bucket = Bucket(rate=2.0, burst=3.0)
+    bucket = TokenBucket(rate=2.0, burst=3.0)
     assert [bucket.take(0.0) for _ in range(4)] == [True, True, True, False]
     assert [bucket.take(1.0) for _ in range(3)] == [True, True, False]
 
@@ -267,7 +267,7 @@ class Scripted:
 def test_end_of_stream_is_passed_on(pieces: int) -> None:
     """The end is passed on also if it is the last thing that a turn reads: no later call would follow."""
     source, sink = Scripted(pieces), Scripted(0)
-    flow = Flow(source, sink)  # type: ignore[arg-type]  # what it uses of sockets
+    flow = RelayDirection(source, sink)  # type: ignore[arg-type]  # what it uses of sockets
     while not flow.ended:
         flow.pump()
     assert (sink.taken, sink.ended, flow.finished) == (pieces, True, True)

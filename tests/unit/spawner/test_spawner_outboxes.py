@@ -9,7 +9,7 @@ from sandherd.contracts.commands import SandboxLimits
 from sandherd.contracts.events.sandbox import SandboxRunning
 from spawner.records import outboxes
 from spawner.records.outboxes import Outboxes
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

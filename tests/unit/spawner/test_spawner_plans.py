@@ -13,8 +13,8 @@ from sandherd.settings import Settings
 from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.runtimes.registry import open_runtimes
-from spawner.sandboxes.plans import SandboxPlans
-from spawner.sandboxes.record import SandboxRecord, WorkerKey
+from spawner.sandboxes.sandbox_plans import SandboxPlans
+from spawner.sandboxes.sandbox_record import SandboxRecord, WorkerKey
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 DATA = Mount(source="data", target="/data")
@@ -27,7 +27,7 @@ OWN = {"KEY": "one-secret", "TOKEN": "another-secret", "OTHER": "nobody's"}
 
 
 class NoMint:
-    """Says nothing of anybody."""
+    """Has no records."""
 
     def mint_joiner(self, project: str, sandbox: str, life: float, serial: int = 0) -> str:
         return "joiner"
@@ -40,9 +40,9 @@ class NoMint:
 
 
 def planned(settings: Settings = SETTINGS, **spec: object) -> tuple[SandboxPlan, SandboxRecord]:
-    asked = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), **spec)  # type: ignore[arg-type]  # by name
+    requested = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), **spec)  # type: ignore[arg-type]  # by name
     record = SandboxRecord(
-        project="p1", traceparent=f"00-{'a' * 32}-{'b' * 16}-01", sandbox="sbx-1", runtime="docker", spec=asked,
+        project="p1", traceparent=f"00-{'a' * 32}-{'b' * 16}-01", sandbox="sbx-1", runtime="docker", spec=requested,
         limits=SandboxLimits(), requested_at=NOW, expires_at=NOW + timedelta(hours=1),
     )  # fmt: skip
     return SandboxPlans.of(settings, OWN, "seed").make(StoredRecord(record, 1), None, NoMint(), NOW), record

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from sandherd.contracts.requests import Profile
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
-from spawner.pool.decisions import Needs, PoolProfile, claimable, claimed, kinds, needs, ready, requested, stale
-from spawner.pool.record import WarmRecord, WarmState
+from spawner.pool.pool_decisions import Needs, PoolProfile, claimable, claimed, kinds, needs, ready, requested, stale
+from spawner.pool.warm_record import WarmRecord, WarmState
 from spawner.spec_resolution import Refusal, SpawnPolicy, expiry, resolve, same_as_profile
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -12,10 +12,10 @@ from sandherd.contracts.states import SandboxState
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
 from spawner.pool import filler
-from spawner.pool.decisions import PoolProfile, claimed, ready, requested
 from spawner.pool.filler import Filler
+from spawner.pool.pool_decisions import PoolProfile, claimed, ready, requested
 from spawner.records.store import StoredRecord
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 KIND = PoolProfile("quick", "process", SandboxLimits(), 1)

@@ -10,7 +10,7 @@ from spawner.access.ports import port_refusal as refusal_of_runtime
 from spawner.runtimes import network
 from spawner.runtimes.contract import Capabilities, Isolation
 from spawner.runtimes.docker.containers import ContainerOptions
-from spawner.runtimes.docker.engine import Engine
+from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.layout import SandboxDirectory
 
 ENDPOINTS = (
@@ -50,7 +50,7 @@ def test_every_port_is_refused_where_the_network_is_shared(place: SandboxDirecto
 async def test_containers_on_the_network_of_their_host_are_refused(mode: str, own: bool) -> None:
     """Others have a loopback of their own."""
     docker: Any = None  # nothing is asked of it
-    engine = Engine(docker, ContainerOptions(image="box", network=mode))
+    engine = DockerProvider(docker, ContainerOptions(image="box", network=mode))
     assert (engine.port_refusal("sbx-1", 80) == "") == own
 
 

@@ -13,7 +13,7 @@ from sandherd.contracts.requests import LimitView, ProjectDefaults, ProjectLimit
 from sandherd.contracts.specs import SandboxLimits as Limits
 from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import SandboxState
-from spawner.projects import decisions
+from spawner.projects import project_changes
 from spawner.projects.defaults import AppliedDefaults, applied, with_defaults
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks.capacity import Capacity, SandboxLimits
@@ -77,30 +77,30 @@ def test_limit_of_tasks_does_not_count_sandboxes_without_a_task() -> None:
 
 def test_change_touches_only_what_it_names() -> None:
     """A repeated change changes nothing, so it is not a new version of the record."""
-    made = decisions.created(
+    made = project_changes.created(
         "p1", SetProject(new=True, limits=ProjectLimits(tasks=2), defaults=ProjectDefaults(model="m", cores=2)), NOW
     )
     request = SetProject(limits=ProjectLimits(sandboxes=3), unset=["cores"], updated_by="ada")
-    changed = decisions.changed(made, request, NOW + timedelta(seconds=5))
+    changed = project_changes.changed(made, request, NOW + timedelta(seconds=5))
     assert changed.limits == ProjectLimits(tasks=2, sandboxes=3)
     assert changed.defaults == ProjectDefaults(model="m")
     assert (changed.created_at, changed.updated_at, changed.updated_by) == (NOW, NOW + timedelta(seconds=5), "ada")
-    assert decisions.changed(changed, request, NOW + timedelta(seconds=9)) is changed
+    assert project_changes.changed(changed, request, NOW + timedelta(seconds=9)) is changed
 
 
 def test_values_above_the_herds_are_refused() -> None:
     """The refusal names the field, and the setting with the maximum."""
     caps = Limits(memory_mb=1024, cores=2)
     for refused in (
-        decisions.limits_refusal(ProjectLimits(tasks=9), 8),
-        decisions.defaults_refusal(ProjectDefaults(memory_mb=2048), caps, []),
-        decisions.defaults_refusal(ProjectDefaults(cores=3), caps, []),
+        project_changes.limits_refusal(ProjectLimits(tasks=9), 8),
+        project_changes.defaults_refusal(ProjectDefaults(memory_mb=2048), caps, []),
+        project_changes.defaults_refusal(ProjectDefaults(cores=3), caps, []),
     ):
         assert refused is not None
         assert refused.field.split(".")[1] in refused.reason
         assert "SANDHERD_" in refused.reason
-    assert decisions.limits_refusal(ProjectLimits(tasks=8, sandboxes=0), 8) is None
-    refused = decisions.defaults_refusal(ProjectDefaults(harness="command"), caps, list(HARNESSES))
+    assert project_changes.limits_refusal(ProjectLimits(tasks=8, sandboxes=0), 8) is None
+    refused = project_changes.defaults_refusal(ProjectDefaults(harness="command"), caps, list(HARNESSES))
     assert refused is not None
     assert "can't be a default" in refused.reason
 
@@ -142,7 +142,7 @@ def test_default_harness_that_does_not_fit_is_refused() -> None:
 
 
 def test_limit_of_zero_is_stated_with_its_remedy() -> None:
-    """Nothing that ends makes room for a task then: only an operator does."""
+    """Nothing that ends makes capacity for a task then: only an operator does."""
     capacity = Capacity(SandboxLimits(total=8))
     capacity.set_limits("p1", ProjectLimits(tasks=0, sandboxes=1))
     text = "the limit of tasks of project p1 is 0; raise it with `sandherd projects set p1 --tasks N`"

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
-from spawner.runtimes.boxes.retry import Patience, wait_before_next, with_retry
+from spawner.runtimes.boxes.retry import RetryLimits, wait_before_next, with_retry
 
-PATIENCE = Patience(tries=5, first=0.25, longest=8)
+PATIENCE = RetryLimits(tries=5, first=0.25, longest=8)
 LASTING = set(ProviderFault) - {ProviderFault.TRANSIENT, ProviderFault.RATE_LIMITED}
 
 
 def error(fault: ProviderFault, wait: float | None = None) -> ProviderError:
-    return ProviderError(fault, "said", wait=wait)
+    return ProviderError(fault, "failed", wait=wait)
 
 
 @pytest.mark.parametrize("fault", sorted(LASTING))
@@ -28,12 +28,12 @@ def test_wait_is_random_within_a_growing_bound(tried: int, chance: float) -> Non
     assert wait == pytest.approx(chance * min(8, 0.25 * 2 ** (tried - 1)))
 
 
-@given(asked=st.floats(0, 8), chance=st.floats(0, 1))
-def test_requested_wait_is_respected(asked: float, chance: float) -> None:
+@given(requested=st.floats(0, 8), chance=st.floats(0, 1))
+def test_requested_wait_is_respected(requested: float, chance: float) -> None:
     """The next request comes not before the wait, and soon after."""
-    wait = wait_before_next(1, error(ProviderFault.RATE_LIMITED, asked), PATIENCE, chance)
+    wait = wait_before_next(1, error(ProviderFault.RATE_LIMITED, requested), PATIENCE, chance)
     assert wait is not None
-    assert asked <= wait <= asked + 0.25
+    assert requested <= wait <= requested + 0.25
 
 
 def test_wait_beyond_patience_is_left_to_the_caller() -> None:
@@ -44,13 +44,13 @@ def test_wait_beyond_patience_is_left_to_the_caller() -> None:
 
 async def test_request_is_repeated_up_to_its_limit() -> None:
     """The last error is raised."""
-    asked = 0
+    requested = 0
 
     async def ask() -> None:
-        nonlocal asked
-        asked += 1
-        raise ProviderError(ProviderFault.TRANSIENT, f"try {asked}")
+        nonlocal requested
+        requested += 1
+        raise ProviderError(ProviderFault.TRANSIENT, f"try {requested}")
 
     with pytest.raises(ProviderError, match="try 5"):
         await with_retry(ask, PATIENCE, lambda: 0.0)
-    assert asked == 5
+    assert requested == 5

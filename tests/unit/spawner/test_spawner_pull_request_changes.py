@@ -19,14 +19,14 @@ from spawner.forges.forge import (
 )
 from spawner.forges.merge_refusals import early_outcome
 from spawner.forges.replies import ForgePull
-from spawner.pull_requests import decisions, requested
-from spawner.pull_requests.follow_up import follow_up_problem, follow_up_spec
-from spawner.pull_requests.schedule import due_at
-from spawner.pull_requests.steps import Step, target_of
-from spawner.pull_requests.text import About
+from spawner.pull_requests import pull_request_requests, pull_request_transitions
+from spawner.pull_requests.conflict_task import follow_up_problem, follow_up_spec
+from spawner.pull_requests.pull_request_facts import PullRequestTask
+from spawner.pull_requests.pull_request_steps import PullRequestStep, target_of
+from spawner.pull_requests.step_schedule import due_at
 from spawner.pull_requests.unseen_branches import is_unseen_for_long, unseen
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.pull_request_record import PullRequestRecord
-from spawner.repositories.record import BranchRecord
 from tests.unit.spawner.test_spawner_pull_request_steps import (
     ACTIVE,
     BEFORE,
@@ -51,7 +51,7 @@ def found(**changes: Any) -> PullRequest:
 
 
 def opened_at(record: BranchRecord, one: PullRequest, commit: str = OTHER) -> BranchRecord:
-    return decisions.opened(
+    return pull_request_transitions.opened(
         record, one, commit, NOW, ready=True, about={"task": "task-1", "text": ""}, pace=PACE, worked_on=resting
     )
 
@@ -63,7 +63,7 @@ def test_known_pull_request_that_was_closed_meanwhile_is_not_followed_by_another
     assert closed.pull is not None
     assert (closed.pull.shown.state, closed.pull.written, len(closed.outbox)) == ("closed", COMMIT, 1)  # type: ignore[union-attr]
     assert step(closed, READY) is None
-    assert step(opened_at(known, found(state=PullRequestState.MERGED)), READY) is Step.OPEN
+    assert step(opened_at(known, found(state=PullRequestState.MERGED)), READY) is PullRequestStep.OPEN
 
 
 def test_another_base_at_the_forge_is_shown() -> None:
@@ -91,30 +91,32 @@ LATE: dict[str, Any] = {"written_at": BEFORE, "merge_wanted": COMMIT}
 )  # fmt: skip
 def test_merge_that_will_not_take_place_is_withdrawn_with_an_event(record: BranchRecord, code: str | None) -> None:
     """After another commit, of a task or a user, and after another merge; a forge may see a push late."""
-    found = requested.merge_obstacle(record, PACE)
+    found = pull_request_requests.merge_obstacle(record, PACE)
     assert (found[0].value if found else None) == code
     if found is None or record.pull is None:
         return
     assert due_at(record, MERGED, ACTIVE, NOW, PACE) == NOW
     wanted = record.pull.merge_wanted or ""
-    done = requested.merge_withdrawn(record, wanted=wanted, obstacle=found[0], reason=found[1], now=NOW)
+    done = pull_request_requests.merge_withdrawn(record, wanted=wanted, obstacle=found[0], reason=found[1], now=NOW)
     assert not done.view().pull_request_waits
     assert (done.view().pull_request_problem, "branch.pull_request_refused" in done.outbox[0]) == (found[1], True)
-    assert requested.merge_obstacle(done, PACE) is None
+    assert pull_request_requests.merge_obstacle(done, PACE) is None
 
 
 def test_merge_or_close_at_the_forge_without_the_wanted_commit_is_published() -> None:
     """Of a merge that a user wants here; one with the commit is a success."""
     for state in (PullRequestState.MERGED, PullRequestState.CLOSED):
         status = PullRequestStatus(found(state=state, head_commit=OTHER), Mergeability(Verdict.NO))
-        record = decisions.polled(branch(pull(merge_wanted=COMMIT)), status, NOW, PACE, worked_on=resting)
+        record = pull_request_transitions.polled(
+            branch(pull(merge_wanted=COMMIT)), status, NOW, PACE, worked_on=resting
+        )
         assert record.state is BranchState.LIVE
         assert (len(record.outbox), "branch.pull_request_refused" in record.outbox[1]) == (2, True)
         assert not record.view().pull_request_waits
 
 
 def test_merge_that_found_other_commits_merged_is_left_to_the_next_poll() -> None:
-    """The mirror tells then whether the branch's commit is among them."""
+    """The mirror shows then whether the branch's commit is among them."""
     merged = ForgePull.model_validate(
         {"number": 1, "state": "closed", "merged": True, "head": {"ref": "x", "sha": OTHER}, "base": {"ref": "main"}}
     )
@@ -129,7 +131,9 @@ def test_branch_that_its_forge_never_sees_is_refused_in_the_end() -> None:
     assert unseen(first, COMMIT, LATER) == first
     assert not is_unseen_for_long(first, NOW, PACE)
     assert is_unseen_for_long(first, LATER, PACE)
-    refused = decisions.refused(first, Step.OPEN, COMMIT, reason="r", code="not_found", now=LATER)
+    refused = pull_request_transitions.refused(
+        first, PullRequestStep.OPEN, COMMIT, reason="r", code="not_found", now=LATER
+    )
     assert step(refused, READY) is None
     assert not is_unseen_for_long(refused, LATER, PACE)
     assert not is_unseen_for_long(first.model_copy(update={"commit": OTHER}), LATER, PACE)
@@ -140,7 +144,7 @@ def test_denied_polls_end(known: dict[str, Any]) -> None:
     """Every hour until the documented age."""
     record, now, polls = branch(pull(**known)), NOW, 0
     while now is not None and polls < 1000:
-        record, polls = decisions.not_polled(record, "denied", "denied", now, PACE), polls + 1
+        record, polls = pull_request_transitions.not_polled(record, "denied", "denied", now, PACE), polls + 1
         assert record.pull is not None
         now = record.pull.poll_at  # type: ignore[assignment]  # None ends it
     assert polls == PACE.age / timedelta(hours=1) + 1
@@ -150,22 +154,24 @@ def test_denied_polls_end(known: dict[str, Any]) -> None:
 def test_pull_request_is_about_the_task_that_worked_last_when_it_was_opened() -> None:
     """As the documentation of `$title` states; later tasks do not change it."""
     several = branch(tasks=("task-1", "task-2"))
-    assert About.of(several, {}).task == "task-2"
+    assert PullRequestTask.of(several, {}).task == "task-2"
     opened = opened_at(several, found(), COMMIT)
     assert opened.pull is not None
     named = opened.pull.changed(task="task-2", text="the second")
     later = branch(named, tasks=("task-1", "task-2", "task-3"))
-    assert (About.of(later, {}).task, About.of(later, {}).text) == ("task-2", "the second")
+    assert (PullRequestTask.of(later, {}).task, PullRequestTask.of(later, {}).text) == ("task-2", "the second")
 
 
 def test_conflict_that_the_trial_merge_does_not_find_is_not_followed() -> None:
     """Neither an event nor a task; once the forge reports another one, it is explained again."""
     terms, shown = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
-    record = decisions.conflicted(branch(pull(shown=shown)), COMMIT, [], NOW)
+    record = pull_request_transitions.conflicted(branch(pull(shown=shown)), COMMIT, [], NOW)
     assert (record.outbox, step(record, terms)) == ((), None)
-    gone = decisions.polled(record, PullRequestStatus(found(), Mergeability(Verdict.YES)), NOW, PACE, worked_on=resting)
+    gone = pull_request_transitions.polled(
+        record, PullRequestStatus(found(), Mergeability(Verdict.YES)), NOW, PACE, worked_on=resting
+    )
     assert gone.pull is not None
-    assert step(branch(gone.pull.showing(**shown)), terms) is Step.EXPLAIN
+    assert step(branch(gone.pull.showing(**shown)), terms) is PullRequestStep.EXPLAIN
 
 
 def test_follow_up_checks_out_and_commits_as_the_last_task_did() -> None:

@@ -21,24 +21,24 @@ from spawner.forges.forge import (
     Obstacle,
 )
 from spawner.forges.rate_limits import RateLimit
-from spawner.pull_requests import decisions
-from spawner.pull_requests.follow_up import text_of
+from spawner.pull_requests import pull_request_transitions
+from spawner.pull_requests.conflict_task import text_of
 from spawner.pull_requests.gauges import counts_of, requests_remaining
-from spawner.pull_requests.pull_request_options import Pace, Terms
+from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
+from spawner.pull_requests.pull_request_requests import HASTE, is_meant, poll_hastened
+from spawner.pull_requests.pull_request_steps import MAX_FOLLOW_UPS, PullRequestStep, TaskWork, next_step
 from spawner.pull_requests.request_handlers import PullRequestHandler
-from spawner.pull_requests.requested import HASTE, is_meant, poll_hastened
-from spawner.pull_requests.schedule import due_at
-from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step
-from spawner.repositories import decisions as of_branch
+from spawner.pull_requests.step_schedule import due_at
+from spawner.repositories import branch_transitions as of_branch
+from spawner.repositories.branch_record import BranchRecord, ReceivedCommits
 from spawner.repositories.pull_request_record import PullRequestRecord
-from spawner.repositories.record import BranchRecord, ReceivedCommits
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BEFORE, LATER = NOW - timedelta(hours=2), NOW + timedelta(hours=1)
 BASE, COMMIT, OTHER = "a" * 40, "b" * 40, "c" * 40
 DONE, FAILED, ACTIVE = TaskWork(completed=True), TaskWork(), TaskWork(active=True)
-PACE = Pace()
-READY, DRAFT, NONE = Terms(open="ready"), Terms(open="draft"), Terms()
+PACE = PollIntervals()
+READY, DRAFT, NONE = PullRequestTerms(open="ready"), PullRequestTerms(open="draft"), PullRequestTerms()
 MERGED, QUEUED = replace(READY, merge="when_permitted"), replace(READY, merge="queue")
 
 
@@ -68,7 +68,9 @@ def resting(_: BranchRecord) -> bool:
     return False
 
 
-def step(record: BranchRecord, terms: Terms = MERGED, work: TaskWork = DONE, now: datetime = NOW) -> Step | None:
+def step(
+    record: BranchRecord, terms: PullRequestTerms = MERGED, work: TaskWork = DONE, now: datetime = NOW
+) -> PullRequestStep | None:
     return next_step(record, terms, work, now, PACE)
 
 
@@ -100,21 +102,23 @@ def test_no_step_while_a_task_works_on_the_branch() -> None:
 @pytest.mark.parametrize(
     ("terms", "record", "expected"),
     [
-        (READY, branch(), Step.OPEN), (DRAFT, branch(), Step.OPEN), (NONE, branch(), None),
-        (NONE, branch(PullRequestRecord(wanted="as_configured")), Step.OPEN),
-        (NONE, branch(PullRequestRecord(merge_wanted=COMMIT)), Step.OPEN),
+        (READY, branch(), PullRequestStep.OPEN), (DRAFT, branch(), PullRequestStep.OPEN), (NONE, branch(), None),
+        (NONE, branch(PullRequestRecord(wanted="as_configured")), PullRequestStep.OPEN),
+        (NONE, branch(PullRequestRecord(merge_wanted=COMMIT)), PullRequestStep.OPEN),
         (READY, branch(PullRequestRecord(refused={"open_pull_request": COMMIT})), None),
-        (READY, branch(PullRequestRecord(refused={"open_pull_request": OTHER})), Step.OPEN),
+        (READY, branch(PullRequestRecord(refused={"open_pull_request": OTHER})), PullRequestStep.OPEN),
         (READY, branch(pull(shown={"state": "closed"})), None),
         (READY, branch(pull(shown={"state": "closed"}, written=OTHER)), None),
-        (READY, branch(pull(shown={"state": "closed"}, wanted="as_configured")), Step.OPEN),
+        (READY, branch(pull(shown={"state": "closed"}, wanted="as_configured")), PullRequestStep.OPEN),
         (READY, branch(pull(shown={"state": "merged"})), None),
-        (READY, branch(pull(shown={"state": "merged"}, written=OTHER)), Step.OPEN),
-        (READY, branch(pull(written=OTHER)), Step.OPEN),
-        (READY, branch(pull(wanted="as_configured")), Step.OPEN),
+        (READY, branch(pull(shown={"state": "merged"}, written=OTHER)), PullRequestStep.OPEN),
+        (READY, branch(pull(written=OTHER)), PullRequestStep.OPEN),
+        (READY, branch(pull(wanted="as_configured")), PullRequestStep.OPEN),
     ],
 )  # fmt: skip
-def test_opened_as_configured_or_requested(terms: Terms, record: BranchRecord, expected: Step | None) -> None:
+def test_opened_as_configured_or_requested(
+    terms: PullRequestTerms, record: BranchRecord, expected: PullRequestStep | None
+) -> None:
     """Once for each commit; after a user closed it, at a request only."""
     assert step(record, terms) is expected
 
@@ -122,13 +126,14 @@ def test_opened_as_configured_or_requested(terms: Terms, record: BranchRecord, e
 @pytest.mark.parametrize(
     ("terms", "work", "changes", "expected"),
     [
-        (READY, DONE, {}, Step.READY), (READY, FAILED, {}, None), (DRAFT, DONE, {}, None),
-        (READY, DONE, {"readied": COMMIT}, None), (READY, DONE, {"readied": OTHER}, Step.READY),
-        (NONE, FAILED, {"wanted": "ready"}, Step.READY), (NONE, FAILED, {"merge_wanted": COMMIT}, Step.READY),
+        (READY, DONE, {}, PullRequestStep.READY), (READY, FAILED, {}, None), (DRAFT, DONE, {}, None),
+        (READY, DONE, {"readied": COMMIT}, None), (READY, DONE, {"readied": OTHER}, PullRequestStep.READY),
+        (NONE, FAILED, {"wanted": "ready"}, PullRequestStep.READY),
+        (NONE, FAILED, {"merge_wanted": COMMIT}, PullRequestStep.READY),
     ],
 )  # fmt: skip
 def test_draft_is_made_ready_at_the_successful_end(
-    terms: Terms, work: TaskWork, changes: dict[str, Any], expected: Step | None
+    terms: PullRequestTerms, work: TaskWork, changes: dict[str, Any], expected: PullRequestStep | None
 ) -> None:
     """Once for a commit: a user may make it a draft again."""
     record = branch(pull(shown={"draft": True, "mergeable": "no", "obstacle": "draft"}, **changes))
@@ -158,7 +163,7 @@ def test_draft_is_made_ready_at_the_successful_end(
     ],
 )  # fmt: skip
 def test_merged_if_wanted_and_permitted(
-    terms: Terms,
+    terms: PullRequestTerms,
     shown: dict[str, Any],
     changes: dict[str, Any],
     merges: bool,  # a column
@@ -167,14 +172,14 @@ def test_merged_if_wanted_and_permitted(
 
     A user's request permits failed checks that the forge does not require.
     """
-    assert (step(branch(pull(shown=shown, **changes)), terms) is Step.MERGE) is merges
+    assert (step(branch(pull(shown=shown, **changes)), terms) is PullRequestStep.MERGE) is merges
 
 
 def test_conflict_is_explained_once_and_followed_a_bounded_number_of_times() -> None:
     """For each commit."""
     terms, conflict = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
-    assert step(branch(pull(shown=conflict)), terms) is Step.EXPLAIN
-    assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",))), terms) is Step.FOLLOW_UP
+    assert step(branch(pull(shown=conflict)), terms) is PullRequestStep.EXPLAIN
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",))), terms) is PullRequestStep.FOLLOW_UP
     assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",))), READY) is None
     assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",), followed=COMMIT)), terms) is None
     often = tuple(f"task-{number}" for number in range(MAX_FOLLOW_UPS))
@@ -196,7 +201,7 @@ def test_polls_slow_down_and_end() -> None:
     ]  # fmt: skip
     assert PACE.delay(0, timedelta(days=2)) == timedelta(hours=1)
     assert PACE.delay(0, timedelta(days=30)) is None
-    assert step(branch(pull(poll_at=NOW)), READY) is Step.POLL
+    assert step(branch(pull(poll_at=NOW)), READY) is PullRequestStep.POLL
     assert step(branch(pull(poll_at=None)), READY) is None
     assert due_at(branch(pull(poll_at=LATER)), READY, DONE, NOW, PACE) == LATER
 
@@ -205,10 +210,10 @@ def test_polls_slow_down_and_end() -> None:
 def test_merge_that_is_refused_for_good_is_not_tried_again_for_this_commit(obstacle: Obstacle) -> None:
     """It is published with the reason."""
     outcome = MergeOutcome(MergeResult.REFUSED, obstacle=obstacle, reason="no")
-    record = decisions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
+    record = pull_request_transitions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
     assert record.pull is not None
     assert (record.pull.refused, record.pull.problem) == ({"merge": COMMIT}, "no")
-    assert step(record, now=LATER + timedelta(hours=1)) is Step.POLL
+    assert step(record, now=LATER + timedelta(hours=1)) is PullRequestStep.POLL
     assert "branch.pull_request_refused" in record.outbox[0]
 
 
@@ -216,18 +221,18 @@ def test_merge_that_is_refused_for_good_is_not_tried_again_for_this_commit(obsta
 def test_merge_that_waits_for_checks_or_reviews_is_tried_again(obstacle: Obstacle) -> None:
     """Once a poll shows that they permit it."""
     outcome = MergeOutcome(MergeResult.WAITING, obstacle=obstacle)
-    record = decisions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
+    record = pull_request_transitions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
     assert record.pull is not None
     assert step(record) is None
-    assert step(branch(record.pull.showing(checked_at=LATER)), now=LATER) is Step.MERGE
+    assert step(branch(record.pull.showing(checked_at=LATER)), now=LATER) is PullRequestStep.MERGE
 
 
 def test_merge_that_a_lost_response_reported_is_written_once() -> None:
     """The branch is deleted then; with other commits by now, it stays live."""
-    merged = decisions.merged(branch(pull()), OTHER, NOW, head=COMMIT, worked_on=resting)
+    merged = pull_request_transitions.merged(branch(pull()), OTHER, NOW, head=COMMIT, worked_on=resting)
     assert (merged.state, merged.delete_wanted, len(merged.outbox)) == (BranchState.MERGED, "everywhere", 1)
-    assert decisions.merged(merged, OTHER, NOW, head=COMMIT, worked_on=resting) == merged
-    newer = decisions.merged(branch(pull()), OTHER, NOW, head=OTHER, worked_on=resting)
+    assert pull_request_transitions.merged(merged, OTHER, NOW, head=COMMIT, worked_on=resting) == merged
+    newer = pull_request_transitions.merged(branch(pull()), OTHER, NOW, head=OTHER, worked_on=resting)
     assert (newer.state, newer.delete_wanted) == (BranchState.LIVE, None)
 
 
@@ -236,17 +241,20 @@ def test_branch_stays_live_while_commits_may_follow_what_was_merged() -> None:
     answer = MergeOutcome(MergeResult.MERGED, commit=OTHER)
     waiting = branch(pull(), received=RECEIVED)
     for record, worked_on in ((waiting, resting), (branch(pull(), tasks=("task-1", "task-2")), lambda _: True)):
-        after = decisions.merge_answered(record, answer, COMMIT, NOW, PACE, worked_on=worked_on)
+        after = pull_request_transitions.merge_answered(record, answer, COMMIT, NOW, PACE, worked_on=worked_on)
         assert (after.state, after.delete_wanted, after.received) == (BranchState.LIVE, None, record.received)
         assert after.pull is not None
         assert after.pull.is_open
         rested = after.model_copy(update={"received": ()})
-        assert step(rested, NONE) is Step.POLL
-        assert decisions.merged(rested, OTHER, NOW, head=COMMIT, worked_on=resting).state is BranchState.MERGED
-        newer = decisions.merged(
+        assert step(rested, NONE) is PullRequestStep.POLL
+        assert (
+            pull_request_transitions.merged(rested, OTHER, NOW, head=COMMIT, worked_on=resting).state
+            is BranchState.MERGED
+        )
+        newer = pull_request_transitions.merged(
             rested.model_copy(update={"commit": OTHER, "pushed": OTHER}), OTHER, NOW, head=COMMIT, worked_on=resting
         )
-        assert (newer.state, step(newer)) == (BranchState.LIVE, Step.OPEN)
+        assert (newer.state, step(newer)) == (BranchState.LIVE, PullRequestStep.OPEN)
 
 
 def test_commits_for_a_branch_that_is_not_live_are_refused_with_an_event() -> None:

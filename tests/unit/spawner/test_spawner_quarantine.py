@@ -8,11 +8,11 @@ import pytest
 
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import SandboxState
-from spawner.records.record import IndexEntry
+from spawner.records.base_record import IndexEntry
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
-from spawner.sandboxes import decisions
+from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.quarantine import Quarantine
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 CASES = [
@@ -71,7 +71,7 @@ def test_only_an_ended_sandbox_with_unpublished_events_is_quarantined(
     state: SandboxState, unsaid: bool, in_vain: bool
 ) -> None:
     """A sandbox that has not ended is not quarantined."""
-    assert decisions.is_needlessly_quarantined(record(state, unsaid=unsaid)) is in_vain
+    assert sandbox_transitions.is_needlessly_quarantined(record(state, unsaid=unsaid)) is in_vain
 
 
 @pytest.mark.parametrize(("state", "unsaid", "in_vain"), CASES)
@@ -79,9 +79,9 @@ async def test_needlessly_quarantined_sandbox_is_removed(state: SandboxState, un
     """Each pass removes it; a quarantined one is retried and never removed, and an unknown one is ignored."""
     one = record(state, unsaid=unsaid)
     all_of_it: Any = Records(one)
-    kept = Quarantine(all_of_it, all_of_it)
+    stored = Quarantine(all_of_it, all_of_it)
     for _ in range(2):
-        await kept.reconcile({one.runtime_unit: all_of_it, "sbx-stranger": all_of_it}, NOW)
+        await stored.reconcile({one.runtime_unit: all_of_it, "sbx-stranger": all_of_it}, NOW)
     assert all_of_it.done.count(("remove", one.runtime_unit)) == (2 if in_vain else 0)
     assert all_of_it.done.count(("unquarantine", one.runtime_unit)) == (1 if unsaid else 0)
     assert not any(unit == "sbx-stranger" for _, unit in all_of_it.done)
@@ -92,10 +92,10 @@ async def test_failed_removal_does_not_prevent_others() -> None:
     two = [record(SandboxState.FAILED, unsaid=False, name=name) for name in ("sbx-1", "sbx-2")]
     all_of_it: Any = Records(*two)
     all_of_it.stubborn.add(two[0].runtime_unit)
-    kept = Quarantine(all_of_it, all_of_it)
-    await kept.reconcile({one.runtime_unit: all_of_it for one in two}, NOW)
+    stored = Quarantine(all_of_it, all_of_it)
+    await stored.reconcile({one.runtime_unit: all_of_it for one in two}, NOW)
     all_of_it.stubborn.clear()
-    await kept.reconcile({one.runtime_unit: all_of_it for one in two}, NOW)
+    await stored.reconcile({one.runtime_unit: all_of_it for one in two}, NOW)
     assert all_of_it.done == [
         ("remove", two[1].runtime_unit),
         ("remove", two[0].runtime_unit),

@@ -15,12 +15,12 @@ from sandherd.contracts.requests import Mount, Profile, ProjectDefaults
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.settings import Settings
 from spawner.runtimes.contract import Capabilities, Isolation
-from spawner.sandboxes.decisions import requested
+from spawner.sandboxes.sandbox_transitions import requested
 from spawner.spec_resolution import Refusal, SpawnPolicy
-from spawner.tasks import decisions as of_task
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.dependencies import PendingDependencies, absent, circle
 from spawner.tasks.resolved_task import ResolvedTask, terms_of
-from tests.unit.spawner.test_spawner_retry import TRACE, said
+from tests.unit.spawner.test_spawner_retry import TRACE, command_envelope
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 SMALL = SandboxLimits(memory_mb=512)
@@ -89,7 +89,7 @@ def test_omitted_fields_default_to_profile_then_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("project", "submitted", "field", "says"),
+    ("project", "submitted", "field", "expected_text"),
     [
         ("p1", submit(runtime="docker"), "spec.runtime", "there is: cluster, other, process"),
         ("p1", submit(profile="big"), "spec.profile", "there is: bound, filled, odd, small"),
@@ -110,13 +110,13 @@ def test_omitted_fields_default_to_profile_then_settings() -> None:
     ],
 )
 def test_unavailable_option_is_refused_with_the_available_ones(
-    project: str, submitted: SubmitTask, field: str, says: str
+    project: str, submitted: SubmitTask, field: str, expected_text: str
 ) -> None:
     """The refusal names the field."""
     refused = terms_of(project, submitted, MENU)
     assert isinstance(refused, Refusal)
     assert refused.field == field
-    assert says in refused.reason
+    assert expected_text in refused.reason
 
 
 def test_refusal_without_an_alternative_names_what_is_missing() -> None:
@@ -144,12 +144,14 @@ def test_options_of_a_runtime_are_accepted() -> None:
 
 def test_record_retains_its_resolved_values() -> None:
     """A change of the settings does not affect a submitted task; its event has the resolved values."""
-    command = said(submit(profile="small"))
+    command = command_envelope(submit(profile="small"))
     record = of_task.submitted(command, NOW, TRACE, given(command.data))
     assert (record.limits, record.max_attempts, record.attempt_seconds) == (SMALL, 4, 900)
     assert record.spec.env == {"LEVEL": "debug", "LANG": "C"}
-    assert of_task.same_task(record, said(submit(profile="small")), given(command.data))
-    assert not of_task.same_task(record, said(submit(profile="small", env={"LEVEL": "x"})), given(command.data))
+    assert of_task.same_task(record, command_envelope(submit(profile="small")), given(command.data))
+    assert not of_task.same_task(
+        record, command_envelope(submit(profile="small", env={"LEVEL": "x"})), given(command.data)
+    )
 
 
 # --- dependencies ----------------------------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ def test_constraints_of_all_levels_reach_the_sandbox() -> None:
     assert isinstance(wanted, ResolvedTask)
     together = Constraints(paths=("a", "b"), commands=("npm publish",), permitted=("force_push",))
     assert wanted.constraints == together
-    task = of_task.submitted(said(submit()), NOW, TRACE, wanted)
+    task = of_task.submitted(command_envelope(submit()), NOW, TRACE, wanted)
     [event] = requested(task, "sbx-1", NOW).outbox
     assert json.loads(event)["data"]["constraints"] == together.model_dump(mode="json")
     assert given(submit()).constraints is None

@@ -10,19 +10,19 @@ from spawner.runtimes.boxes.provider import BoxState, Command, ProviderError, Pr
 from spawner.runtimes.remote import replies, scripts
 from spawner.runtimes.remote.faults import fault_of, refusal, without_keys
 from spawner.runtimes.remote.replies import RemoteRuntimeState
-from spawner.runtimes.remote.scripts import Outcome, ProgramState
+from spawner.runtimes.remote.scripts import CommandOutcome, ProgramState
 
 SESSION = "0123456789abcdef-sbx-one"
 LIVES = ProgramState(runs=1, supervised=True)
 
 
-def runtime(**said: Any) -> RemoteRuntimeState:
-    given = {"runtime_id": "r1", "session_id": SESSION, "status": "running", "pod_status": "ready"} | said
+def runtime(**fields: Any) -> RemoteRuntimeState:
+    given = {"runtime_id": "r1", "session_id": SESSION, "status": "running", "pod_status": "ready"} | fields
     return RemoteRuntimeState.model_validate(given)
 
 
 @pytest.mark.parametrize(
-    ("said", "look", "state", "alive", "memory"),
+    ("fields", "look", "state", "alive", "memory"),
     [
         ({}, LIVES, BoxState.RUNNING, True, None),
         ({}, ProgramState(runs=1, supervised=True, frozen=True), BoxState.PAUSED, True, None),
@@ -38,10 +38,10 @@ def runtime(**said: Any) -> RemoteRuntimeState:
     ],
 )
 def test_runtime_is_read_as_a_sandbox(
-    said: dict[str, Any], look: ProgramState | None, state: BoxState, alive: bool, memory: bool | None
+    fields: dict[str, Any], look: ProgramState | None, state: BoxState, alive: bool, memory: bool | None
 ) -> None:
     """The API's state of its pod and the files in it are combined."""
-    box = replies.box(runtime(**said), look, paused_is_aside=False)
+    box = replies.box(runtime(**fields), look, paused_is_aside=False)
     assert (box.name, box.labels, box.state, box.alive) == ("sbx-one", {HERD: "0123456789abcdef"}, state, alive)
     assert (None if box.end is None else box.end.out_of_memory) is memory
     assert box.end is None or (box.runs >= 1 and box.end.reason)
@@ -53,7 +53,7 @@ BEHIND = {12000: "https://host/r1/work-1", 12001: "https://host/r1/work-2"}
 
 
 @pytest.mark.parametrize(
-    ("said", "ports"),
+    ("fields", "ports"),
     [
         ({"work_hosts": HOSTS}, BESIDE),
         ({"work_hosts": {}, "url": "https://x.host"}, {}),
@@ -63,9 +63,9 @@ BEHIND = {12000: "https://host/r1/work-1", 12001: "https://host/r1/work-2"}
         ({}, {}),
     ],
 )
-def test_ports_of_a_runtime_are_read_with_defaults(said: dict[str, Any], ports: dict[int, str]) -> None:
+def test_ports_of_a_runtime_are_read_with_defaults(fields: dict[str, Any], ports: dict[int, str]) -> None:
     """Without ports, those of OpenHands' own programs apply; no URL may hold a secret."""
-    assert runtime(**said).ports == ports
+    assert runtime(**fields).ports == ports
 
 
 def test_repr_of_a_runtime_contains_no_key() -> None:
@@ -134,13 +134,13 @@ def test_key_in_a_reply_is_redacted() -> None:
 def test_output_of_a_command_is_limited() -> None:
     """Standard output comes first; omitted output and a timeout are stated."""
     command = Command(argv=["true"], seconds=5, max_output=4)
-    outcome = Outcome.read("0 6\nYWJjZA==\nZWY=\n")
+    outcome = CommandOutcome.read("0 6\nYWJjZA==\nZWY=\n")
     assert (outcome.out, outcome.err) == (b"abcd", b"ef")
     ran = outcome.ran(command, 1)
     assert (ran.code, ran.out, ran.err, ran.cut) == (0, b"abcd", b"", True)
-    assert Outcome.read("124 0\n\n\n").ran(command, 1).code == 124
-    assert Outcome.read("124 0\n\n\n").ran(command, 6).timed_out
-    assert Outcome.read("none 0\n\n\n").ran(command, 1).timed_out
+    assert CommandOutcome.read("124 0\n\n\n").ran(command, 1).code == 124
+    assert CommandOutcome.read("124 0\n\n\n").ran(command, 6).timed_out
+    assert CommandOutcome.read("none 0\n\n\n").ran(command, 1).timed_out
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_output_of_a_command_is_limited() -> None:
 def test_invalid_result_of_a_command_is_a_provider_fault(text: str) -> None:
     """The sandbox's agent may have written it."""
     with pytest.raises(ProviderError) as caught:
-        Outcome.read(text)
+        CommandOutcome.read(text)
     assert caught.value.fault is ProviderFault.REFUSED
 
 

@@ -18,14 +18,14 @@ from sandherd.contracts.repositories import Repository
 from sandherd.settings.repositories import RepositorySettings
 from spawner.repositories import git
 from spawner.repositories.branch_choice import base_problem
-from spawner.repositories.differences import paths_to_approve, shown_path
+from spawner.repositories.branch_diff import paths_to_approve, shown_path
 from spawner.repositories.mirror import NO_COMMIT, Mirror
+from spawner.repositories.mirror_paths import SCRATCH
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.overlaps import PAIR_PATHS, overlap_of
-from spawner.repositories.paths import SCRATCH
+from spawner.repositories.trial_merges import PAIR_PATHS, overlap_of
 from spawner.repositories.work_queue import WorkQueue
-from spawner.tasks.decisions import accepts_commits
-from spawner.tasks.record import TaskRecord
+from spawner.tasks.task_record import TaskRecord
+from spawner.tasks.task_transitions import accepts_commits
 from tests.patience import PATIENCE
 
 LONG = "deep/" * 2400 + "ä"
@@ -35,7 +35,7 @@ APPROVAL = RepositorySettings().repository_approval
 
 
 def test_events_with_long_paths_fit_into_a_message() -> None:
-    """An agent may commit any number of paths of any length; the event that lists them is published all the same."""
+    """An agent may commit any number of paths of any length; the event that lists them is published nevertheless."""
     paths = [shown_path(f"{number}{LONG}") for number in range(100)]
     saved = BranchSaved(
         repository="r", branch="b", commit="c", commits=1, files_changed=100, additions=1, deletions=0, paths=paths
@@ -86,7 +86,7 @@ def test_base_with_an_unusual_name_is_refused_with_the_reason(base: str) -> None
     assert base_problem("release/1.0") is None
 
 
-CREDENTIAL = git.Credential("https://git.example", "x-access-token", "ghs_16C7e42F292c6912E7710c838347Ae178B4a")
+CREDENTIAL = git.GitCredential("https://git.example", "x-access-token", "ghs_16C7e42F292c6912E7710c838347Ae178B4a")
 
 
 def test_credential_that_a_server_returns_is_hidden() -> None:

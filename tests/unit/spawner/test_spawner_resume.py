@@ -15,12 +15,12 @@ from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT
 from spawner.access.file_chunks import may_fetch
-from spawner.sandboxes import decisions as of_sandbox
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes import sandbox_transitions as of_sandbox
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.resume_rules import refusal
-from spawner.tasks.retry import retry_scheduled
+from spawner.tasks.task_record import TaskRecord
+from spawner.tasks.task_retry import retry_scheduled
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -133,5 +133,5 @@ def test_each_attempt_may_fetch_the_artifacts_of_its_resume() -> None:
 def test_submitted_event_names_the_resumed_task() -> None:
     """The event has the earlier task's name."""
     outbox = task("task-2", resume=resume().model_dump()).outbox
-    said = [parse(document.encode(), TaskSubmitted).data for document in outbox]
-    assert [one.resumes for one in said if isinstance(one, TaskSubmitted)] == ["task-1"]
+    submitted_data = [parse(document.encode(), TaskSubmitted).data for document in outbox]
+    assert [one.resumes for one in submitted_data if isinstance(one, TaskSubmitted)] == ["task-1"]

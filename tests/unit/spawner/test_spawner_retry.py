@@ -18,13 +18,13 @@ from sandherd.contracts.failures import TRANSIENT, ErrorType
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import TaskState, TransitionRefusedError
 from sandherd.telemetry.meters import Meters
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.task_spans import count
-from spawner.tasks import decisions as of_task
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.agent_events import belongs_to, lateness
-from spawner.tasks.record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
-from spawner.tasks.retry import delay, retry_requested
+from spawner.tasks.task_record import TaskRecord
+from spawner.tasks.task_retry import delay, retry_requested
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -35,7 +35,7 @@ def after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def said(command: Any, sequence: int = 1) -> Envelope[Any]:
+def command_envelope(command: Any, sequence: int = 1) -> Envelope[Any]:
     return wrap(
         command, command.type, source="/sandherd/client/x", sequence=sequence, project="p1", subject="task-1", time=NOW
     )
@@ -43,7 +43,9 @@ def said(command: Any, sequence: int = 1) -> Envelope[Any]:
 
 def pending(terms: ResolvedTask | None = None, **spec: Any) -> TaskRecord:
     wanted = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), **spec)
-    return of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask())
+    return of_task.submitted(
+        command_envelope(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask()
+    )
 
 
 def running(task: TaskRecord | None = None, at: datetime = NOW) -> TaskRecord:
@@ -65,7 +67,7 @@ def artifact(of: str = "sbx-1", project: str = "p1") -> ArtifactRef:
     )
 
 
-def heard(data: EventData, attempt: int = 1) -> Envelope[Any]:
+def event_envelope(data: EventData, attempt: int = 1) -> Envelope[Any]:
     name = f"sbx-{attempt}"
     return wrap(data, data.type, source=f"/sandherd/sandbox/{name}", sequence=1, project="p1", subject=name, time=NOW)
 
@@ -158,8 +160,8 @@ def test_late_event_of_an_old_attempt_changes_nothing(late: EventData) -> None:
     second = of_task.attempt_failed(running(), "lost", "sandbox_lost", NOW)
     third = of_task.attempt_failed(running(second), "lost", "sandbox_lost", NOW)
     for task in (second, running(second), third):
-        assert lateness(heard(late), sandbox(1), task) == "old_attempt"
-    assert lateness(heard(late, 2), sandbox(2), running(second)) in {None, "repeated"}
+        assert lateness(event_envelope(late), sandbox(1), task) == "old_attempt"
+    assert lateness(event_envelope(late, 2), sandbox(2), running(second)) in {None, "repeated"}
 
 
 def test_attempt_fails_once() -> None:
@@ -233,11 +235,11 @@ def test_task_over_its_time_fails(runs: bool) -> None:
     assert of_task.timed_out(failed, after(1000)) is failed
 
 
-# --- because somebody asks -------------------------------------------------------------------------------------------
+# --- requested by a user -------------------------------------------------------------------------------------------
 
 
 def retry_command() -> Envelope[RetryTask]:
-    return said(RetryTask(task="task-1", requested_by="ada"))
+    return command_envelope(RetryTask(task="task-1", requested_by="ada"))
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled while it waits", "cancelled while it runs"])

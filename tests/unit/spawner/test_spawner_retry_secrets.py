@@ -8,11 +8,11 @@ import pytest
 from sandherd.contracts.commands import CommandHarness, RetryTask, SubmitTask, TaskSpec
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.agent import AgentCompleted
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.resolved_task import ResolvedTask
-from spawner.tasks.retry import retry_refusal, retry_requested
-from spawner.tasks.secrets import as_submitted
+from spawner.tasks.task_record import TaskRecord
+from spawner.tasks.task_retry import retry_refusal, retry_requested
+from spawner.tasks.task_secrets import as_submitted
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -22,7 +22,7 @@ def after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def said(command: Any) -> Envelope[Any]:
+def command_envelope(command: Any) -> Envelope[Any]:
     return wrap(
         command, command.type, source="/sandherd/client/x", sequence=1, project="p1", subject="task-1", time=NOW
     )
@@ -30,7 +30,9 @@ def said(command: Any) -> Envelope[Any]:
 
 def pending(terms: ResolvedTask | None = None, **spec: Any) -> TaskRecord:
     wanted = TaskSpec(**{"text": "do it", "harness": CommandHarness(argv=["true"]), **spec})
-    return of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask())
+    return of_task.submitted(
+        command_envelope(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask()
+    )
 
 
 def running(task: TaskRecord) -> TaskRecord:
@@ -38,7 +40,7 @@ def running(task: TaskRecord) -> TaskRecord:
 
 
 def retry_command() -> Envelope[RetryTask]:
-    return said(RetryTask(task="task-1", requested_by="ada"))
+    return command_envelope(RetryTask(task="task-1", requested_by="ada"))
 
 
 def secret_task(**spec: Any) -> TaskRecord:
@@ -116,7 +118,9 @@ def test_task_with_a_redacted_value_is_not_rerun(field: str) -> None:
     given = {"text": "do it", "harness": CommandHarness(argv=["true"]), "env": {"A": "the value"}}
     whole: dict[str, Any] = {**given, **specs[field]}
     wanted = TaskSpec(**whole, secret_env=frozenset({"A"}))
-    task = of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, ResolvedTask(keep_secrets=60))
+    task = of_task.submitted(
+        command_envelope(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, ResolvedTask(keep_secrets=60)
+    )
     ended = of_task.failed(task, "no", "start", NOW)
     assert retry_requested(ended, retry_command(), NOW).spec == wanted
     expired = stored(of_task.secrets_expired(ended, after(60)))

@@ -26,7 +26,7 @@ def _runtime(name: str, found: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeFailedError(RuntimeFault.UNAVAILABLE, "away"), OSError("gone"), ValueError("no number")]
+    "error", [RuntimeFailedError(RuntimeFault.UNAVAILABLE, "unreachable"), OSError("gone"), ValueError("no number")]
 )
 async def test_failing_runtime_hides_no_other(error: Exception) -> None:
     """A runtime whose list fails in any way is reported as silent, the others are listed."""

@@ -15,7 +15,7 @@ from sandherd_network.policy import NetworkPolicy
 from sandherd import processes
 from sandherd.contracts.commands import CommandHarness, SandboxLimits, TaskSpec
 from sandherd.contracts.names import UnsafeNameError
-from spawner.runtimes import bubblewrap, cgroups, environment, limits, shim
+from spawner.runtimes import bubblewrap, cgroups, environment, kernel_limits, shim
 from spawner.runtimes.boxes import box_files
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.isolation import IsolationLaunch
@@ -51,21 +51,21 @@ def test_stat_line_is_read_with_any_program_name() -> None:
 
 def test_memory_is_limited_by_group_or_by_process() -> None:
     """Never by both: the group's kill is visible, the process's own limit is not."""
-    asked = SandboxLimits(memory_mb=128, open_files=4096, processes=33)
-    grouped = limits.for_processes(asked, hard_files=1000, memory_group=True, count_processes=False)
+    requested = SandboxLimits(memory_mb=128, open_files=4096, processes=33)
+    grouped = kernel_limits.for_processes(requested, hard_files=1000, memory_group=True, count_processes=False)
     assert (grouped.data_kib, grouped.open_files, grouped.processes) == (None, 1000, None)
-    alone = limits.for_processes(asked, hard_files=10_000, memory_group=False, count_processes=True)
+    alone = kernel_limits.for_processes(requested, hard_files=10_000, memory_group=False, count_processes=True)
     assert (alone.data_kib, alone.open_files, alone.processes) == (128 * 1024, 4096, 33)
-    assert limits.for_group(asked) == limits.GroupLimits(memory_bytes=128 * 1024 * 1024, processes=33)
+    assert kernel_limits.for_group(requested) == kernel_limits.GroupLimits(memory_bytes=128 * 1024 * 1024, processes=33)
 
 
-def host(**changes: object) -> bubblewrap.Host:
+def host(**changes: object) -> bubblewrap.HostFiles:
     given = {
         "bwrap": Path("/b/bwrap"), "system": (("/usr", None), ("/bin", "usr/bin")),
         "etc": (("/etc/hosts", "/etc/hosts"),),
         "python": ("/opt/venv",), "masked": ("/proc/kcore",), "read_only": ("/proc/sys",), "hidden": (),
     }  # fmt: skip
-    return bubblewrap.Host(**{**given, **changes})  # type: ignore[arg-type]  # fields by name
+    return bubblewrap.HostFiles(**{**given, **changes})  # type: ignore[arg-type]  # fields by name
 
 
 def pairs(line: list[str], option: str) -> list[tuple[str, str]]:
@@ -80,7 +80,7 @@ def test_only_the_sandbox_itself_is_writable() -> None:
         shown={"cgroup": Path("/g")},
         info=3,
         command=["worker"],
-        sources=bubblewrap.Direct(),
+        sources=bubblewrap.DirectSources(),
     )
     assert [target for _, target in pairs(line, "--bind")] == [
         f"/sandbox/{name}" for name in ("work", "state", "home", "previous")
@@ -101,7 +101,7 @@ def test_paths_below_a_visible_root_are_hidden() -> None:
         shown={},
         info=None,
         command=["worker"],
-        sources=bubblewrap.Direct(),
+        sources=bubblewrap.DirectSources(),
     )
     covered = [line[n + 1] for n, word in enumerate(line) if word == "--tmpfs"]
     assert "/opt/venv/home" in covered
@@ -115,7 +115,9 @@ def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path
 
     def bound() -> list[tuple[str, str]]:
         given = host(toolchains=toolchains, python=(str(tmp_path / "venv"),))
-        line = bubblewrap.argv(given, place, shown={}, info=None, command=["worker"], sources=bubblewrap.Direct())
+        line = bubblewrap.argv(
+            given, place, shown={}, info=None, command=["worker"], sources=bubblewrap.DirectSources()
+        )
         return pairs(line, "--ro-bind")
 
     assert not [pair for pair in bound() if pair[1] == "/sandbox/toolchains"]
@@ -138,7 +140,7 @@ def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path
 @pytest.mark.parametrize("isolated", [True, False])
 def test_worker_gets_the_path_of_its_toolchains(isolated: bool, tmp_path: Path) -> None:
     """The path is the one inside the sandbox; without the setting there is none."""
-    groups = cgroups.Groups(None, None, 1)
+    groups = cgroups.ControlGroups(None, None, 1)
     launch = IsolationLaunch(host(), None) if isolated else None
     starting = WorkerStarter(("worker",), launch, groups, True, SizedDisks(tmp_path, 0), toolchains=tmp_path)
     found = starting.variables(SandboxDirectory(Path("/h/sbx-1")), plan())
@@ -190,7 +192,7 @@ def test_control_groups_of_version_2(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     groups = cgroups.find("herd", tmp_path, "0::/mine\n")
     assert groups.memory == groups.pids == tmp_path / "mine" / "herd"
-    groups.make("sbx-1", limits.for_group(SandboxLimits(memory_mb=64, processes=9)))
+    groups.make("sbx-1", kernel_limits.for_group(SandboxLimits(memory_mb=64, processes=9)))
     folder = tmp_path / "mine" / "herd" / "sbx-1"
     assert (folder / "memory.max").read_text() == str(64 * 1024 * 1024)
     assert (folder / "pids.max").read_text() == "9"
@@ -237,9 +239,9 @@ def test_quarantined_directory_contains_no_secret(tmp_path: Path) -> None:
     (place.folder / "run" / "task.json.0123456789abcdef").write_text("hunter2")
     (place.state / "spool").mkdir()
     place.state.chmod(0)
-    kept = layout.quarantine("sbx-1")
-    assert sorted(entry.name for entry in (kept / "state").iterdir()) == ["spool"]
-    assert not list((kept / "run").iterdir())
+    stored = layout.quarantine("sbx-1")
+    assert sorted(entry.name for entry in (stored / "state").iterdir()) == ["spool"]
+    assert not list((stored / "run").iterdir())
     assert (tmp_path / "precious").exists()
     layout.unquarantine("sbx-1")
     assert (place.state / "spool").is_dir()
@@ -296,7 +298,7 @@ def test_forwarder_is_restarted_only_during_its_run(tmp_path: Path) -> None:
     place.make()
     run, failing = place.new_run(), tmp_path / "forwarder.py"
     failing.write_text("raise SystemExit(1)")
-    allowed = limits.ProcessLimits(open_files=64, cpu_seconds=60, data_kib=None, processes=None)
+    allowed = kernel_limits.ProcessLimits(open_files=64, cpu_seconds=60, data_kib=None, processes=None)
     line = shim.argv(run, place.work, allowed, [], ["true"], forwarder=failing)
     subprocess.run(line, stdout=subprocess.PIPE, timeout=60, check=True)
     assert shim.read_exit(run) == 0
@@ -332,22 +334,22 @@ def test_a_box_has_the_files_with_which_its_worker_connects() -> None:
     """By the variables that name them; without any, none."""
     texts = {"NATS_CA": "an authority", "NATS_CERT": "a certificate", "NATS_KEY": "a key"}
     files = {file.path.rpartition("/")[2]: file for file in box_files.files(plan(tls=texts))}
-    told = json.loads(files["environment.json"].content)
+    environment_file = json.loads(files["environment.json"].content)
     for name, text in texts.items():
-        assert files[told[name].rpartition("/")[2]].content == text.encode()
-        assert told[name] == files[told[name].rpartition("/")[2]].path
+        assert files[environment_file[name].rpartition("/")[2]].content == text.encode()
+        assert environment_file[name] == files[environment_file[name].rpartition("/")[2]].path
     without = {file.path.rpartition("/")[2]: file for file in box_files.files(plan())}
     assert not json.loads(without["environment.json"].content).keys() & texts.keys()
 
 
 def test_a_sandbox_of_the_host_has_them_too_and_loses_the_key_at_its_end(tmp_path: Path) -> None:
     """Only its owner reads them; the key is deleted with the other credentials."""
-    starting = WorkerStarter(("worker",), None, cgroups.Groups(None, None, 1), True, SizedDisks(tmp_path, 0))
+    starting = WorkerStarter(("worker",), None, cgroups.ControlGroups(None, None, 1), True, SizedDisks(tmp_path, 0))
     place, texts = SandboxDirectory(tmp_path / "sbx-1"), {"NATS_CA": "an authority", "NATS_KEY": "a key"}
     starting.set_up(place, plan(tls=texts))
-    told = starting.variables(place, plan(tls=texts))
+    environment_file = starting.variables(place, plan(tls=texts))
     for name, text in texts.items():
-        assert Path(told[name]).read_text() == text
-        assert Path(told[name]).stat().st_mode & 0o777 == 0o600
+        assert Path(environment_file[name]).read_text() == text
+        assert Path(environment_file[name]).stat().st_mode & 0o777 == 0o600
     place.delete_secrets()
-    assert not Path(told["NATS_KEY"]).exists()
+    assert not Path(environment_file["NATS_KEY"]).exists()

@@ -13,10 +13,10 @@ from sandherd.contracts.harnesses import CommandHarness
 from sandherd.contracts.names import safe_name
 from sandherd.contracts.schedules import Overlap, ScheduleSpec
 from sandherd.contracts.specs import TaskSpec
-from spawner.schedules import decisions
+from spawner.schedules import due_decisions
 from spawner.schedules.due_times import cron_refusal, due_times
-from spawner.schedules.record import ScheduleRecord
 from spawner.schedules.refusals import schedule_refusal
+from spawner.schedules.schedule_record import ScheduleRecord
 
 BEGIN = datetime(2026, 10, 24, 12, tzinfo=UTC)
 BERLIN = "Europe/Berlin"
@@ -71,14 +71,14 @@ def test_due_times_do_not_depend_on_where_one_begins(cron: str, zone: str, after
 def carried_out(one: ScheduleRecord, now: datetime, *, running: bool) -> tuple[ScheduleRecord, list[Any], bool]:
     """Decide until nothing is due, as the runner does; a task that is started does not end meanwhile."""
     seen: list[Any] = []
-    while (decision := decisions.next_decision(one, now, running=running)) is not None:
+    while (decision := due_decisions.next_decision(one, now, running=running)) is not None:
         assert not (decision.start and running and one.spec.overlap in {"skip", "buffer_one"})
         assert decision.cancel == bool(decision.start and running and one.spec.overlap == "cancel_other")
-        one = decisions.decided(one, decision, now)
+        one = due_decisions.decided(one, decision, now)
         seen += decision.passed
         for start in one.starts:
-            seen.append(decisions.run_of(start, "started", now))
-            one = decisions.finished(one, start, seen[-1])
+            seen.append(due_decisions.run_of(start, "started", now))
+            one = due_decisions.finished(one, start, seen[-1])
             running = True
         assert not one.starts
     return one, seen, running
@@ -109,10 +109,10 @@ def test_each_due_time_has_at_most_one_outcome(
         ]
         counted = sum(run.due_times for run in seen if run.due_at in window)
         buffered = int(one.waiting in window) if one.waiting else 0
-        if len(window) <= decisions.MAX_STARTS:
+        if len(window) <= due_decisions.MAX_STARTS:
             assert counted + buffered == len(window)
         decided += counted
-        assert decisions.next_decision(one, now, running=running) is None
+        assert due_decisions.next_decision(one, now, running=running) is None
         if overlap != "buffer_one":
             assert all(run.due_at >= now - timedelta(seconds=catch_up) for run in seen if run.outcome == "started")
     assert len(started) == len(set(started))
@@ -161,18 +161,18 @@ def test_missed_times_are_not_caught_up() -> None:
     assert one.decided == seen[-1].due_at
     often = record("* * * * *", overlap="allow", catch_up_seconds=86_400)
     _, seen, _ = carried_out(often, BEGIN + timedelta(hours=12), running=False)
-    assert [run.due_times for run in seen if run.outcome == "missed"] == [12 * 60 - decisions.MAX_STARTS]
-    assert sum(run.outcome == "started" for run in seen) == decisions.MAX_STARTS
+    assert [run.due_times for run in seen if run.outcome == "missed"] == [12 * 60 - due_decisions.MAX_STARTS]
+    assert sum(run.outcome == "started" for run in seen) == due_decisions.MAX_STARTS
 
 
 def test_paused_schedule_starts_nothing_also_later() -> None:
     """Due times while it was paused are not considered after it was resumed."""
-    one = decisions.paused(record("0 * * * *", overlap="allow", catch_up_seconds=86_400), BEGIN, wanted=True)
+    one = due_decisions.paused(record("0 * * * *", overlap="allow", catch_up_seconds=86_400), BEGIN, wanted=True)
     later = BEGIN + timedelta(hours=5, minutes=1)
-    assert decisions.next_decision(one, later, running=False) is None
-    one = decisions.paused(one, later, wanted=False)
-    assert decisions.next_decision(one, later + timedelta(minutes=58), running=False) is None
-    decision = decisions.next_decision(one, later + timedelta(minutes=59), running=False)
+    assert due_decisions.next_decision(one, later, running=False) is None
+    one = due_decisions.paused(one, later, wanted=False)
+    assert due_decisions.next_decision(one, later + timedelta(minutes=58), running=False) is None
+    decision = due_decisions.next_decision(one, later + timedelta(minutes=59), running=False)
     assert decision is not None
     assert decision.start == BEGIN + timedelta(hours=6)
 
@@ -180,14 +180,14 @@ def test_paused_schedule_starts_nothing_also_later() -> None:
 def test_names_of_tasks_are_safe_and_distinct() -> None:
     """The longest name of a schedule is possible; a triggered task never has the name of a due time."""
     one = record().model_copy(update={"schedule": "n" * 40})
-    due = decisions.due_start(one, BEGIN, BEGIN, cancel=False)
-    triggered = decisions.triggered_start(one, BEGIN)
+    due = due_decisions.due_start(one, BEGIN, BEGIN, cancel=False)
+    triggered = due_decisions.triggered_start(one, BEGIN)
     assert safe_name(due.task) == "n" * 40 + "-20261024t1200z"
     assert safe_name(triggered.task) == "n" * 40 + "-20261024t120000z"
 
 
 @pytest.mark.parametrize(
-    ("cron", "zone", "says"),
+    ("cron", "zone", "expected_text"),
     [
         ("61 * * * *", "UTC", "cron '61 * * * *' is invalid: '61' is no minute, which is 0 to 59"),
         (
@@ -206,11 +206,11 @@ def test_names_of_tasks_are_safe_and_distinct() -> None:
         ("0 3 * * *", "Europe", "there is no time zone"),
     ],
 )
-def test_invalid_times_are_refused(cron: str, zone: str, says: str) -> None:
+def test_invalid_times_are_refused(cron: str, zone: str, expected_text: str) -> None:
     """With the field and the reason."""
     refused = cron_refusal(cron, zone, BEGIN)
     assert refused is not None
-    assert says in refused.reason
+    assert expected_text in refused.reason
     assert refused.field in {"schedule.cron", "schedule.time_zone"}
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import CreateCode, CreateToken
-from spawner.access_tokens.record import TokenRecord, code_of, created, session_of
 from spawner.access_tokens.sessions import MAX_SESSIONS, SESSIONS_OF_ONE, proved, surplus
+from spawner.access_tokens.token_record import TokenRecord, code_of, created, session_of
 from spawner.records.store import StoredRecord
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ from sandherd.contracts.attempt_inputs import Previous
 from sandherd.contracts.commands import CommandHarness, SandboxLimits, TaskSpec
 from sandherd.contracts.records import SharedSandboxRecord, SharedTaskRecord
 from sandherd.contracts.states import SandboxState, TaskState
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

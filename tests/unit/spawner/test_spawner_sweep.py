@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandherd.contracts.errors import ContractError
-from sandherd.contracts.requests import LiveSandboxes, LiveTasks, SandboxView, TaskView
+from sandherd.contracts.requests import ListLiveSandboxes, ListLiveTasks, SandboxView, TaskView
 from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.service.cursors import write_cursor
-from spawner.records.record import IndexEntry
+from spawner.records.base_record import IndexEntry
 from spawner.runtimes.contract import ObservedSandbox
 from spawner.sandboxes.orphans import OrphanSightings
 from spawner.sandboxes.sweep import compare_records, unpublished
@@ -106,24 +106,24 @@ def test_heavy_pages_end_early() -> None:
 def test_invalid_cursor_is_refused(cursor: str) -> None:
     """The error names the field."""
     with pytest.raises(ContractError) as refused:
-        parse_cursor(LiveTasks(cursor=cursor), "p1")
+        parse_cursor(ListLiveTasks(cursor=cursor), "p1")
     assert refused.value.problem.field == "cursor"
 
 
 def test_cursor_of_the_last_release_is_accepted() -> None:
     """The time and the key were in it, without a seal."""
-    assert parse_cursor(LiveTasks(cursor=f"{BEGIN.isoformat()}~p1.a"), "p1") == (BEGIN.isoformat(), "p1.a")
+    assert parse_cursor(ListLiveTasks(cursor=f"{BEGIN.isoformat()}~p1.a"), "p1") == (BEGIN.isoformat(), "p1.a")
 
 
 def test_cursor_is_bound_to_its_request() -> None:
     """A request with equal filters of the project accepts it, also with another limit; other filters refuse it."""
     end = (BEGIN.isoformat(), "p1.a")
-    cursor = write_cursor(LiveTasks(state=TaskState.PENDING, limit=1), "p1", end)
-    assert parse_cursor(LiveTasks(state=TaskState.PENDING, limit=2, cursor=cursor), "p1") == end
+    cursor = write_cursor(ListLiveTasks(state=TaskState.PENDING, limit=1), "p1", end)
+    assert parse_cursor(ListLiveTasks(state=TaskState.PENDING, limit=2, cursor=cursor), "p1") == end
     for request, project in (
-        (LiveTasks(cursor=cursor), "p1"),
-        (LiveTasks(state=TaskState.PENDING, cursor=cursor), "p2"),
-        (LiveSandboxes(cursor=cursor), "p1"),
+        (ListLiveTasks(cursor=cursor), "p1"),
+        (ListLiveTasks(state=TaskState.PENDING, cursor=cursor), "p2"),
+        (ListLiveSandboxes(cursor=cursor), "p1"),
     ):
         with pytest.raises(ContractError):
             parse_cursor(request, project)
@@ -133,6 +133,8 @@ def test_task_is_found_by_a_part_of_its_name_or_text() -> None:
     """A search field of a user interface: the case of letters is ignored, and no character is a pattern."""
     view = task("task-7", text="Fix the Login form")
     wanted = [
-        part for part in ("", "TASK-7", "login f", "log%", "form .*") if is_wanted_task(view, LiveTasks(contains=part))
+        part
+        for part in ("", "TASK-7", "login f", "log%", "form .*")
+        if is_wanted_task(view, ListLiveTasks(contains=part))
     ]
     assert wanted == ["", "TASK-7", "login f"]

@@ -7,10 +7,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spawner.tasks import turn_order
+from spawner.tasks import scheduling_order
 from spawner.tasks.capacity import SandboxLimits
-from spawner.tasks.record import TaskFacts
-from spawner.tasks.turn_order import MAX_STEPS, position_of, score_of, turn_of
+from spawner.tasks.scheduling_order import MAX_STEPS, position_of, score_of, turn_of
+from spawner.tasks.task_record import TaskFacts
 from tests.unit.spawner.queueing import (
     AGE,
     BEGIN,
@@ -19,10 +19,10 @@ from tests.unit.spawner.queueing import (
     begin,
     key_of,
     names_in_turn,
+    notify,
     queue_of,
     sandbox,
     task,
-    told,
 )
 
 tasks_of_any_kind = st.builds(
@@ -56,7 +56,7 @@ def test_every_task_starts_under_a_flood_of_urgent_ones(seed: int, flood: int) -
                 f"t{step}-{number}", -now, priority=draw.choice(PRIORITIES), deadline=after(now + draw.random() * AGE)
             )
             waiting[key_of(view)] = view
-            told(queue, view)
+            notify(queue, view)
         now += draw.random() * AGE * flood / 60
         begun = queue.next(after(now))
         assert begun is not None
@@ -102,10 +102,12 @@ def test_score_grows_by_one_with_each_age() -> None:
 def test_formula_of_turns_is_in_the_documentation() -> None:
     """The page has the formula of the docstring, with its numbers."""
     page = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text(encoding="utf-8")
-    formula = [line.strip() for line in (turn_order.__doc__ or "").splitlines() if line.strip().startswith("turn =")]
+    formula = [
+        line.strip() for line in (scheduling_order.__doc__ or "").splitlines() if line.strip().startswith("turn =")
+    ]
     assert len(formula) == 3
     assert all(line in page for line in formula)
-    for priority, weight in turn_order.WEIGHTS.items():
+    for priority, weight in scheduling_order.WEIGHTS.items():
         assert f"{priority} {weight}" in formula[0]
         assert turn_of(task("t", priority=priority), 0, AGE) == BEGIN.timestamp() - weight * AGE
     assert turn_of(task("t", priority="low"), 99, AGE) == BEGIN.timestamp() - AGE

@@ -8,9 +8,16 @@ import pytest
 
 from spawner.runtimes.directory_removal import remove_tree
 from spawner.runtimes.sandbox_users import SandboxUsers, change_owner, collision
-from spawner.runtimes.subordinate_ids import MIN_IDS, NoSubordinateError, Ranges, User, find_ranges, mapped
+from spawner.runtimes.subordinate_ids import (
+    MIN_IDS,
+    NoSubordinateError,
+    SubordinateRanges,
+    SubordinateUser,
+    find_ranges,
+    mapped,
+)
 
-JOE = User("joe", 1000, 1000, Path("/home/joe"))
+JOE = SubordinateUser("joe", 1000, 1000, Path("/home/joe"))
 
 
 def etc(folder: Path, uids: str, gids: str) -> Path:
@@ -24,7 +31,7 @@ def test_largest_range_of_each_file_is_used(tmp_path: Path, who: str) -> None:
     """Entries by name or uid are found among others and invalid lines; the length is the shorter of both."""
     uids = f"ann:100000:65536\n\n# nothing\n{who}:200000:1000\n{who}:300000:65536\njoe:x:y\n"
     found = find_ranges(JOE, etc(tmp_path, uids, f"{who}:500000:2000"))
-    assert found == Ranges(range(300_000, 302_000), range(500_000, 502_000))
+    assert found == SubordinateRanges(range(300_000, 302_000), range(500_000, 502_000))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +52,7 @@ def test_missing_subordinate_range_is_reported(tmp_path: Path, uids: str, gids: 
 
 def test_user_maps_to_itself_and_root_to_a_subordinate() -> None:
     """Ids inside equal those of the host; a sandbox's gid has the number of its uid."""
-    ranges = Ranges(range(300_000, 302_000), range(500_000, 502_000))
+    ranges = SubordinateRanges(range(300_000, 302_000), range(500_000, 502_000))
     assert ranges.uid_map(JOE) == [1000, 1000, 1, 0, 300_000, 1, 300_001, 300_001, 1_999]
     assert ranges.gid_map(JOE) == [1000, 1000, 1, 0, 500_000, 1, 300_001, 500_001, 1_999]
     assert ranges.sandboxes == range(300_001, 302_000)

@@ -14,7 +14,7 @@ from sandherd.bus.identity import HerdIdentity
 from sandherd.bus.identity.deployment import Deployment
 from sandherd.private_files import make_directory, open_log, write_file
 from sandherd.stack.home import Home, write_context
-from sandherd.stack.rotation import rotate
+from sandherd.stack.log_rotation import rotate
 from spawner.runtimes.layout import Layout
 
 UMASKS = [0o000, 0o022, 0o777]
@@ -22,7 +22,7 @@ UMASKS = [0o000, 0o022, 0o777]
 
 @pytest.fixture(params=UMASKS, ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The umask of whoever runs it."""
+    """The umask of the user who runs it."""
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
@@ -52,29 +52,29 @@ def test_file_and_new_directories_have_their_modes(tmp_path: Path, umask: int) -
 
 def test_file_never_has_a_wider_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every creating call requests 0600, without following links, and only for a new file."""
-    asked = recorded_creations(monkeypatch)
+    requested = recorded_creations(monkeypatch)
     before = os.umask(0)
     try:
         write_file(tmp_path / "wide", "text", 0o644)
         os.close(open_log(tmp_path / "log"))
     finally:
         os.umask(before)
-    assert asked
-    assert all(mode == 0o600 and flags & os.O_EXCL for flags, mode in asked)
+    assert requested
+    assert all(mode == 0o600 and flags & os.O_EXCL for flags, mode in requested)
 
 
 def recorded_creations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The flags and modes of the calls of `os.open` that create a file."""
-    asked: list[tuple[int, int]] = []
+    requested: list[tuple[int, int]] = []
     real = os.open
 
     def opened(path: str, flags: int, mode: int = 0o777) -> int:
         if flags & os.O_CREAT:
-            asked.append((flags, mode))
+            requested.append((flags, mode))
         return real(path, flags, mode)
 
     monkeypatch.setattr(os, "open", opened)
-    return asked
+    return requested
 
 
 def test_restored_keys_are_private(tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,9 +83,9 @@ def test_restored_keys_are_private(tmp_path: Path, umask: int, monkeypatch: pyte
     for name in ("identity/root/operator.seed", "creds/alpha.creds"):
         write_file(backup / name, name, 0o644)
         (backup / name).parent.chmod(0o755)
-    asked = recorded_creations(monkeypatch)
+    requested = recorded_creations(monkeypatch)
     restore_keys(home, backup)
-    assert [mode for _, mode in asked] == [0o600, 0o600]
+    assert [mode for _, mode in requested] == [0o600, 0o600]
     assert modes(tmp_path / "deep") == {
         "home": 0o700,
         "home/creds": 0o700,

@@ -19,7 +19,7 @@ runtime.throw({0xd0c1d8?, 0xc000040f08?})
     [
         (2, GO, 0, "it was out of memory"),
         (-9, "all is well\n", 1, KILLED),
-        (-9, "all is well\n", 0, None),  # somebody killed it
+        (-9, "all is well\n", 0, None),  # a user killed it
         (-15, "all is well\n", 1, None),  # another process was killed meanwhile
         (0, GO, 1, None),
         (1, "nats-server: open /h/nats.pid: no space left on device\n", 0, "its disk was full"),

@@ -9,7 +9,7 @@ from sandherd.contracts.errors import ContractError
 from sandherd.settings import CONFIG_VARIABLE, Settings
 from sandherd.stack import control, down
 from sandherd.stack.home import Home, noted_config
-from sandherd.stack.programs import check_runtimes
+from sandherd.stack.service_processes import check_runtimes
 from sandherd.stack.stack import Stack
 
 

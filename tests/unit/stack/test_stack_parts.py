@@ -15,16 +15,25 @@ from hypothesis import strategies as st
 
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.control import phase_of
 from sandherd.stack.directory_access import grant_read, grant_traversal
-from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
+from sandherd.stack.home import (
+    Home,
+    ProcessRecord,
+    StackPhase,
+    StackRecord,
+    ourselves,
+    read_record,
+    record_of,
+    write_record,
+)
+from sandherd.stack.log_rotation import rotate
 from sandherd.stack.nats import free_port
 from sandherd.stack.process_monitor import BACKOFF, ProcessMonitor, StackPart, wait_before_start
-from sandherd.stack.programs import ServiceContext, environment_of
 from sandherd.stack.readiness import read_readiness
-from sandherd.stack.rotation import rotate
-from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
+from sandherd.stack.sandbox_shutdown import end_sandboxes, ending_seconds
+from sandherd.stack.service_processes import ServiceContext, environment_of
 from sandherd.stack.stack import Stack
 from sandherd.stack.stale_processes import end_leftovers
 from sandherd.stack.start_failure import cause_in
@@ -44,7 +53,7 @@ async def test_ended_part_is_still_listed(tmp_path: Path) -> None:
     """Between its end and its next start the part is in the record: a stack without it is not ready."""
     stack = Stack(tmp_path)
     stack.home.make()
-    child = Child(ChildCommand(arguments=["/bin/true"], log=tmp_path / "log"))
+    child = ChildProcess(ChildCommand(arguments=["/bin/true"], log=tmp_path / "log"))
     child.start()
     await child.wait_ended()
     stack._monitors["monitor"] = ProcessMonitor("monitor", cast("StackPart", SimpleNamespace(child=child)))
@@ -58,16 +67,16 @@ async def test_ended_part_is_still_listed(tmp_path: Path) -> None:
 
 async def test_service_that_closes_the_probe_is_not_ready() -> None:
     """A connection closed without a reply, or after half of one, is not ready."""
-    for said in (b"", b"HTTP/1.1", b"HTTP/1.1 2"):
+    for sent in (b"", b"HTTP/1.1", b"HTTP/1.1 2"):
 
-        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytes = said) -> None:
-            writer.write(said)
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes = sent) -> None:
+            writer.write(sent)
             writer.close()
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             ready, _ = await read_readiness(f"http://127.0.0.1:{port}")
-        assert not ready, said
+        assert not ready, sent
 
 
 def test_broker_port_is_outside_the_ephemeral_range() -> None:
@@ -80,7 +89,7 @@ def test_broker_port_is_outside_the_ephemeral_range() -> None:
 
 @given(st.integers(0, 100))
 def test_wait_before_a_restart_grows_to_a_bound(failures: int) -> None:
-    """A process that dies once is restarted at once; one that keeps dying, ever later, but always again."""
+    """A process that ends once is restarted at once; one that ends again and again, ever later, but always again."""
     assert wait_before_start(0) == 0
     assert wait_before_start(failures) <= wait_before_start(failures + 1) <= BACKOFF.cap
 
@@ -88,8 +97,8 @@ def test_wait_before_a_restart_grows_to_a_bound(failures: int) -> None:
 def test_service_gets_its_credential_and_the_callers_settings() -> None:
     """The caller's settings for another broker are replaced by this stack's; all others reach the service."""
     outer = {"NATS_URL": "nats://elsewhere", "SANDHERD_HTTP_PORT": "80", "SANDHERD_MAX_SANDBOXES": "3", "PATH": "/bin"}
-    told = environment_of(Principal.MONITOR, PLACE, outer)
-    assert told == {
+    variables = environment_of(Principal.MONITOR, PLACE, outer)
+    assert variables == {
         "PATH": "/bin",
         "SANDHERD_MAX_SANDBOXES": "3",
         "NATS_URL": PLACE.nats_url,
@@ -102,9 +111,9 @@ def test_service_gets_its_credential_and_the_callers_settings() -> None:
 def test_only_the_spawner_gets_the_path_of_the_keys() -> None:
     """The caller's own variable does not reach another service either."""
     outer = {"SANDHERD_IDENTITY_DIR": "/elsewhere"}
-    told = {service: environment_of(service, PLACE, outer) for service in Principal}
-    assert {service for service in told if "SANDHERD_IDENTITY_DIR" in told[service]} == {Principal.SPAWNER}
-    assert told[Principal.SPAWNER]["SANDHERD_IDENTITY_DIR"] == "/identity/spawner"
+    variables = {service: environment_of(service, PLACE, outer) for service in Principal}
+    assert {service for service in variables if "SANDHERD_IDENTITY_DIR" in variables[service]} == {Principal.SPAWNER}
+    assert variables[Principal.SPAWNER]["SANDHERD_IDENTITY_DIR"] == "/identity/spawner"
 
 
 @pytest.mark.parametrize(("chosen", "used"), [({}, "/home/of/stack/artifacts"), ({STORE: "/srv/all"}, "/srv/all")])
@@ -119,7 +128,7 @@ def test_record_of_a_stack_is_written_and_read(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert read_record(home) is None
     record = StackRecord(
-        phase=Phase.READY, supervisor=ourselves(), processes={"nats": ourselves()}, nats_url="nats://x"
+        phase=StackPhase.READY, supervisor=ourselves(), processes={"nats": ourselves()}, nats_url="nats://x"
     )
     write_record(home, record)
     assert read_record(home) == record
@@ -132,11 +141,11 @@ async def test_foreign_process_with_a_leftovers_pid_is_not_touched(tmp_path: Pat
     home, stranger = Home(tmp_path), subprocess.Popen(["sleep", "60"])  # noqa: ASYNC220  # it returns at once
     try:
         old = ProcessRecord(pid=stranger.pid, mark="another start")
-        write_record(home, StackRecord(phase=Phase.READY, supervisor=old, processes={"nats": old}))
+        write_record(home, StackRecord(phase=StackPhase.READY, supervisor=old, processes={"nats": old}))
         assert await end_leftovers(home) == []
         assert stranger.poll() is None
         real = record_of(stranger.pid)
-        write_record(home, StackRecord(phase=Phase.READY, supervisor=old, processes={"nats": real}))
+        write_record(home, StackRecord(phase=StackPhase.READY, supervisor=old, processes={"nats": real}))
         assert await end_leftovers(home) == ["nats"]
         assert stranger.wait() == -signal.SIGTERM
     finally:
@@ -149,24 +158,24 @@ async def test_end_program_runs_only_if_sandboxes_may_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, gone: bool
 ) -> None:
     """The program gets the home; if it fails, or is not installed, sandboxes may still run."""
-    home, told = Home(tmp_path), tmp_path / "told"
+    home, variables = Home(tmp_path), tmp_path / "told"
     home.make()
     script = tmp_path / "sandherd-spawner-end"
     if program is not None:
-        script.write_text(f'#!/bin/sh\necho "$SANDHERD_HOME" >{told}\n{program}\n')
+        script.write_text(f'#!/bin/sh\necho "$SANDHERD_HOME" >{variables}\n{program}\n')
         script.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # an active environment of this project has the program
     outer = {"PATH": "/usr/bin:/bin"}
     assert await end_sandboxes(home, outer)
-    assert not told.exists()
+    assert not variables.exists()
     assert await end_sandboxes(home, outer | {"SANDHERD_RUNTIME": "docker"}) is gone
-    assert told.exists() is (program is not None)
-    told.unlink(missing_ok=True)
+    assert variables.exists() is (program is not None)
+    variables.unlink(missing_ok=True)
     (home.sandboxes / "sbx-one").mkdir()
     assert await end_sandboxes(home, outer) is gone
-    assert told.exists() is (program is not None)
-    assert program is None or told.read_text().strip() == str(tmp_path)
+    assert variables.exists() is (program is not None)
+    assert program is None or variables.read_text().strip() == str(tmp_path)
 
 
 def test_ending_sandboxes_may_take_their_grace() -> None:
@@ -225,18 +234,18 @@ def test_parents_of_a_directory_are_opened_for_passing_only(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("written", "supervised", "running", "ready", "found"),
     [
-        (Phase.READY, True, True, True, Phase.READY),
-        (Phase.READY, True, True, False, Phase.NOT_READY),
-        (Phase.READY, True, False, False, Phase.NOT_READY),
-        (Phase.STARTING, True, True, False, Phase.STARTING),
-        (Phase.READY, False, True, True, Phase.UNSUPERVISED),
-        (Phase.STOPPING, False, True, False, Phase.UNSUPERVISED),
-        (Phase.READY, False, False, False, Phase.STOPPED),
-        (Phase.FAILED, False, False, False, Phase.FAILED),
+        (StackPhase.READY, True, True, True, StackPhase.READY),
+        (StackPhase.READY, True, True, False, StackPhase.NOT_READY),
+        (StackPhase.READY, True, False, False, StackPhase.NOT_READY),
+        (StackPhase.STARTING, True, True, False, StackPhase.STARTING),
+        (StackPhase.READY, False, True, True, StackPhase.UNSUPERVISED),
+        (StackPhase.STOPPING, False, True, False, StackPhase.UNSUPERVISED),
+        (StackPhase.READY, False, False, False, StackPhase.STOPPED),
+        (StackPhase.FAILED, False, False, False, StackPhase.FAILED),
     ],
 )
 def test_phase_of_a_stack_follows_its_parts(
-    written: Phase, supervised: bool, running: bool, ready: bool, found: Phase
+    written: StackPhase, supervised: bool, running: bool, ready: bool, found: StackPhase
 ) -> None:
     """Ready only while every part is, stopped only if none runs, and unsupervised if they run by themselves."""
     well = PartStatus(name="nats", pid=1, running=supervised or running, ready=supervised or running)

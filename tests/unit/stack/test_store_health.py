@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sandherd.stack.store_health import (
     RESTART_BACKOFF,
     UNACKNOWLEDGED_SECONDS,
-    Action,
+    StoreAction,
     StoreCheck,
     StoreState,
     next_state,
@@ -19,7 +19,7 @@ DISABLED = "JetStream not enabled (10076)"
 WELL = StoreCheck(health="ok", stored=True, short=False)
 
 
-def play(looks: list[tuple[float, StoreCheck]]) -> list[Action]:
+def play(looks: list[tuple[float, StoreCheck]]) -> list[StoreAction]:
     state, actions = StoreState(), []
     for now, look in looks:
         state, action = next_state(state, look, now)
@@ -32,43 +32,47 @@ def test_full_disk_delays_the_restart() -> None:
     full = StoreCheck(health=FAILED, stored=False, short=True)
     free = StoreCheck(health=FAILED, stored=False, short=False)
     looks = [(float(second), full) for second in range(0, 600, 2)]
-    assert play([(0.0, WELL), *looks, (600.0, free)]) == [Action.NOTHING, *[Action.WAIT] * 300, Action.RESTART]
+    assert play([(0.0, WELL), *looks, (600.0, free)]) == [
+        StoreAction.NOTHING,
+        *[StoreAction.WAIT] * 300,
+        StoreAction.RESTART,
+    ]
 
 
 def test_failed_stream_is_found_with_a_stored_probe() -> None:
     """The probe has a stream of its own: another's failure is in the health only."""
-    assert play([(0.0, StoreCheck(health=FAILED, stored=True, short=False))]) == [Action.RESTART]
+    assert play([(0.0, StoreCheck(health=FAILED, stored=True, short=False))]) == [StoreAction.RESTART]
 
 
 def test_server_with_a_disabled_store_is_restarted_in_a_cluster() -> None:
     """A server of a cluster disables its store for good."""
-    assert play([(0.0, StoreCheck(health=DISABLED, stored=True, short=False, alone=False))]) == [Action.RESTART]
+    assert play([(0.0, StoreCheck(health=DISABLED, stored=True, short=False, alone=False))]) == [StoreAction.RESTART]
 
 
 def test_exhausted_descriptors_cause_a_restart() -> None:
     """The server reports `ok` then; its writes are not acknowledged."""
     gone = StoreCheck(health="ok", stored=False, short=True)
     back = StoreCheck(health="ok", stored=False, short=False)
-    assert play([(0.0, gone), (2.0, gone), (4.0, back)]) == [Action.WAIT, Action.WAIT, Action.RESTART]
+    assert play([(0.0, gone), (2.0, gone), (4.0, back)]) == [StoreAction.WAIT, StoreAction.WAIT, StoreAction.RESTART]
 
 
 def test_one_slow_write_causes_no_restart() -> None:
     """A busy machine writes slowly; only many seconds without an acknowledgement cause a restart."""
     slow = StoreCheck(health="ok", stored=False, short=False)
-    assert play([(0.0, slow), (3.0, slow), (6.0, WELL)]) == [Action.WAIT, Action.WAIT, Action.NOTHING]
-    assert play([(0.0, slow), (UNACKNOWLEDGED_SECONDS, slow)])[-1] is Action.RESTART
+    assert play([(0.0, slow), (3.0, slow), (6.0, WELL)]) == [StoreAction.WAIT, StoreAction.WAIT, StoreAction.NOTHING]
+    assert play([(0.0, slow), (UNACKNOWLEDGED_SECONDS, slow)])[-1] is StoreAction.RESTART
 
 
 def test_write_without_a_majority_causes_no_restart() -> None:
     """A healthy server of several is left alone however long a majority is missing."""
     waits = StoreCheck(health="ok", stored=False, short=False, alone=False)
-    assert Action.RESTART not in play([(float(now), waits) for now in range(0, 300, 2)])
+    assert StoreAction.RESTART not in play([(float(now), waits) for now in range(0, 300, 2)])
 
 
 def test_unresponsive_server_is_left_to_its_supervisor() -> None:
     """The server starts, or was stopped."""
     silent = StoreCheck(health=None, stored=False, short=False)
-    assert set(play([(float(now), silent) for now in range(0, 300, 2)])) == {Action.NOTHING}
+    assert set(play([(float(now), silent) for now in range(0, 300, 2)])) == {StoreAction.NOTHING}
 
 
 @given(
@@ -87,9 +91,9 @@ def test_unresponsive_server_is_left_to_its_supervisor() -> None:
 def test_restarts_are_rare_under_any_observation(looks: list[StoreCheck]) -> None:
     """No restart happens during a shortage or without a reply, and the intervals grow if they do not help."""
     actions = play([(2.0 * place, look) for place, look in enumerate(looks)])
-    at = [2.0 * place for place, action in enumerate(actions) if action is Action.RESTART]
+    at = [2.0 * place for place, action in enumerate(actions) if action is StoreAction.RESTART]
     for place, action in enumerate(actions):
-        if action is Action.RESTART:
+        if action is StoreAction.RESTART:
             assert looks[place].health is not None
             assert not looks[place].short
     assert all(later - earlier >= 5 for earlier, later in itertools.pairwise(at))
@@ -102,4 +106,4 @@ def test_server_that_accepts_no_connection_is_restarted_in_a_cluster() -> None:
     for health, stored in (("ok", True), (None, False)):
         silent = StoreCheck(health=health, stored=stored, short=False, alone=False, silent=True)
         looks = [(0.0, WELL), (2.0, silent), (2.0 + UNACKNOWLEDGED_SECONDS, silent)]
-        assert play(looks) == [Action.NOTHING, Action.WAIT, Action.RESTART]
+        assert play(looks) == [StoreAction.NOTHING, StoreAction.WAIT, StoreAction.RESTART]

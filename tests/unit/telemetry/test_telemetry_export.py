@@ -50,7 +50,7 @@ class Exported:
         return self.registry.get_sample_value("sandherd_exports_total", {"signal": signal, "outcome": outcome})
 
 
-def tell(own: str, parent: str | None = None) -> None:
+def publish_event(own: str, parent: str | None = None) -> None:
     values: spans.Values = {spans.AGENT_NAME: "claude", spans.ERROR_TYPE: "signal"}
     traces.record(spans.AGENT, parent, NOW, NOW + timedelta(seconds=3), values, own=own)
 
@@ -61,17 +61,17 @@ async def test_span_is_exported_with_its_derived_id() -> None:
         exported = Exported(collector.endpoint)
         task = new_traceparent()
         agent = of_agent(task)
-        tell(agent, task)
+        publish_event(agent, task)
         traces.record(spans.TASK, None, NOW, NOW, {}, own=task)
         with traces.span(spans.HANDLE, agent, {spans.TYPE: "agent.started"}):
             inside = traces.current_traceparent()
         await exported.stop()
     found = {span.name: span for span in collector.spans}
-    told, root, handled = found["invoke_agent claude"], found["task"], found["handle agent.started"]
-    assert f"00-{told.trace}-{told.span}-01" == agent
+    agent_span, root, handled = found["invoke_agent claude"], found["task"], found["handle agent.started"]
+    assert f"00-{agent_span.trace}-{agent_span.span}-01" == agent
     assert f"00-{root.trace}-{root.span}-01" == task
-    assert (told.parent, root.parent, handled.parent) == (root.span, "", told.span)
-    assert (told.ended - told.begun, told.failed, root.failed) == (3_000_000_000, True, False)
+    assert (agent_span.parent, root.parent, handled.parent) == (root.span, "", agent_span.span)
+    assert (agent_span.ended - agent_span.begun, agent_span.failed, root.failed) == (3_000_000_000, True, False)
     assert inside is not None
     assert inside.split("-")[1] == root.trace
     assert exported.exported("traces", "sent") == 3
@@ -109,7 +109,7 @@ async def test_spans_and_metrics_have_the_version_of_the_service() -> None:
     """`service.version` is the installed version, of both signals."""
     async with collecting() as collector:
         exported = Exported(collector.endpoint)
-        tell(new_traceparent())
+        publish_event(new_traceparent())
         await exported.stop()
     assert collector.versions == {"traces": {version("sandherd")}, "metrics": {version("sandherd")}}
 
@@ -121,12 +121,12 @@ async def test_trace_is_sampled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> N
     async with collecting() as collector:
         exported = Exported(collector.endpoint)
         for task in (new_traceparent() for _ in range(200)):
-            tell(of_agent(task), task)
+            publish_event(of_agent(task), task)
             traces.record(spans.TASK, None, NOW, NOW, {}, own=task)
         await exported.stop()
-    kept = {name: {span.trace for span in collector.spans if span.name == name} for name in ("task", AGENT)}
-    assert kept["task"] == kept[AGENT]
-    assert 0 < len(kept["task"]) < 200
+    stored = {name: {span.trace for span in collector.spans if span.name == name} for name in ("task", AGENT)}
+    assert stored["task"] == stored[AGENT]
+    assert 0 < len(stored["task"]) < 200
 
 
 async def test_finished_spans_are_those_of_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +138,8 @@ async def test_finished_spans_are_those_of_the_sdk(monkeypatch: pytest.MonkeyPat
         async with collecting() as collector:
             exported = Exported(collector.endpoint)
             assert (getattr(trace.get_tracer_provider(), "finished_spans", None) is None) == (sampler == "always_on")
-            tell(of_agent(task), task)
-            tell(of_agent(of_agent(task)), f"{task[:-2]}03")
+            publish_event(of_agent(task), task)
+            publish_event(of_agent(of_agent(task)), f"{task[:-2]}03")
             traces.record(spans.TASK, None, NOW, NOW - timedelta(seconds=1), {spans.PRIORITY: "x" * 300}, own=task)
             await exported.stop()
         documents.append(sorted(span.whole for span in collector.spans))
@@ -154,8 +154,8 @@ async def test_span_in_a_trace_that_is_not_exported(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("OTEL_SDK_DISABLED", disabled)
         async with collecting() as collector:
             exported = Exported(collector.endpoint)
-            tell(new_traceparent(), f"{new_traceparent()[:-2]}00")
-            tell(new_traceparent(), "00-" + "0" * 32 + "-" + "0" * 16 + "-01")
+            publish_event(new_traceparent(), f"{new_traceparent()[:-2]}00")
+            publish_event(new_traceparent(), "00-" + "0" * 32 + "-" + "0" * 16 + "-01")
             await exported.stop()
         assert [span.parent for span in collector.spans] == ([""] if disabled == "false" else [])
         trace._TRACER_PROVIDER, trace._TRACER_PROVIDER_SET_ONCE._done = None, False
@@ -189,7 +189,7 @@ async def test_hanging_collector_delays_no_stop() -> None:
     async with collecting("hangs") as collector:
         exported = Exported(collector.endpoint)
         for _ in range(10_000):
-            tell(new_traceparent())
+            publish_event(new_traceparent())
         await exported.stop()
         assert still_held(collector)
         assert collector.spans == []
@@ -201,15 +201,15 @@ def still_held(collector: Collector) -> bool:
     return collector.held > 0 and not collector.release.is_set()
 
 
-@pytest.mark.parametrize("away", [True, False])
+@pytest.mark.parametrize("unreachable", [True, False])
 async def test_unreachable_collector_is_counted_and_logged_once(
-    away: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    unreachable: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused spans count as lost, and the log has one line about them."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
     async with collecting("refuses") as collector:
-        exported = Exported("http://127.0.0.1:9" if away else collector.endpoint)
-        tell(new_traceparent())
+        exported = Exported("http://127.0.0.1:9" if unreachable else collector.endpoint)
+        publish_event(new_traceparent())
         await exported.stop()
     assert (exported.exported("traces", "sent"), exported.exported("traces", "lost")) == (0, 1)
     assert exported.exported("metrics", "lost")
@@ -226,7 +226,7 @@ async def test_collector_for_traces_only_is_logged_once(
         exported = Exported(collector.endpoint)
         async with asyncio.timeout(PATIENCE):
             while (exported.exported("metrics", "lost") or 0) < 50 or len(collector.spans) < 5:
-                tell(new_traceparent())
+                publish_event(new_traceparent())
                 await asyncio.sleep(0.02)
         await exported.stop()
     assert exported.exported("traces", "lost") == 0

@@ -1,4 +1,4 @@
-"""Whoever sends messages does not determine how many lines are logged."""
+"""The sender of messages does not determine how many lines are logged."""
 
 from sandherd.bus.denied_subjects import source_of
 from sandherd.telemetry.line_limit import LINE_SECONDS, MAX_SOURCES, LineLimit
@@ -24,7 +24,7 @@ def test_any_number_of_sources_is_limited() -> None:
 
 
 def test_replies_count_as_one_source() -> None:
-    """Each reply subject is used once; other subjects are told apart."""
+    """Each reply subject is used once; other subjects are distinguished."""
     denied = 'nats: permissions violation for publish to "{}"'
     replies = {source_of(denied.format(f"_r_.abcdef.{number}")) for number in range(100)}
     assert len(replies) == 1

@@ -23,8 +23,8 @@ from sandherd.telemetry import labels
 from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.metrics import BORROWED, METRICS, Metric, MetricKind
 from spawner.main import SCHEDULER_LEASE, SWEEP_LEASE
-from spawner.pool.record import WarmState
-from spawner.repositories.decisions import DONE, outcome_of
+from spawner.pool.warm_record import WarmState
+from spawner.repositories.branch_transitions import DONE, outcome_of
 from spawner.repositories.git import GitFault
 
 MOST_VALUES = 150

@@ -15,7 +15,7 @@ from sandherd.service.request_spans import SLOW, RequestSpans, is_notable
 from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.otlp_exporter import OtlpExporter
 from sandherd.telemetry.traces import current_traceparent
-from tests.doubles.otlp.receiver import Told, collecting
+from tests.doubles.otlp.receiver import ReceivedSpan, collecting
 
 GOOD = "spawner.tasks"
 
@@ -29,7 +29,7 @@ def no_provider() -> Iterator[None]:
     trace._TRACER_PROVIDER, trace._TRACER_PROVIDER_SET_ONCE._done = before, before is not None
 
 
-async def exported(requests: RequestSpans, *errors: Exception | None) -> list[Told]:
+async def exported(requests: RequestSpans, *errors: Exception | None) -> list[ReceivedSpan]:
     """The spans of requests that end so."""
     async with collecting() as collector:
         registry = CollectorRegistry()

@@ -10,7 +10,6 @@ from sandherd.contracts.events.access import AgentBranchSaved
 from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.exits import StopRequest
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
@@ -18,8 +17,9 @@ from sandherd_worker.repository.branch_saver import BranchSaver
 from sandherd_worker.repository.checkout import check_out
 from sandherd_worker.repository.commit_identity import identity_of
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.spool_file import RecordKind
+from sandherd_worker.worker_exit import StopRequest
+from sandherd_worker.worker_resources import WorkerResources
 from tests.task_repositories import Origin, git
 
 SECRET = "hunter2-hunter2"
@@ -29,8 +29,14 @@ AS_AGENT = "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=A G
 class AgentTree:
     """A work tree in which a branch is checked out, and the saver of the branch."""
 
-    def __init__(self, origin: Origin, parts: Parts, spool: Spool, records: Any, said: Any) -> None:
-        self.origin, self.parts, self._spool, self._records, self._said = origin, parts, spool, records, said
+    def __init__(self, origin: Origin, parts: WorkerResources, spool: Spool, records: Any, published_of: Any) -> None:
+        self.origin, self.parts, self._spool, self._records, self._published = (
+            origin,
+            parts,
+            spool,
+            records,
+            published_of,
+        )
         self.work = parts.who.work_dir
         self.published: list[EventData] = []
         self.spec = TaskSpec.model_validate({"text": "x", "harness": {"kind": "command", "argv": ["x"]}})
@@ -56,21 +62,21 @@ class AgentTree:
     async def saved(self) -> AgentBranchSaved:
         """Save the branch; returns the event."""
         assert await self.saver.save() is not None
-        event: AgentBranchSaved = self._said(self._spool)[-1].data
+        event: AgentBranchSaved = self._published(self._spool)[-1].data
         return event
 
     def events(self) -> list[Any]:
-        return [event.data for event in self._said(self._spool)]
+        return [event.data for event in self._published(self._spool)]
 
     def received(self, saved: AgentBranchSaved) -> Path:
         """A clone of the base that has accepted the bundle."""
         assert saved.bundle is not None
-        pieces = [one for one in self._records(self._spool) if one.kind is Kind.ARTIFACT]
+        pieces = [one for one in self._records(self._spool) if one.kind is RecordKind.ARTIFACT]
         found = [one.payload for one in pieces if one.subject == saved.bundle.subject]
         return self.origin.accepted(b"".join(found), saved)
 
 
-def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, said: Any) -> AgentTree:
+def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, published_of: Any) -> AgentTree:
     """One whose mirror is mounted; the branch is not checked out yet."""
     origin = Origin(tmp_path / "origin")
     who = assignment(
@@ -82,7 +88,7 @@ def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records:
     )
     who.work_dir.mkdir()
     emitter = Emitter(spool, who, Redactor([SECRET]))
-    parts = Parts(
+    parts = WorkerResources(
         who=who,
         spool=spool,
         emitter=emitter,
@@ -92,7 +98,7 @@ def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records:
         ownership=ProcessOwnership(),
         stop=StopRequest(),
     )
-    return AgentTree(origin, parts, spool, records, said)
+    return AgentTree(origin, parts, spool, records, published_of)
 
 
 def log(clone: Path) -> list[str]:

@@ -17,7 +17,7 @@ from sandherd_worker.harnesses.driver import DriverHarness
 from sandherd_worker.processes import Reaper, descendants
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind, Record
+from sandherd_worker.spool_file import RecordKind, SpoolRecord
 from sandherd_worker.spool_reader import SpoolReader
 from tests.polling import eventually as wait_until
 from tests.unit.worker.agent_tree import AgentTree, made
@@ -39,7 +39,7 @@ def _assignment(home: Path, **variables: str) -> Assignment:
     )
 
 
-def _records(spool: Spool) -> list[Record]:
+def _records(spool: Spool) -> list[SpoolRecord]:
     """Everything in the spool that is not acknowledged."""
     reader, found = SpoolReader(spool), []
     while (spooled := reader.next()) is not None:
@@ -48,13 +48,13 @@ def _records(spool: Spool) -> list[Record]:
     return found
 
 
-def _said(spool: Spool) -> list[Envelope[Any]]:
+def _published_of(spool: Spool) -> list[Envelope[Any]]:
     """The events in the spool, read as a service would read them."""
-    return [read_event(one.subject, one.payload) for one in _records(spool) if one.kind is Kind.EVENT]
+    return [read_event(one.subject, one.payload) for one in _records(spool) if one.kind is RecordKind.EVENT]
 
 
 class Listener:
-    """A voice that keeps what it hears; `gate` holds it up."""
+    """A sink that records what it receives; `gate` delays it."""
 
     def __init__(self) -> None:
         self.events: list[EventData] = []
@@ -94,15 +94,15 @@ def assignment() -> Callable[..., Assignment]:
 
 
 @pytest.fixture
-def records() -> Callable[[Spool], list[Record]]:
+def records() -> Callable[[Spool], list[SpoolRecord]]:
     """Reads everything in a spool that is not acknowledged."""
     return _records
 
 
 @pytest.fixture
-def said() -> Callable[[Spool], list[Envelope[Any]]]:
+def published_of() -> Callable[[Spool], list[Envelope[Any]]]:
     """Reads the events in a spool, as a service would read them."""
-    return _said
+    return _published_of
 
 
 @pytest.fixture
@@ -128,9 +128,11 @@ async def reaper() -> AsyncIterator[Reaper]:
 
 
 @pytest.fixture
-async def tree(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, said: Any) -> AgentTree:
+async def tree(
+    tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, published_of: Any
+) -> AgentTree:
     """A work tree for a branch, which is not checked out yet."""
-    return made(tmp_path, spool, reaper, assignment, records, said)
+    return made(tmp_path, spool, reaper, assignment, records, published_of)
 
 
 @pytest.fixture

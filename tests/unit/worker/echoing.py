@@ -1,4 +1,4 @@
-"""A driver's harness with a real process behind it that does what it is told (`echo_driver`)."""
+"""A driver's harness with a real process behind it that executes its commands (`echo_driver`)."""
 
 import os
 import sys
@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.harnesses import Approvals
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.harnesses.driver import DriverHarness
-from sandherd_worker.harnesses.driver_task import HarnessContext, Task
+from sandherd_worker.harnesses.driver_task import DriverTask, HarnessContext
 from sandherd_worker.harnesses.program import Program
 from sandherd_worker.processes import Reaper
 from sandherd_worker.redaction import Redactor
@@ -25,12 +25,12 @@ class Worker:
     """What a driver's harness asks of its worker."""
 
     def __init__(self) -> None:
-        self.kept: list[tuple[str, str]] = []
+        self.recorded: list[tuple[str, str]] = []
         self.turns: list[tuple[int, bool]] = []
 
     async def keep(self, path: Path, session: str) -> None:
-        if (what := (path.read_text(), session)) not in self.kept[-1:]:
-            self.kept.append(what)
+        if (what := (path.read_text(), session)) not in self.recorded[-1:]:
+            self.recorded.append(what)
 
     async def turned(self, turn: int, working: bool) -> None:
         self.turns.append((turn, working))
@@ -57,7 +57,7 @@ def maker(home: Path, listener: Any, reaper: Reaper, worker: Worker) -> Make:
             keep=worker.keep,
             turned=worker.turned,
         )
-        wanted = Task(
+        wanted = DriverTask(
             text="\n".join(task),
             work_dir=home,
             state_dir=state,
@@ -70,7 +70,7 @@ def maker(home: Path, listener: Any, reaper: Reaper, worker: Worker) -> Make:
 
 
 def message(content: str, kind: Any = "user_message", name: str = "msg-1") -> InboxMessage:
-    """What somebody says to the agent."""
+    """A message to the agent."""
     now = datetime.now(UTC)
     return InboxMessage(
         message=name,
@@ -83,6 +83,6 @@ def message(content: str, kind: Any = "user_message", name: str = "msg-1") -> In
     )
 
 
-def said(listener: Any) -> list[str]:
-    """What the agent has said."""
+def published(listener: Any) -> list[str]:
+    """What the agent has published."""
     return [event.content for event in listener.events if event.type == "agent.message"]

@@ -15,11 +15,11 @@ PORT, HOW, FOLDER = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 
 
 class Handler(BaseHTTPRequestHandler):
-    asked = 0
+    requested = 0
 
     def do_GET(self) -> None:
-        Handler.asked += 1
-        if HOW == "tired" and Handler.asked > 3:
+        Handler.requested += 1
+        if HOW == "tired" and Handler.requested > 3:
             threading.Event().wait()
         self.send_response(200)
         self.end_headers()
@@ -30,7 +30,7 @@ class Handler(BaseHTTPRequestHandler):
             os._exit(3)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """It is not read."""
 
 
 left = subprocess.Popen(["sleep", "4733"], start_new_session=True)

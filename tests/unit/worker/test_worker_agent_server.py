@@ -27,7 +27,7 @@ KEY = "k" * 43
 
 
 class Server:
-    """A supervisor of the small server, and what it has said and written down."""
+    """A supervisor of the small server, and what it has published and stored."""
 
     def __init__(self, folder: Path, listener: Any, reaper: Reaper) -> None:
         self.folder, self.listener, self.reaper = folder, listener, reaper
@@ -51,7 +51,7 @@ class Server:
         self.supervisor.start()
 
     @property
-    def told(self) -> dict[str, Any]:
+    def status_file(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.folder / FILE).read_text())
         return found
 
@@ -81,14 +81,14 @@ async def test_server_is_ready_when_it_responds_and_ends_with_its_children(
     """Address and key are in a file for the owner alone; no event has the key."""
     server.start("well")
     await eventually(lambda: "server_ready" in server.listener.types(), "it is ready")
-    assert (server.told["state"], server.told["starts"], server.told["key"]) == ("ready", 1, KEY)
-    assert server.told["port"] == server.listener.events[-1].port
+    assert (server.status_file["state"], server.status_file["starts"], server.status_file["key"]) == ("ready", 1, KEY)
+    assert server.status_file["port"] == server.listener.events[-1].port
     assert (server.folder / FILE).stat().st_mode & 0o777 == 0o600
     assert len(server.left()) == 1
     await server.supervisor.stop()
     await server.supervisor.stop()
     assert server.left() == []
-    assert server.told["state"] == "stopped"
+    assert server.status_file["state"] == "stopped"
     assert server.listener.types() == ["server_started", "server_ready", "server_stopped"]
     assert not any(KEY in event.model_dump_json() for event in server.listener.events)
 
@@ -101,11 +101,11 @@ async def test_failed_server_is_restarted_up_to_its_limit(server: Server, eventu
     assert [(event.start, event.restarts_left) for event in failed] == [(1, 2), (2, 1), (3, 0)]
     assert (failed[0].exit_code, failed[0].signal) == (3, None)
     assert failed[0].error == "it has ended (exit status 3): that was enough"
-    assert (server.told["state"], server.told["starts"]) == ("failed", 3)
+    assert (server.status_file["state"], server.status_file["starts"]) == ("failed", 3)
     assert server.left() == []
     await server.supervisor.stop()
     assert server.listener.types().count("server_stopped") == 0
-    assert server.told["state"] == "failed"
+    assert server.status_file["state"] == "failed"
 
 
 async def test_unresponsive_server_is_restarted(server: Server, eventually: Callable[..., Any]) -> None:
@@ -123,7 +123,7 @@ async def test_server_that_never_responds_fails_to_start(server: Server, eventua
     await eventually(lambda: "server_failed" in server.listener.types(), "it is given up")
     assert "server_ready" not in server.listener.types()
     assert server.listener.events[-1].error == "it did not respond within 1 s"
-    assert server.told["state"] == "failed"
+    assert server.status_file["state"] == "failed"
     await eventually(lambda: server.left() == [], "nothing is left")
 
 
@@ -142,7 +142,7 @@ async def test_server_listens_on_the_first_free_port(server: Server, eventually:
         busy, free = taken.getsockname()[1], free_port()
         server.start("well", ports=(busy, free))
         await eventually(lambda: "server_ready" in server.listener.types(), "it is ready")
-        assert server.told["port"] == free
+        assert server.status_file["port"] == free
         await server.supervisor.stop()
         server.start("well", restarts=0, ports=(busy,))
         await eventually(lambda: "server_failed" in server.listener.types(), "it is given up")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.harnesses import Approvals, Verdict
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.approvals import ApprovalGate, policy
 from sandherd_worker.harnesses.base import MessageRefusedError
@@ -43,8 +43,8 @@ def test_most_specific_rule_counts(tool: str, verdict: Verdict) -> None:
 
 def test_unnamed_tool_follows_the_default_verdict() -> None:
     """A tool that the policy does not name has the policy's `otherwise`."""
-    for said in ("allow", "ask", "deny"):
-        assert policy(Approvals(otherwise=said, tools={"X": "allow"}), "Read") == said
+    for decision in ("allow", "ask", "deny"):
+        assert policy(Approvals(otherwise=decision, tools={"X": "allow"}), "Read") == decision
 
 
 class Asker:
@@ -73,12 +73,12 @@ async def desk(listener: Any, asker: Asker) -> AsyncIterator[ApprovalGate]:
 
 def answer(approval_id: str, *, granted: bool, reason: str | None = None) -> InboxMessage:
     now = datetime.now(UTC)
-    said = ApprovalAnswer(approval_id=approval_id, granted=granted, reason=reason)
+    decision = ApprovalAnswer(approval_id=approval_id, granted=granted, reason=reason)
     return InboxMessage(
         message="msg-1",
         project="p1",
         sandbox="sbx-1",
-        content=said.model_dump_json(),
+        content=decision.model_dump_json(),
         message_type="approval",
         sent_at=now,
         expires_at=now + timedelta(hours=1),
@@ -100,19 +100,19 @@ async def test_verdict_of_policy_needs_no_approval_event(
 async def test_open_verdict_waits_for_a_decision(desk: ApprovalGate, asker: Asker, listener: Any) -> None:
     """The request is an event with its own id, time-out and default; the first decision counts."""
     await desk.request_approval("q1", "Bash", {"command": "ls"}, "to look", 3)
-    (asked,) = listener.events
-    assert (asked.type, asked.tool, asked.input, asked.turn) == (
+    (requested,) = listener.events
+    assert (requested.type, requested.tool, requested.input, requested.turn) == (
         "agent.approval_requested",
         "Bash",
         {"command": "ls"},
         3,
     )
-    assert (asked.timeout_seconds, asked.on_timeout, asked.reason) == (3600, "deny", "to look")
-    await desk.answer(answer(asked.approval_id, granted=True, reason="go on"))
+    assert (requested.timeout_seconds, requested.on_timeout, requested.reason) == (3600, "deny", "to look")
+    await desk.answer(answer(requested.approval_id, granted=True, reason="go on"))
     assert asker.decided == [("q1", True, "go on")]
     assert asker.by_users == [True]
     with pytest.raises(MessageRefusedError, match="no longer pending"):
-        await desk.answer(answer(asked.approval_id, granted=False))
+        await desk.answer(answer(requested.approval_id, granted=False))
 
 
 @pytest.mark.parametrize("default", ["allow", "deny"])
@@ -144,8 +144,8 @@ async def test_end_of_turn_withdraws_its_approvals(desk: ApprovalGate, asker: As
     """The withdrawal is an event with the reason; a later or invalid decision is refused."""
     await desk.request_approval("q1", "Bash", {}, None, 1)
     await desk.withdraw(1)
-    asked, withdrawn = listener.events
-    assert (withdrawn.type, withdrawn.approval_id) == ("agent.approval_withdrawn", asked.approval_id)
+    requested, withdrawn = listener.events
+    assert (withdrawn.type, withdrawn.approval_id) == ("agent.approval_withdrawn", requested.approval_id)
     assert (withdrawn.turn, withdrawn.reason) == (1, "the agent's turn has ended")
     await desk.withdraw(2)
     assert len(listener.events) == 2
@@ -186,10 +186,10 @@ async def test_cancelled_question_to_a_user_is_withdrawn(desk: ApprovalGate, lis
         await asyncio.sleep(0)
     person.cancel()
     await asyncio.wait([person])
-    asked, withdrawn = listener.events
+    requested, withdrawn = listener.events
     assert (withdrawn.type, withdrawn.approval_id, withdrawn.turn) == (
         "agent.approval_withdrawn",
-        asked.approval_id,
+        requested.approval_id,
         4,
     )
 

@@ -11,8 +11,8 @@ import pytest
 from sandherd.contracts.commands import TaskSpec
 from sandherd_worker.access.archive import write_files
 from sandherd_worker.assignment import AssignmentError
-from sandherd_worker.exits import ExitCode
 from sandherd_worker.harness_factory import environment, secrets
+from sandherd_worker.worker_exit import ExitCode
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_agent_environment_excludes_worker_credentials(tmp_path: Path, assignmen
 def test_agent_continues_the_trace_of_its_task(tmp_path: Path, assignment: Any) -> None:
     """The agent's `TRACEPARENT` is its span; a task's own variable is retained."""
     ours, own = f"00-{'a' * 32}-{'b' * 16}-01", f"00-{'c' * 32}-{'d' * 16}-01"
-    said = {"text": "x", "harness": {"kind": "command", "argv": ["true"]}}
+    spec_fields = {"text": "x", "harness": {"kind": "command", "argv": ["true"]}}
     who = assignment(tmp_path, TRACEPARENT=ours)
-    assert environment(TaskSpec.model_validate(said), who)["TRACEPARENT"] == ours
-    assert environment(TaskSpec.model_validate(said | {"env": {"TRACEPARENT": own}}), who)["TRACEPARENT"] == own
-    assert "TRACEPARENT" not in environment(TaskSpec.model_validate(said), assignment(tmp_path))
+    assert environment(TaskSpec.model_validate(spec_fields), who)["TRACEPARENT"] == ours
+    assert environment(TaskSpec.model_validate(spec_fields | {"env": {"TRACEPARENT": own}}), who)["TRACEPARENT"] == own
+    assert "TRACEPARENT" not in environment(TaskSpec.model_validate(spec_fields), assignment(tmp_path))
 
 
 def test_files_of_the_task_are_put_into_the_work_tree(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.repository import object_copy
-from sandherd_worker.repository.commit_identity import Identity, identity_of
+from sandherd_worker.repository.commit_identity import CommitIdentity, identity_of
 from sandherd_worker.repository.object_copy import StoppedError, copy_objects
 from sandherd_worker.repository.uncommitted_changes import message_of
 from tests.task_repositories import Origin, git
@@ -94,13 +94,13 @@ def test_copy_needs_no_support_of_the_kernel(origin: Origin, tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("env", "secret", "found"),
     [
-        ({}, [], Identity()),
-        ({"GIT_AUTHOR_NAME": "A\nB", "GIT_AUTHOR_EMAIL": "<a@b>"}, [], Identity("AB", "a@b")),
-        ({"GIT_AUTHOR_NAME": "<>", "GIT_AUTHOR_EMAIL": ""}, [], Identity()),
-        ({"GIT_AUTHOR_NAME": "secret-name"}, ["GIT_AUTHOR_NAME"], Identity()),
+        ({}, [], CommitIdentity()),
+        ({"GIT_AUTHOR_NAME": "A\nB", "GIT_AUTHOR_EMAIL": "<a@b>"}, [], CommitIdentity("AB", "a@b")),
+        ({"GIT_AUTHOR_NAME": "<>", "GIT_AUTHOR_EMAIL": ""}, [], CommitIdentity()),
+        ({"GIT_AUTHOR_NAME": "secret-name"}, ["GIT_AUTHOR_NAME"], CommitIdentity()),
     ],
 )
-def test_identity_is_that_of_the_tasks_variables(env: dict[str, str], secret: list[str], found: Identity) -> None:
+def test_identity_is_that_of_the_tasks_variables(env: dict[str, str], secret: list[str], found: CommitIdentity) -> None:
     """What git would refuse or misread is removed, and a secret is no name. The co-author is a field of the task."""
     document = {"text": "x", "harness": {"kind": "command", "argv": ["x"]}, "env": env, "secret_env": secret}
     assert identity_of(TaskSpec.model_validate(document)) == found
@@ -122,4 +122,4 @@ def test_identity_is_that_of_the_tasks_variables(env: dict[str, str], secret: li
 )
 def test_summary_is_one_short_line_of_the_task(text: str, summary: str) -> None:
     """Without control characters."""
-    assert message_of(text, "task-1", Identity()).split("\n")[0] == summary
+    assert message_of(text, "task-1", CommitIdentity()).split("\n")[0] == summary

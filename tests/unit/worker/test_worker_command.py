@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.process_signals import end
 from sandherd_worker import oom
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.base import MessageRefusedError
 from sandherd_worker.harnesses.command import CommandHarness, one_line
-from sandherd_worker.harnesses.output import Output, OutputRate
 from sandherd_worker.harnesses.program import Program
+from sandherd_worker.harnesses.terminal_output import OutputRate, TerminalOutput
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.processes import PLACE_VARIABLE, Reaper, descendants, orphans
 from sandherd_worker.redaction import Redactor
@@ -181,7 +181,7 @@ async def test_closed_input_and_ended_program_refuse_messages(make: Make, listen
     harness = make("/bin/sh", "-c", "exec 0<&-; echo closed; exec sleep 600")
     await harness.start()
     await eventually(lambda: "closed" in listener.output, "the input is closed")
-    # The pipe may take a line before the kernel tells that nobody reads it.
+    # The pipe may take a line before the kernel reports that it has no reader.
     await asyncio.gather(harness.inject(message("x")), return_exceptions=True)
     with pytest.raises(MessageRefusedError, match="closed its standard input"):
         await harness.inject(message("x"))
@@ -292,7 +292,7 @@ async def test_agent_is_blocked_while_its_output_cannot_be_stored(make: Make, li
 async def test_characters_are_not_split(listener: Any) -> None:
     """A character whose bytes come in two pieces is shown whole; invalid bytes are unchanged."""
     reader = asyncio.StreamReader()
-    reading = asyncio.ensure_future(Output(Redactor(), listener.show).read(reader))
+    reading = asyncio.ensure_future(TerminalOutput(Redactor(), listener.show).read(reader))
     euro = "€".encode()
     reader.feed_data(b"a " + euro[:1])
     await asyncio.sleep(0)

@@ -12,8 +12,8 @@ from sandherd_worker.continuous.iteration_rules import (
     IterationFailed,
     IterationInterrupted,
     IterationResult,
+    IterationState,
     Next,
-    State,
     StopIterations,
     WorkValidated,
     after,
@@ -29,38 +29,38 @@ def terms(**fields: Any) -> Continuous:
     return Continuous(**{"validation": CHECK, **fields})
 
 
-def said(wanted: Continuous, state: State, happened: Happened, now: float = 1.0) -> Next:
+def decided(wanted: Continuous, state: IterationState, happened: Happened, now: float = 1.0) -> Next:
     """What is decided once it has happened."""
     return decide(wanted, after(state, happened), happened, now)
 
 
-START = next_iteration(State(began=0.0))
+START = next_iteration(IterationState(began=0.0))
 
 
 def test_validated_work_is_done() -> None:
     """Without a signal every iteration is validated; a passed one is done, a failed one continues."""
-    assert said(terms(), START, IterationResult(signalled=False)) == "validate"
-    assert said(terms(), START, WorkValidated(passed=True)) == StopIterations("validation_passed")
-    assert said(terms(), START, WorkValidated(passed=False)) == "go_on"
+    assert decided(terms(), START, IterationResult(signalled=False)) == "validate"
+    assert decided(terms(), START, WorkValidated(passed=True)) == StopIterations("validation_passed")
+    assert decided(terms(), START, WorkValidated(passed=False)) == "go_on"
 
 
 def test_signal_without_a_check_is_believed() -> None:
     """The signal must occur in the set number of consecutive iterations; one without it restarts the count."""
     wanted = Continuous(completion_signal="DONE", completion_threshold=2)
     once = after(START, IterationResult(signalled=True))
-    assert said(wanted, START, IterationResult(signalled=True)) == "go_on"
-    assert said(wanted, once, IterationResult(signalled=True)) == StopIterations("completion_signal")
-    assert said(wanted, after(once, IterationResult(signalled=False)), IterationResult(signalled=True)) == "go_on"
-    assert said(wanted, after(once, IterationFailed()), IterationResult(signalled=True)) == "go_on"
+    assert decided(wanted, START, IterationResult(signalled=True)) == "go_on"
+    assert decided(wanted, once, IterationResult(signalled=True)) == StopIterations("completion_signal")
+    assert decided(wanted, after(once, IterationResult(signalled=False)), IterationResult(signalled=True)) == "go_on"
+    assert decided(wanted, after(once, IterationFailed()), IterationResult(signalled=True)) == "go_on"
 
 
 def test_signalled_work_is_validated() -> None:
     """Nothing is validated before the signal, and a false one no longer counts."""
     wanted = terms(completion_signal="DONE")
-    assert said(wanted, START, IterationResult(signalled=False)) == "go_on"
-    assert said(wanted, START, IterationResult(signalled=True)) == "validate"
-    judged = after(after(START, IterationResult(signalled=True)), WorkValidated(passed=False))
-    assert (judged.signals, judged.valid) == (0, False)
+    assert decided(wanted, START, IterationResult(signalled=False)) == "go_on"
+    assert decided(wanted, START, IterationResult(signalled=True)) == "validate"
+    validated = after(after(START, IterationResult(signalled=True)), WorkValidated(passed=False))
+    assert (validated.signals, validated.valid) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_signalled_work_is_validated() -> None:
 )
 def test_every_limit_stops_after_the_work_is_judged(limit: dict[str, int], state: dict[str, Any], reason: Any) -> None:
     """A limit ends the iterations after invalid work, and does not keep the last work from being validated."""
-    wanted, reached = terms(**limit), State(began=0.0, iteration=1, **state)
+    wanted, reached = terms(**limit), IterationState(began=0.0, iteration=1, **state)
     assert decide(wanted, reached, WorkValidated(passed=False), 1.0) == StopIterations(reason)
     assert decide(wanted, reached, IterationResult(signalled=False), 1.0) == "validate"
     assert decide(wanted, reached, WorkValidated(passed=True), 1.0) == StopIterations("validation_passed")
@@ -84,19 +84,19 @@ def test_errors_count_consecutively() -> None:
     """A completed iteration restarts the count; the total stays."""
     state = after(after(after(START, IterationFailed()), IterationResult(signalled=False)), IterationFailed())
     assert (state.errors, state.errors_in_a_row) == (2, 1)
-    assert said(terms(max_consecutive_errors=2), state, IterationFailed()) == StopIterations("consecutive_errors")
+    assert decided(terms(max_consecutive_errors=2), state, IterationFailed()) == StopIterations("consecutive_errors")
 
 
 def test_interrupted_iteration_stops_for_that_reason() -> None:
     """The reason of the interruption is the reason of the stop."""
-    assert said(terms(), START, IterationInterrupted("shutdown_signal")) == StopIterations("shutdown_signal")
+    assert decided(terms(), START, IterationInterrupted("shutdown_signal")) == StopIterations("shutdown_signal")
 
 
 def test_time_left_counts_from_the_first_iteration() -> None:
     """The time left is never negative; without a limit it is unlimited."""
     wanted = terms(max_duration_seconds=10)
-    assert [time_left(wanted, State(began=5.0), now) for now in (5.0, 12.0, 99.0)] == [10.0, 3.0, 0.0]
-    assert time_left(terms(), State(began=5.0), 99.0) is None
+    assert [time_left(wanted, IterationState(began=5.0), now) for now in (5.0, 12.0, 99.0)] == [10.0, 3.0, 0.0]
+    assert time_left(terms(), IterationState(began=5.0), 99.0) is None
 
 
 ITERATIONS = st.lists(st.tuples(st.sampled_from(["works", "claims", "fails"]), st.booleans(), st.integers(0, 50)))
@@ -112,16 +112,16 @@ TERMS = st.builds(
 ) | st.builds(Continuous, max_iterations=st.integers(1, 8), validation=st.just(CHECK))
 
 
-def go_round(wanted: Continuous, iterations: list[tuple[str, bool, int]]) -> tuple[State, Next]:
+def go_round(wanted: Continuous, iterations: list[tuple[str, bool, int]]) -> tuple[IterationState, Next]:
     """As the worker does, a second for each; the agent works on and is never done when the list is at its end."""
-    state, verdict, now = State(began=0.0), "go_on", 0.0  # type: tuple[State, Next, float]
+    state, verdict, now = IterationState(began=0.0), "go_on", 0.0  # type: tuple[IterationState, Next, float]
     work = iter(iterations)
     while not isinstance(verdict, StopIterations):
         what, passes, cost = next(work, ("works", False, 1))
         now += 1
         state = next_iteration(state)
         happened: Happened = IterationFailed() if what == "fails" else IterationResult(what == "claims")
-        state = after(State(**{**vars(state), "cost": state.cost + cost}), happened)
+        state = after(IterationState(**{**vars(state), "cost": state.cost + cost}), happened)
         verdict = decide(wanted, state, happened, now)
         if verdict == "validate":
             state = after(state, WorkValidated(passes))

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sandherd.contracts.continuous import Continuous
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events.agent import AgentError, AgentTurnCompleted, AgentTurnStarted, AgentUsage, TurnOrigin
 from sandherd.contracts.events.conversation import AgentMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.continuous.iteration_events import IterationEvents
 from sandherd_worker.continuous.iterations import IterationLoop
-from sandherd_worker.continuous.runs import IterationTurns, Runs
+from sandherd_worker.continuous.runs import IterationRuns, IterationTurns
 from sandherd_worker.harnesses.base import AgentEnd
 
 
@@ -58,7 +58,9 @@ def spending(listener: Any, *, ends: bool) -> IterationLoop:
     async def rested(turn: int) -> None:
         raise AssertionError(turn)
 
-    runs = Runs(lambda number, _: Spender(hearing, ends=ends or number == 1), unwritten, hearing, IterationTurns())
+    runs = IterationRuns(
+        lambda number, _: Spender(hearing, ends=ends or number == 1), unwritten, hearing, IterationTurns()
+    )
     return IterationLoop(terms, runs, hearing, None, listener, preview="do", lingers=False, rested=rested, spent=0.0)
 
 
@@ -72,9 +74,9 @@ async def test_iteration_that_exceeds_the_cost_is_stopped(listener: Any) -> None
         "max_cost_reached",
         140,
     )
-    said = [event for event in listener.events if event.type.startswith("agent.iteration")]
-    assert [event.type.rpartition("_")[2] for event in said] == ["started", "completed", "started", "failed"]
-    assert said[-1].error_type == "max_cost_reached"
+    published = [event for event in listener.events if event.type.startswith("agent.iteration")]
+    assert [event.type.rpartition("_")[2] for event in published] == ["started", "completed", "started", "failed"]
+    assert published[-1].error_type == "max_cost_reached"
 
 
 async def test_iteration_that_reports_cost_at_its_end_is_completed(listener: Any) -> None:
@@ -82,8 +84,8 @@ async def test_iteration_that_reports_cost_at_its_end_is_completed(listener: Any
     rounds = spending(listener, ends=True)
     await rounds.start()
     assert (await rounds.wait_done()).stop_reason == "max_cost_reached"
-    said = [event.type.rpartition("_")[2] for event in listener.events if event.type.startswith("agent.iteration")]
-    assert said == ["started", "completed"] * 2
+    published = [event.type.rpartition("_")[2] for event in listener.events if event.type.startswith("agent.iteration")]
+    assert published == ["started", "completed"] * 2
 
 
 async def test_signal_is_found_across_pieces_of_output(listener: Any) -> None:

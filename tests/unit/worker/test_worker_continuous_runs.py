@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.continuous.iteration_events import IterationEvents
-from sandherd_worker.continuous.runs import IterationTurns, Runs
+from sandherd_worker.continuous.runs import IterationRuns, IterationTurns
 from sandherd_worker.harnesses.base import AgentEnd, MessageRefusedError
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,7 +61,7 @@ async def test_message_that_expires_before_the_next_run_is_refused(listener: Any
     def unwritten(feedback: str) -> InboxMessage:
         raise AssertionError(feedback)
 
-    runs = Runs(lambda _number, _feedback: Run(), unwritten, hearing, IterationTurns(), lambda: moment[0])
+    runs = IterationRuns(lambda _number, _feedback: Run(), unwritten, hearing, IterationTurns(), lambda: moment[0])
     late, early = asyncio.create_task(runs.inject(letter("late", 60))), runs.inject(letter("in time", 3600))
     await asyncio.sleep(0)
     moment[0] += timedelta(seconds=60)

@@ -7,7 +7,7 @@ import pytest
 
 from sandherd.contracts.harnesses import Approvals
 from sandherd_worker.harnesses.base import MessageRefusedError
-from tests.unit.worker.echoing import Make, Worker, message, said
+from tests.unit.worker.echoing import Make, Worker, message, published
 
 
 async def test_task_is_done_at_the_driver_result(make: Make, listener: Any, worker: Worker) -> None:
@@ -23,7 +23,7 @@ async def test_task_is_done_at_the_driver_result(make: Make, listener: Any, work
     assert ended == done
     assert (before, harness.follows_up) == (True, False)
     assert listener.output == "shown\n"
-    assert worker.kept == [("turn 1\n", "session-1"), ("turn 1\nthe end\n", "session-1")]
+    assert worker.recorded == [("turn 1\n", "session-1"), ("turn 1\nthe end\n", "session-1")]
     assert worker.turns == [(1, True), (1, False)]
 
 
@@ -39,9 +39,9 @@ async def test_message_is_acknowledged_when_the_agent_has_it(make: Make, listene
     """A message is acknowledged within a turn; one before the agent is ready waits, an unwanted one is refused."""
     harness = make("say up", "wait")
     await harness.start()
-    await eventually(lambda: "up" in said(listener), "the turn runs")
+    await eventually(lambda: "up" in published(listener), "the turn runs")
     await harness.inject(message("psst"))
-    assert said(listener) == ["up", "heard psst"]
+    assert published(listener) == ["up", "heard psst"]
     with pytest.raises(MessageRefusedError, match="it does not want to"):
         await harness.inject(message("no"))
 
@@ -52,10 +52,10 @@ async def test_interrupt_stops_the_turn_and_session_continues(
     """The interrupt's instruction is the next turn of the same agent, and the task is not done before it ends."""
     harness = make("say up", "wait")
     await harness.start()
-    await eventually(lambda: "up" in said(listener), "the turn runs")
+    await eventually(lambda: "up" in published(listener), "the turn runs")
     await harness.inject(message("say instead", "interrupt"))
     await eventually(lambda: (2, False) in worker.turns, "the next turn is over")
-    assert said(listener) == ["up", "instead"]
+    assert published(listener) == ["up", "instead"]
     assert harness.follows_up
     assert (await harness.wait_done()).turns == 2
 
@@ -71,7 +71,7 @@ async def test_message_after_the_end_is_another_turn(
     await eventually(lambda: (2, False) in worker.turns, "the next turn is over")
     await harness.stop(20)
     assert await harness.ended() == done
-    assert said(listener) == ["one", "two"]
+    assert published(listener) == ["one", "two"]
 
 
 async def test_approval_is_decided_by_policy_or_user(make: Make, listener: Any, eventually: Any) -> None:
@@ -79,11 +79,11 @@ async def test_approval_is_decided_by_policy_or_user(make: Make, listener: Any, 
     harness = make("use A", "use B", "use C", approvals=Approvals(tools={"B": "deny", "C": "ask"}))
     await harness.start()
     await eventually(lambda: "approval_requested" in listener.types(), "it is asked for")
-    asked = next(event for event in listener.events if event.type == "agent.approval_requested")
-    content = json.dumps({"approval_id": asked.approval_id, "granted": True, "reason": "ok"})
+    requested = next(event for event in listener.events if event.type == "agent.approval_requested")
+    content = json.dumps({"approval_id": requested.approval_id, "granted": True, "reason": "ok"})
     await harness.inject(message(content, "approval"))
     await harness.wait_done()
-    assert said(listener) == ["A granted None", "B denied the task does not allow this tool", "C granted ok"]
+    assert published(listener) == ["A granted None", "B denied the task does not allow this tool", "C granted ok"]
 
 
 async def test_approval_is_withdrawn_by_interrupt_without_idle_turn(make: Make, listener: Any, eventually: Any) -> None:
@@ -92,11 +92,11 @@ async def test_approval_is_withdrawn_by_interrupt_without_idle_turn(make: Make, 
     harness = make("use Bash", f"raw {next_turn}", "say on", approvals=Approvals(otherwise="ask"))
     await harness.start()
     await eventually(lambda: "approval_requested" in listener.types(), "it is asked for")
-    (asked,) = (event for event in listener.events if event.type == "agent.approval_requested")
+    (requested,) = (event for event in listener.events if event.type == "agent.approval_requested")
     await harness.interrupt()
     await eventually(lambda: {"approval_withdrawn", "turn_completed"} <= set(listener.types()), "the turn is over")
     assert listener.types().index("approval_withdrawn") < listener.types().index("turn_completed")
-    content = json.dumps({"approval_id": asked.approval_id, "granted": True, "reason": "ok"})
+    content = json.dumps({"approval_id": requested.approval_id, "granted": True, "reason": "ok"})
     with pytest.raises(MessageRefusedError, match="this approval is no longer pending"):
         await harness.inject(message(content, "approval"))
 
@@ -119,7 +119,7 @@ async def test_invalid_or_forbidden_driver_line_becomes_an_error(
     harness = make(f"raw {json.dumps(line)}", "say on")
     await harness.start()
     assert (await harness.wait_done()).error_type is None
-    assert said(listener) == ["on"]
+    assert published(listener) == ["on"]
     (error,) = [event for event in listener.events if event.type == "agent.error"]
     assert complaint in error.error
 

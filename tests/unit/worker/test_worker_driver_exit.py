@@ -12,7 +12,7 @@ import pytest
 
 from sandherd_worker.harnesses.base import MessageRefusedError
 from sandherd_worker.processes import descendants
-from tests.unit.worker.echoing import Make, Worker, message, said
+from tests.unit.worker.echoing import Make, Worker, message, published
 
 
 async def test_failure_reported_by_the_driver_is_the_result(make: Make) -> None:
@@ -61,7 +61,7 @@ async def test_oom_kill_is_distinguished_from_sigkill(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "told", "error_type", "number"),
+    ("counts", "reported", "error_type", "number"),
     [
         ((4, 5), 9, "out_of_memory", 9),
         ((4, 4), 9, "signal", 9),
@@ -71,11 +71,11 @@ async def test_oom_kill_is_distinguished_from_sigkill(make: Make) -> None:
     ],
 )
 async def test_killed_agent_below_its_driver_is_judged(
-    make: Make, counts: tuple[int, int], told: int | None, error_type: str, number: int | None
+    make: Make, counts: tuple[int, int], reported: int | None, error_type: str, number: int | None
 ) -> None:
     """The kernel kills the largest process, the agent; its driver survives to report the signal."""
     seen = iter(counts)
-    data = {"error_type": "signal", "error": "the agent was killed by SIGKILL", "signal": told}
+    data = {"error_type": "signal", "error": "the agent was killed by SIGKILL", "signal": reported}
     harness = make(f"raw {json.dumps({'type': 'driver.result', 'data': data})}", kills=lambda: next(seen, counts[1]))
     await harness.start()
     done = await harness.wait_done()
@@ -98,7 +98,7 @@ async def test_long_task_is_written_whole_and_first(make: Make, listener: Any) -
     await harness.interrupt()
     await harness.inject(message("say on"))
     await harness.wait_done()
-    assert said(listener)[0] == "x" * 200_000
+    assert published(listener)[0] == "x" * 200_000
 
 
 async def test_transcript_of_killed_driver_is_stored(make: Make, worker: Worker, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ async def test_transcript_of_killed_driver_is_stored(make: Make, worker: Worker,
     with suppress(MessageRefusedError):
         await harness.inject(message("die"))
     await harness.ended()
-    assert worker.kept == [("turn 1\n", "session-1"), ("turn 1\nturn 2, so far\n", "session-1")]
+    assert worker.recorded == [("turn 1\n", "session-1"), ("turn 1\nturn 2, so far\n", "session-1")]
 
 
 async def test_transcript_named_but_not_stored_is_stored_after_a_kill(
@@ -125,14 +125,14 @@ async def test_transcript_named_but_not_stored_is_stored_after_a_kill(
     harness = make(f"raw {json.dumps(named)}", "die")
     await harness.start()
     await harness.ended()
-    assert worker.kept == [("so far\n", "session-1")]
+    assert worker.recorded == [("so far\n", "session-1")]
 
 
 async def test_message_in_delivery_is_refused_when_the_agent_dies(make: Make, listener: Any, eventually: Any) -> None:
     """The delivery does not wait for a receipt that cannot come."""
     harness = make("say up", "wait")
     await harness.start()
-    await eventually(lambda: "up" in said(listener), "the turn runs")
+    await eventually(lambda: "up" in published(listener), "the turn runs")
     (driver,) = [
         process for process in descendants() if b"echo_driver" in Path(f"/proc/{process}/cmdline").read_bytes()
     ]
@@ -163,11 +163,11 @@ async def test_stop_before_the_end_is_a_stop(make: Make, listener: Any, eventual
     """The transcript is stored; no stream error is published."""
     harness = make("say up", "wait")
     await harness.start()
-    await eventually(lambda: "up" in said(listener), "the turn runs")
+    await eventually(lambda: "up" in published(listener), "the turn runs")
     await harness.stop(20)
     assert (await harness.ended()).error_type == "stopped"
     assert "stream_error" not in listener.types()
-    assert worker.kept == [("the end\n", "session-1")]
+    assert worker.recorded == [("the end\n", "session-1")]
 
 
 async def test_unresponsive_driver_is_killed(make: Make, listener: Any, eventually: Any) -> None:
@@ -175,7 +175,7 @@ async def test_unresponsive_driver_is_killed(make: Make, listener: Any, eventual
     before = descendants()
     harness = make("say up", "spawn trap '' TERM; sleep 600", "hang")
     await harness.start()
-    await eventually(lambda: "up" in said(listener), "the turn runs")
+    await eventually(lambda: "up" in published(listener), "the turn runs")
     await harness.stop(0.2)
     assert (await harness.ended()).error_type == "stopped"
     assert not descendants() - before

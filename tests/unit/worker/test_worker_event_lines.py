@@ -33,7 +33,7 @@ DECIDED_BY: Final = (
     *("exec_started", "exec_completed", "file_uploaded", "file_downloaded"),
     *("server_started", "server_ready", "server_failed", "server_stopped"),
 )
-"""What the spawner, the relay, the monitor, the ingest, or a person decides by, and nobody else may say."""
+"""What the spawner, the relay, the monitor, the ingest, or a user decides by, and no one else may publish."""
 
 
 async def read(listener: Any, data: bytes, heed: Any = None) -> list[Any]:

@@ -11,12 +11,12 @@ import pytest
 
 from sandherd_worker.file_tracker import FileTracker
 from sandherd_worker.redaction import Redactor
-from sandherd_worker.text import valid_text
+from sandherd_worker.storable_text import valid_text
 
 
 @pytest.fixture
 def tracking(tmp_path: Path, listener: Any, emitter: Any) -> Callable[[], FileTracker]:
-    """Makes a tracker of `work` whose events are heard, and said."""
+    """Makes a tracker of `work` whose events are received, and published."""
     (tmp_path / "work").mkdir()
 
     async def publish(event: Any) -> None:
@@ -27,7 +27,7 @@ def tracking(tmp_path: Path, listener: Any, emitter: Any) -> Callable[[], FileTr
 
 
 async def test_name_other_than_utf8_is_reported_with_replacements(
-    tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, spool: Any, said: Any, eventually: Any
+    tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, spool: Any, published_of: Any, eventually: Any
 ) -> None:
     """The watch fails on the name and restarts; a scan finds the file, with U+FFFD for invalid bytes."""
     work = tmp_path / "work"
@@ -39,7 +39,7 @@ async def test_name_other_than_utf8_is_reported_with_replacements(
     (work / "after").write_text("c\n")
     await eventually(lambda: "after" in _paths(listener), "what comes after it is told")
     await tracker.finish()
-    bad = next(event.data for event in said(spool) if "bad" in event.data.file_path)
+    bad = next(event.data for event in published_of(spool) if "bad" in event.data.file_path)
     assert (bad.file_path, bad.change_type) == ("bad\ufffd\ufffd", "created")
     assert bad.content_sha256 == hashlib.sha256(b"b\n").hexdigest()
     assert "+++ b/bad\ufffd\ufffd" in bad.full_diff
@@ -104,7 +104,7 @@ async def test_exceeded_file_limit_is_reported_once(
     tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, monkeypatch: Any
 ) -> None:
     """The limit on memory yields an error event."""
-    monkeypatch.setattr("sandherd_worker.tree.MAX_FILES", 1)
+    monkeypatch.setattr("sandherd_worker.work_tree.MAX_FILES", 1)
     for name in "ab":
         (tmp_path / "work" / name).touch()
     tracker = tracking()
@@ -128,7 +128,7 @@ async def test_unreadable_directory_is_reported_once(
             raise PermissionError
         return scandir(path)
 
-    monkeypatch.setattr("sandherd_worker.tree.os.scandir", refuse)
+    monkeypatch.setattr("sandherd_worker.work_tree.os.scandir", refuse)
     await tracker.scan()
     await tracker.finish()
     assert [event.error for event in listener.events] == [

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import RequestTimeoutError
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.harnesses import Approvals, ClaudeHarness, McpServer
-from sandherd.contracts.requests.worker import AskPeers, Peer, PeerList
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
+from sandherd.contracts.requests.worker import ListPeers, Peer, PeerList
 from sandherd.contracts.states import SandboxState
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.harnesses.approvals import ApprovalGate, policy
@@ -34,12 +34,12 @@ class Spawner:
 
     def __init__(self) -> None:
         self.there = True
-        self.asked: list[tuple[str, str | None]] = []
+        self.requested: list[tuple[str, str | None]] = []
 
-    async def ask(self, question: AskPeers, project: str, *, sandbox: str, timeout: float) -> PeerList:
-        self.asked.append((project, sandbox))
+    async def ask(self, question: ListPeers, project: str, *, sandbox: str, timeout: float) -> PeerList:
+        self.requested.append((project, sandbox))
         if not self.there:
-            raise RequestTimeoutError("nobody")
+            raise RequestTimeoutError("no reply")
         return PeerList(peers=[PEER] if question.sandbox in {None, PEER.sandbox} else [])
 
 
@@ -68,7 +68,7 @@ class Server:
             found: dict[str, Any] = json.loads(await self.process.stdout.readline())
         return found
 
-    async def told(self, tool: str, **arguments: str) -> tuple[str, bool]:
+    async def call_result(self, tool: str, **arguments: str) -> tuple[str, bool]:
         name = self.call(tool, **arguments)
         answer = await self.answer()
         assert answer["id"] == name
@@ -76,12 +76,12 @@ class Server:
         return content["text"], answer["result"]["isError"]
 
 
-async def nobody(question: str, granted: bool, reason: str | None, by_user: bool) -> None:
+async def no_one(question: str, granted: bool, reason: str | None, by_user: bool) -> None:
     raise AssertionError("no driver asks here")
 
 
-async def desk_of_nobody(question: str) -> tuple[bool, str | None]:
-    raise AssertionError("no person is asked here")
+async def gate_without_user(question: str) -> tuple[bool, str | None]:
+    raise AssertionError("no user is asked here")
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def spawner() -> Spawner:
 
 @pytest.fixture
 async def desk(listener: Any) -> AsyncIterator[ApprovalGate]:
-    desk = ApprovalGate(Approvals(otherwise="deny", timeout_seconds=600), listener.publish, nobody)
+    desk = ApprovalGate(Approvals(otherwise="deny", timeout_seconds=600), listener.publish, no_one)
     yield desk
     await desk.close()
 
@@ -121,11 +121,11 @@ async def server(herd: McpConfig) -> AsyncIterator[Server]:
 
 
 async def start(herd: McpConfig, **other: str) -> Server:
-    told = herd.server(Path(sys.executable), DRIVERS)
+    call_result = herd.server(Path(sys.executable), DRIVERS)
     process = await asyncio.create_subprocess_exec(
-        told["command"],
-        *told["args"],
-        env={"PATH": os.environ["PATH"], **told["env"], **other},
+        call_result["command"],
+        *call_result["args"],
+        env={"PATH": os.environ["PATH"], **call_result["env"], **other},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -162,15 +162,15 @@ async def test_sdk_finds_three_tools(server: Server) -> None:
 
 async def test_message_to_another_agent_is_an_event(server: Server, listener: Any) -> None:
     """The agent receives the message's id; the message relay does the rest."""
-    text, failed = await server.told("send_message", recipient="sbx-2", content="binomial.py is mine")
-    (said,) = listener.events
-    assert (said.type, said.recipient, said.content, said.turn) == (
+    text, failed = await server.call_result("send_message", recipient="sbx-2", content="binomial.py is mine")
+    (published,) = listener.events
+    assert (published.type, published.recipient, published.content, published.turn) == (
         "agent.message_sent",
         "sbx-2",
         "binomial.py is mine",
         3,
     )
-    assert said.message_id in text
+    assert published.message_id in text
     assert not failed
 
 
@@ -188,7 +188,7 @@ async def test_message_to_invalid_recipient_is_refused_at_once(
     server: Server, listener: Any, recipient: str, content: str, why: str
 ) -> None:
     """The agent receives the reason, and no event is published."""
-    text, failed = await server.told("send_message", recipient=recipient, content=content)
+    text, failed = await server.call_result("send_message", recipient=recipient, content=content)
     assert failed
     assert why in text
     assert listener.events == []
@@ -206,7 +206,7 @@ async def test_message_that_cannot_be_published_is_refused(
         await listener.publish(AgentError(error=f"a {data.type} could not be published", phase="emit"))
         return False
 
-    agent = ToolUser(mute, desk_of_nobody, lambda: 1)
+    agent = ToolUser(mute, gate_without_user, lambda: 1)
     with pytest.raises(CallRefusedError, match="nothing was sent"):
         await HerdTools(assignment(tmp_path), line).use(agent, "send_message", {"recipient": "sbx-2", "content": "hm"})
     assert listener.types() == ["error"]
@@ -217,46 +217,52 @@ async def test_message_is_queued_and_list_refused_without_broker(
 ) -> None:
     """The message waits with the events; the list of peers is unavailable."""
     spawner.there = False
-    assert not (await server.told("send_message", recipient="sbx-9", content="hello"))[1]
+    assert not (await server.call_result("send_message", recipient="sbx-9", content="hello"))[1]
     assert [event.recipient for event in listener.events] == ["sbx-9"]
-    assert (await server.told("list_peers")) == ("the herd is unavailable; try again later", True)
+    assert (await server.call_result("list_peers")) == ("the herd is unavailable; try again later", True)
 
 
 async def test_peers_are_those_of_the_own_project(server: Server, spawner: Spawner) -> None:
     """The request is in the sandbox's own name, whatever the agent passes."""
-    text, failed = await server.told("list_peers", project="p2", sandbox="sbx-7")
+    text, failed = await server.call_result("list_peers", project="p2", sandbox="sbx-7")
     assert PeerList.model_validate_json(text) == PeerList(peers=[PEER])
     assert not failed
-    assert spawner.asked == [("p1", "sbx-1")]
+    assert spawner.requested == [("p1", "sbx-1")]
 
 
 @pytest.mark.parametrize(
-    ("granted", "reason", "told"),
+    ("granted", "reason", "call_result"),
     [(True, "tabs", "tabs"), (True, None, "yes"), (False, "never", "no: never"), (False, None, "no")],
 )
 async def test_question_to_a_user_is_answered(
-    server: Server, listener: Any, desk: ApprovalGate, eventually: Any, granted: bool, reason: str | None, told: str
+    server: Server,
+    listener: Any,
+    desk: ApprovalGate,
+    eventually: Any,
+    granted: bool,
+    reason: str | None,
+    call_result: str,
 ) -> None:
     """The question is an approval whatever the policy; other calls are processed meanwhile."""
     name = server.call("ask_human", question="tabs or spaces?")
     await eventually(lambda: listener.events, "it is asked")
-    (asked,) = listener.events
-    assert (asked.type, asked.tool, asked.reason, asked.timeout_seconds, asked.turn) == (
+    (requested,) = listener.events
+    assert (requested.type, requested.tool, requested.reason, requested.timeout_seconds, requested.turn) == (
         "agent.approval_requested",
         "ask_human",
         "tabs or spaces?",
         600,
         3,
     )
-    assert not (await server.told("list_peers"))[1]
-    await desk.answer(answer(asked.approval_id, granted=granted, reason=reason))
+    assert not (await server.call_result("list_peers"))[1]
+    await desk.answer(answer(requested.approval_id, granted=granted, reason=reason))
     found = await server.answer()
-    assert (found["id"], found["result"]["content"][0]["text"]) == (name, told)
+    assert (found["id"], found["result"]["content"][0]["text"]) == (name, call_result)
 
 
 async def test_unanswered_question_times_out(server: Server, listener: Any) -> None:
     """The agent receives the reason."""
-    desk = ApprovalGate(Approvals(timeout_seconds=1), listener.publish, nobody)
+    desk = ApprovalGate(Approvals(timeout_seconds=1), listener.publish, no_one)
     assert await desk.request_answer("is anybody there?", 1) == (False, "not answered within 1 s")
 
 
@@ -287,8 +293,8 @@ async def test_cancelled_call_withdraws_its_question(
 async def test_request_without_the_token_is_refused(herd: McpConfig, listener: Any) -> None:
     """A process without the token can neither read nor publish anything."""
     server = await start(herd, SANDHERD_HERD_TOKEN="guessed")
-    told = await server.told("send_message", recipient="sbx-2", content="hello")
-    assert told == ("the worker of this sandbox does not respond", True)
+    call_result = await server.call_result("send_message", recipient="sbx-2", content="hello")
+    assert call_result == ("the worker of this sandbox does not respond", True)
     assert listener.events == []
     assert server.process.stdin is not None
     server.process.stdin.close()
@@ -298,8 +304,8 @@ async def test_request_without_the_token_is_refused(herd: McpConfig, listener: A
 def test_mcp_server_gets_the_secrets_it_names() -> None:
     """The values are those of the task's variables, and no other is passed on."""
     server = McpServer(command="tickets", args=["-v"], env={"URL": "u"}, secret_env=frozenset({"TOKEN"}))
-    asked = ClaudeHarness(kind="claude", mcp_servers={"tickets": server})
-    assert added(asked, {"TOKEN": "t0ken", "OTHER": "x"}) == {
+    requested = ClaudeHarness(kind="claude", mcp_servers={"tickets": server})
+    assert added(requested, {"TOKEN": "t0ken", "OTHER": "x"}) == {
         "tickets": {"command": "tickets", "args": ["-v"], "env": {"URL": "u", "TOKEN": "t0ken"}}
     }
 

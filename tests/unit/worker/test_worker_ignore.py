@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandherd.archives.ignore import IgnoreRules
-from sandherd_worker.tree import WorkTree
+from sandherd_worker.work_tree import WorkTree
 
 ATOMS = [
     "a",
@@ -61,7 +61,7 @@ NAMES = ["a", "b", "x", "ab", "é", "c", "a b", "foox", ".a", "b]"]
 
 
 def git(*arguments: str, at: Path) -> bytes:
-    """What git says, whatever the configuration of who asks."""
+    """What git says, whatever the configuration of the user."""
     clean = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     return subprocess.run(["git", *arguments], cwd=at, check=True, capture_output=True, env=clean).stdout
 
@@ -104,8 +104,8 @@ def test_watched_files_are_those_that_git_would_add(
         ".gitignore": top, "a/.gitignore": inner, "a/b/.gitignore": innermost, ".git/info/exclude": exclude
     }.items():  # fmt: skip
         (repository / path).write_text(text, newline="")
-    told = git("ls-files", "-z", "--others", "--exclude-standard", at=repository)
-    expected = {os.fsdecode(path) for path in told.split(b"\0") if path}
+    listed = git("ls-files", "-z", "--others", "--exclude-standard", at=repository)
+    expected = {os.fsdecode(path) for path in listed.split(b"\0") if path}
     assert watched(repository, repository.parent / "store") == expected
 
 
@@ -187,22 +187,22 @@ def test_git_directory_is_not_watched(tmp_path: Path) -> None:
 
 
 def test_no_list_is_read_from_outside_the_tree(tmp_path: Path) -> None:
-    """Neither a link nor a `.git` that leads away is followed."""
-    work, away = tmp_path / "work", tmp_path / "away"
-    (away / "info").mkdir(parents=True)
-    (away / "info/exclude").write_text("secret\n")
+    """Neither a link nor a `.git` that leads outside is followed."""
+    work, outside = tmp_path / "work", tmp_path / "away"
+    (outside / "info").mkdir(parents=True)
+    (outside / "info/exclude").write_text("secret\n")
     for number, made in enumerate(("link", "file", "exclude", "gitignore")):
         place = work / str(number)
         (place / ".git/info" if made == "exclude" else place).mkdir(parents=True)
         (place / "secret").touch()
         if made == "link":
-            (place / ".git").symlink_to(away)
+            (place / ".git").symlink_to(outside)
         elif made == "file":
-            (place / ".git").write_text(f"gitdir: {away}\n")
+            (place / ".git").write_text(f"gitdir: {outside}\n")
         elif made == "exclude":
-            (place / ".git/info/exclude").symlink_to(away / "info/exclude")
+            (place / ".git/info/exclude").symlink_to(outside / "info/exclude")
         else:
-            (place / ".gitignore").symlink_to(away / "info/exclude")
+            (place / ".gitignore").symlink_to(outside / "info/exclude")
     assert {path for path in watched(work, tmp_path / "store") if path.endswith("secret")} == {
         f"{number}/secret" for number in range(4)
     }

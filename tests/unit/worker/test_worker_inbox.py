@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.base import MessageRefusedError
 from sandherd_worker.inbox import DeliveredMessages, Inbox
@@ -16,7 +16,7 @@ from sandherd_worker.spool import Spool
 
 class Agent:
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.refuses: str | None = None
 
     async def inject(self, message: InboxMessage) -> None:
@@ -24,10 +24,10 @@ class Agent:
             raise MessageRefusedError(self.refuses)
         if message.message_type == "interrupt":
             await self.interrupt(message.message)
-        self.heard.append(message.content)
+        self.received.append(message.content)
 
     async def interrupt(self, message: str | None = None, /) -> None:
-        self.heard.append(f"(stop for {message})")
+        self.received.append(f"(stop for {message})")
 
 
 SENT = datetime.now(UTC)
@@ -69,7 +69,7 @@ async def inbox(emitter: Emitter, tmp_path: Path, assignment: Any, clock: Clock)
 
 
 async def test_message_is_injected_once_however_often_delivered(
-    inbox: Inbox, spool: Spool, said: Any, tmp_path: Path, emitter: Emitter, assignment: Any
+    inbox: Inbox, spool: Spool, published_of: Any, tmp_path: Path, emitter: Emitter, assignment: Any
 ) -> None:
     """Each delivery has the same receipt, also after a restart of the worker."""
     agent = Agent()
@@ -83,8 +83,8 @@ async def test_message_is_injected_once_however_often_delivered(
     receipt = await again.deliver(letter("msg-1"))
     assert receipt is not None
     assert receipt.outcome == "acknowledged"
-    assert agent.heard == ["x"]
-    assert [event.type for event in said(spool)] == ["agent.message_injected"]
+    assert agent.received == ["x"]
+    assert [event.type for event in published_of(spool)] == ["agent.message_injected"]
 
 
 async def test_answer_with_the_name_of_a_message_is_injected(inbox: Inbox) -> None:
@@ -95,7 +95,7 @@ async def test_answer_with_the_name_of_a_message_is_injected(inbox: Inbox) -> No
         receipt = await inbox.deliver(document)
         assert receipt is not None
         assert receipt.outcome == "acknowledged"
-    assert agent.heard == ["x", "{}"]
+    assert agent.received == ["x", "{}"]
 
 
 async def test_name_that_is_used_again_is_another_message(inbox: Inbox) -> None:
@@ -104,7 +104,7 @@ async def test_name_that_is_used_again_is_another_message(inbox: Inbox) -> None:
     inbox.ready(agent)
     for sent_at in (SENT, SENT + timedelta(days=2), SENT):
         await inbox.deliver(letter("msg-1", str(sent_at), sent_at=sent_at))
-    assert agent.heard == [str(SENT), str(SENT + timedelta(days=2))]
+    assert agent.received == [str(SENT), str(SENT + timedelta(days=2))]
 
 
 async def test_message_with_a_source_is_identified_by_it(inbox: Inbox) -> None:
@@ -115,7 +115,7 @@ async def test_message_with_a_source_is_identified_by_it(inbox: Inbox) -> None:
     for token, sent_at in (("a", SENT), ("a", SENT + timedelta(hours=1)), ("b", SENT)):
         await inbox.deliver(letter("msg-1", token, source=source.format(token), sent_at=sent_at))
     await inbox.deliver(letter("msg-1", "c"))
-    assert agent.heard == ["a", "b", "c"]
+    assert agent.received == ["a", "b", "c"]
 
 
 async def test_messages_wait_for_the_agent_in_order(inbox: Inbox) -> None:
@@ -126,7 +126,7 @@ async def test_messages_wait_for_the_agent_in_order(inbox: Inbox) -> None:
     assert not any(one.done() for one in waiting)
     inbox.ready(agent)
     await asyncio.gather(*waiting)
-    assert agent.heard == ["0", "1", "2", "3", "4"]
+    assert agent.received == ["0", "1", "2", "3", "4"]
 
 
 class Busy(Agent):
@@ -160,7 +160,7 @@ async def test_decision_overtakes_an_unaccepted_message(inbox: Inbox) -> None:
     assert receipt is not None
     assert receipt.outcome == "acknowledged"
     await waiting
-    assert agent.heard == ["yes", "later"]
+    assert agent.received == ["yes", "later"]
 
 
 async def test_interrupt_stops_the_turn_that_a_message_waits_for(inbox: Inbox) -> None:
@@ -175,10 +175,12 @@ async def test_interrupt_stops_the_turn_that_a_message_waits_for(inbox: Inbox) -
     stop = letter("msg-2", "second", message_type="interrupt")
     receipts = await asyncio.gather(inbox.deliver(stop), inbox.deliver(stop), waiting)
     assert [receipt and receipt.outcome for receipt in receipts] == ["acknowledged"] * 3
-    assert agent.heard == ["(stop for msg-2)", "first", "(stop for msg-2)", "second"]
+    assert agent.received == ["(stop for msg-2)", "first", "(stop for msg-2)", "second"]
 
 
-async def test_refused_message_is_rejected_with_the_agents_reason(inbox: Inbox, spool: Spool, said: Any) -> None:
+async def test_refused_message_is_rejected_with_the_agents_reason(
+    inbox: Inbox, spool: Spool, published_of: Any
+) -> None:
     """No injection is published, and no later delivery changes the receipt."""
     agent = Agent()
     agent.refuses = reason = "the program has closed its standard input"
@@ -188,7 +190,7 @@ async def test_refused_message_is_rejected_with_the_agents_reason(inbox: Inbox, 
     for receipt in (first, meanwhile, await inbox.deliver(letter("msg-1"))):
         assert receipt is not None
         assert (receipt.outcome, receipt.reason) == ("rejected", reason)
-    assert (said(spool), agent.heard) == ([], [])
+    assert (published_of(spool), agent.received) == ([], [])
     receipt = await inbox.deliver(letter("msg-2"))
     assert receipt is not None
     assert receipt.outcome == "acknowledged"
@@ -215,7 +217,7 @@ async def test_message_that_expires_in_the_inbox_is_rejected(inbox: Inbox, clock
     assert [receipt and (receipt.outcome, receipt.reason) for receipt in receipts] == [
         ("rejected", "it expired before the agent could take it")
     ] * 2
-    assert agent.heard == ["in time"]
+    assert agent.received == ["in time"]
 
 
 async def test_expired_interrupt_stops_nothing(inbox: Inbox, clock: Clock) -> None:
@@ -235,7 +237,7 @@ async def test_expired_interrupt_stops_nothing(inbox: Inbox, clock: Clock) -> No
     receipts = [await late, await inbox.deliver(taken), await waiting]
     assert [receipt and receipt.outcome for receipt in receipts] == ["rejected", "acknowledged", "acknowledged"]
     assert not any(receipt and receipt.agent_gone for receipt in receipts)
-    assert agent.heard == ["(stop for msg-1)", "first", "waits"]
+    assert agent.received == ["(stop for msg-1)", "first", "waits"]
 
 
 async def test_messages_after_the_end_are_rejected(inbox: Inbox) -> None:
@@ -248,11 +250,11 @@ async def test_messages_after_the_end_are_rejected(inbox: Inbox) -> None:
         assert (receipt.outcome, receipt.reason, receipt.agent_gone) == ("rejected", "the agent has ended", True)
 
 
-async def test_interrupt_publishes_interrupted_then_injected(inbox: Inbox, spool: Spool, said: Any) -> None:
+async def test_interrupt_publishes_interrupted_then_injected(inbox: Inbox, spool: Spool, published_of: Any) -> None:
     """`agent.interrupted` precedes `agent.message_injected`, with the sender."""
     inbox.ready(Agent())
     await inbox.deliver(letter("msg-1", "stop that", message_type="interrupt", sender_id="ann"))
-    events = said(spool)
+    events = published_of(spool)
     assert [event.type for event in events] == ["agent.interrupted", "agent.message_injected"]
     assert (events[0].data.reason, events[1].data.sender_id, events[1].data.intervention_number) == (
         "stop that",
@@ -270,7 +272,7 @@ async def test_invalid_delivery_gets_no_receipt(inbox: Inbox, document: bytes) -
     inbox.ready(agent)
     assert await inbox.deliver(document) is None
     await inbox.deliver(letter("msg-1"))
-    assert agent.heard == ["x"]
+    assert agent.received == ["x"]
 
 
 def test_torn_last_line_of_the_list_is_ignored(tmp_path: Path) -> None:

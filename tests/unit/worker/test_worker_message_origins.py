@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.harnesses.driver_task import IterationPrompt, origin_of, to_agent
 
 
@@ -28,7 +28,7 @@ def message(**fields: Any) -> InboxMessage:
     ],
 )
 def test_origin_is_that_of_the_sender(fields: dict[str, Any], origin: str) -> None:
-    """Only a user's own message counts as one; the monitor's and other agents' are told apart, also as interrupts."""
+    """Only a user's own message counts as one; the monitor's and other agents' are counted apart, and as interrupts."""
     assert origin_of(message(**fields)) == origin
     assert to_agent(message(**fields))["origin"] == origin
 

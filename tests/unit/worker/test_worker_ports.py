@@ -1,4 +1,4 @@
-"""Forwarded connections in a worker: each byte once, bounded buffers on both sides, and closed when nobody asks."""
+"""Forwarded connections in a worker: each byte once, bounded buffers on both sides, and closed without requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]
 
 
-class Room:
+class PortServer:
     """A server of a sandbox, and requests about connections to it."""
 
     def __init__(self) -> None:
@@ -35,28 +35,28 @@ class Room:
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[[Handle], Any]]:
-    rooms: list[tuple[Room, asyncio.Server]] = []
+    port_servers: list[tuple[PortServer, asyncio.Server]] = []
 
-    async def start(handle: Handle) -> Room:
-        room = Room()
+    async def start(handle: Handle) -> PortServer:
+        port_server = PortServer()
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            room.accepted.append(writer)
-            room.handling.append(asyncio.ensure_future(asyncio.current_task()))  # type: ignore[arg-type]  # in a task
+            port_server.accepted.append(writer)
+            port_server.handling.append(asyncio.ensure_future(asyncio.current_task()))  # type: ignore[arg-type]  # in a task
             with suppress(OSError):
                 await handle(reader, writer)
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1024)
-        room.port = server.sockets[0].getsockname()[1]
-        rooms.append((room, server))
-        return room
+        port_server.port = server.sockets[0].getsockname()[1]
+        port_servers.append((port_server, server))
+        return port_server
 
     yield start
-    for room, server in rooms:
-        await room.ports.close()
-        for writer in room.accepted:
+    for port_server, server in port_servers:
+        await port_server.ports.close()
+        for writer in port_server.accepted:
             writer.transport.abort()
-        await asyncio.gather(*room.handling)
+        await asyncio.gather(*port_server.handling)
         server.close()
 
 
@@ -80,31 +80,31 @@ async def flood(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 async def test_repeated_requests_write_and_return_the_same_bytes_once(serve: Callable[[Handle], Any]) -> None:
     """After a lost reply each request is sent again."""
-    room = await serve(echo)
-    assert await room.write(b"he") == 2
-    assert await room.write(b"hello") == 5
+    port_server = await serve(echo)
+    assert await port_server.write(b"he") == 2
+    assert await port_server.write(b"hello") == 5
     found = b""
     while len(found) < 5:
-        data, _ = await room.read(len(found))
-        again, _ = await room.read(len(found))
+        data, _ = await port_server.read(len(found))
+        again, _ = await port_server.read(len(found))
         assert again.startswith(data)
         found += again
     assert found == b"hello"
-    await room.write(offset=5, end=True)
-    await room.write(offset=5, end=True)
-    assert await room.read(5) == (b"", True)
+    await port_server.write(offset=5, end=True)
+    await port_server.write(offset=5, end=True)
+    assert await port_server.read(5) == (b"", True)
     with pytest.raises(ContractError, match="nothing may follow the end"):
-        await room.write(b"more", offset=5)
+        await port_server.write(b"more", offset=5)
 
 
 async def test_server_that_reads_nothing_holds_the_client_up(serve: Callable[[Handle], Any]) -> None:
     """A write that is not accepted changes nothing, and is repeated by the client."""
-    room = await serve(ignore)
+    port_server = await serve(ignore)
     sent = 0
     async with asyncio.timeout(PATIENCE):
-        while (accepted := await room.write(b"x" * INLINE_BYTES, sent, wait_seconds=0.2)) > sent:
+        while (accepted := await port_server.write(b"x" * INLINE_BYTES, sent, wait_seconds=0.2)) > sent:
             sent = accepted
-    assert await room.write(b"x", sent, wait_seconds=0) == sent
+    assert await port_server.write(b"x", sent, wait_seconds=0) == sent
 
 
 async def test_end_is_accepted_once_the_server_has_read_what_precedes_it(serve: Callable[[Handle], Any]) -> None:
@@ -119,66 +119,68 @@ async def test_end_is_accepted_once_the_server_has_read_what_precedes_it(serve: 
             pass
         complete.set()
 
-    room = await serve(read_late)
+    port_server = await serve(read_late)
     sent = 0
     async with asyncio.timeout(PATIENCE):
-        while (accepted := await room.write(b"x" * INLINE_BYTES, sent, wait_seconds=0.2)) > sent:
+        while (accepted := await port_server.write(b"x" * INLINE_BYTES, sent, wait_seconds=0.2)) > sent:
             sent = accepted
-        end = WorkerPortWrite(connection="con-1", port=room.port, offset=sent, end=True, wait_seconds=0)
-        assert not (await room.ports.write(end)).ended
+        end = WorkerPortWrite(connection="con-1", port=port_server.port, offset=sent, end=True, wait_seconds=0)
+        assert not (await port_server.ports.write(end)).ended
         go.set()
-        while not (await room.ports.write(end)).ended:
+        while not (await port_server.ports.write(end)).ended:
             await asyncio.sleep(0.01)
         await complete.wait()
 
 
 async def test_client_that_reads_nothing_holds_the_server_up(serve: Callable[[Handle], Any]) -> None:
     """At most `MAX_UNREAD` and a piece are held, however much the server sends."""
-    room = await serve(flood)
-    await room.write()
-    connection = room.ports._open["con-1"].result()
+    port_server = await serve(flood)
+    await port_server.write()
+    connection = port_server.ports._open["con-1"].result()
     async with asyncio.timeout(PATIENCE):
         while len(connection._unread) < MAX_UNREAD:
             await asyncio.sleep(0)
-    assert len((await room.read())[0]) == INLINE_BYTES
+    assert len((await port_server.read())[0]) == INLINE_BYTES
     assert len(connection._unread) < MAX_UNREAD + 65536
 
 
 async def test_reset_is_an_error_and_no_end(serve: Callable[[Handle], Any]) -> None:
     """Incomplete bytes are not taken for complete ones."""
-    room = await serve(echo)
-    await room.write(b"x")
-    assert (await room.read())[0] == b"x"
-    room.accepted[0].transport.get_extra_info("socket").setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # SO_LINGER
-    room.accepted[0].transport.abort()
+    port_server = await serve(echo)
+    await port_server.write(b"x")
+    assert (await port_server.read())[0] == b"x"
+    port_server.accepted[0].transport.get_extra_info("socket").setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # SO_LINGER
+    port_server.accepted[0].transport.abort()
     with pytest.raises(ContractError, match="closed in the sandbox"):
-        await room.read(1)
+        await port_server.read(1)
 
 
 async def test_connection_without_requests_is_closed(serve: Callable[[Handle], Any]) -> None:
     """A client that was killed leaves nothing open."""
-    room = await serve(echo)
-    room.ports = PortConnections(idle_seconds=0.2)
-    await room.write()
+    port_server = await serve(echo)
+    port_server.ports = PortConnections(idle_seconds=0.2)
+    await port_server.write()
     async with asyncio.timeout(PATIENCE):
-        while room.ports._open:  # its own timer closes it
+        while port_server.ports._open:  # its own timer closes it
             await asyncio.sleep(0.05)
     with pytest.raises(ContractError) as refused:
-        await room.read()
+        await port_server.read()
     assert refused.value.problem.code is Code.NOT_FOUND
 
 
 async def test_connections_are_limited_and_closed_ones_make_room(serve: Callable[[Handle], Any]) -> None:
     """One more than the maximum is refused; a repeated request to open one is not one more."""
-    room = await serve(echo)
+    port_server = await serve(echo)
     for number in range(MAX_PORT_CONNECTIONS):
-        await room.write(name=f"con-{number}")
-        await room.write(name=f"con-{number}")
+        await port_server.write(name=f"con-{number}")
+        await port_server.write(name=f"con-{number}")
     with pytest.raises(ContractError, match="limit"):
-        await room.write(name="con-more")
-    await room.write(name="con-0", close=True)
-    assert await room.write(name="con-more") == 0
+        await port_server.write(name="con-more")
+    await port_server.write(name="con-0", close=True)
+    assert await port_server.write(name="con-more") == 0
     async with asyncio.timeout(PATIENCE):
-        while len(room.accepted) < MAX_PORT_CONNECTIONS + 1:  # one that is accepted after the test would outlive it
+        while (
+            len(port_server.accepted) < MAX_PORT_CONNECTIONS + 1
+        ):  # one that is accepted after the test would outlive it
             await asyncio.sleep(0.01)
-    assert len(room.accepted) == MAX_PORT_CONNECTIONS + 1
+    assert len(port_server.accepted) == MAX_PORT_CONNECTIONS + 1

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sandherd_worker.redaction import MARK, Redactor
-from sandherd_worker.redaction_forms import ENCODINGS, Reading
-from sandherd_worker.redaction_views import View, compact, hexadecimal, unescaped
+from sandherd_worker.redaction_forms import ENCODINGS, TextReading
+from sandherd_worker.redaction_views import TextView, compact, hexadecimal, unescaped
 from sandherd_worker.stream_redaction import StreamRedactor
 from tests.unit.worker.redaction_writers import (
     BODY,
@@ -49,8 +49,8 @@ def test_encoded_secret_is_redacted(write: Callable[[str], str], secret: str) ->
     assert left.startswith("before:")
     assert left.endswith("#behind,asever")
     allowed = _AROUND if len(text) > len(secret) + 2 else 0
-    kept = len(left) - len("before:#behind,asever")
-    assert kept <= allowed or _only_offsets(left), cleaned
+    stored = len(left) - len("before:#behind,asever")
+    assert stored <= allowed or _only_offsets(left), cleaned
 
 
 def _only_offsets(left: str) -> bool:
@@ -58,7 +58,7 @@ def _only_offsets(left: str) -> bool:
     return left.count("0000") < 4
 
 
-_WINDOW = {Reading.TEXT: 6, Reading.UNESCAPED: 6, Reading.COMPACT: 9, Reading.HEXADECIMAL: 12}
+_WINDOW = {TextReading.TEXT: 6, TextReading.UNESCAPED: 6, TextReading.COMPACT: 9, TextReading.HEXADECIMAL: 12}
 """Consecutive characters of a form that are a leak: between three and six bytes of the secret."""
 
 
@@ -74,11 +74,11 @@ def seen_of(shown: str, number: int) -> set[bytes]:
     """Every part of a text of that length, as the encoding is read."""
     raw = shown.replace(MARK, " | ").encode("utf-8", "surrogateescape")
     reading = ENCODINGS[number].reading
-    found: View | None = None
-    if reading is Reading.UNESCAPED:
+    found: TextView | None = None
+    if reading is TextReading.UNESCAPED:
         found = unescaped(raw)
-    elif reading is not Reading.TEXT:
-        found = (compact if reading is Reading.COMPACT else hexadecimal)(raw)
+    elif reading is not TextReading.TEXT:
+        found = (compact if reading is TextReading.COMPACT else hexadecimal)(raw)
     data = raw if found is None else found.data
     return {data[at : at + _WINDOW[reading]] for at in range(len(data))}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker.diffs import compare
+from sandherd_worker.file_diffs import compare
 from sandherd_worker.file_tracker import FileTracker
 from sandherd_worker.redaction import MARK, Redactor
 from tests.unit.worker.redaction_writers import CASES, TOKEN, folded, redactor_of, shell, shown_of

@@ -71,10 +71,10 @@ def test_secret_as_a_list_of_bytes_is_redacted() -> None:
 
 
 async def test_event_with_a_secret_number_is_published_redacted(
-    spool: Any, said: Any, assignment: Any, tmp_path: Any
+    spool: Any, published_of: Any, assignment: Any, tmp_path: Any
 ) -> None:
     """The event retains its type and its other fields."""
     await Emitter(spool, assignment(tmp_path), Redactor([PIN])).emit(
         AgentToolUse(turn=1, tool="T", tool_use_id="c", input={"n": int(PIN), "m": [float(PIN)], "k": 5})
     )
-    assert said(spool)[-1].data.input == {"n": MARK, "m": [MARK], "k": 5}
+    assert published_of(spool)[-1].data.input == {"n": MARK, "m": [MARK], "k": 5}

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandherd_worker.redaction import Redactor
-from sandherd_worker.redaction_forms import Reading, needles
+from sandherd_worker.redaction_forms import TextReading, needles
 from sandherd_worker.redaction_traces import decodes, digits, letters
 from sandherd_worker.redaction_views import unescaped
 from tests.unit.worker.redaction_writers import PEM, TOKEN, redactor_of, xxd
@@ -71,7 +71,7 @@ SECRETS = st.one_of(
 def written(draw: st.DrawFn) -> tuple[str, str]:
     """A secret, and a text with a form of it: one searched for or one of a tool, twice over, and wrapped."""
     secret = draw(SECRETS)
-    known: list[bytes] = [needle.text for reading in Reading for needle in needles([secret], reading)]
+    known: list[bytes] = [needle.text for reading in TextReading for needle in needles([secret], reading)]
     if known and draw(st.sampled_from([True, False])):
         form = draw(st.sampled_from(known)).decode("utf-8", "replace")
     else:

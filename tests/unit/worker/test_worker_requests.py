@@ -31,11 +31,11 @@ from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.access_server import MAX_CONCURRENT, AccessServer
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.exits import StopRequest
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.spool import Spool
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_exit import StopRequest
+from sandherd_worker.worker_resources import WorkerResources
 from tests.polling import eventually
 
 
@@ -61,7 +61,7 @@ async def shut(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) 
     reaper = Reaper()
     reaper.start()
     inbox = Inbox(who, emitter, DeliveredMessages(tmp_path / "injected"))
-    parts = Parts(
+    parts = WorkerResources(
         who=who,
         spool=spool,
         emitter=emitter,
@@ -78,22 +78,22 @@ async def shut(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) 
 
 
 @pytest.fixture
-async def room(shut: AccessServer) -> AccessServer:
+async def opened_server(shut: AccessServer) -> AccessServer:
     await shut.open()
     return shut
 
 
-async def ask(room: AccessServer, question: Any) -> Reply[Any]:
+async def ask(opened_server: AccessServer, question: Any) -> Reply[Any]:
     """The reply to a question, as it goes over the wire."""
-    document = await room.handle(type(question), question.model_dump_json(exclude_none=True).encode())
+    document = await opened_server.handle(type(question), question.model_dump_json(exclude_none=True).encode())
     form: Any = Reply  # of which answer is known only here
     reply: Reply[Any] = form[type(question).Answer].model_validate_json(document)
     return reply
 
 
-async def answer(room: AccessServer, question: Any) -> Any:
+async def answer(opened_server: AccessServer, question: Any) -> Any:
     """What it is answered; it is not refused."""
-    reply = await ask(room, question)
+    reply = await ask(opened_server, question)
     assert reply.ok is not None, reply.error
     return reply.ok
 
@@ -103,21 +103,21 @@ def put(name: str, content: bytes, transfer: str) -> WorkerUpload:
     return WorkerUpload(path=name, data=content, sha256=digest, transfer=transfer, max_bytes=1 << 20)
 
 
-async def test_bytes_of_any_kind_survive_the_wire(room: AccessServer) -> None:
+async def test_bytes_of_any_kind_survive_the_wire(opened_server: AccessServer) -> None:
     """Uploads, downloads and a command's output are unchanged."""
     content = bytes(range(256)) * 16
-    assert (await answer(room, put("a", content, "trf-1"))).size == len(content)
-    assert (await answer(room, WorkerDownload(path="a", transfer="trf-2", max_bytes=1 << 20))).data == content
-    state = await answer(room, WorkerExec(exec="exc-1", command=["/bin/cat", "a"]))
+    assert (await answer(opened_server, put("a", content, "trf-1"))).size == len(content)
+    assert (await answer(opened_server, WorkerDownload(path="a", transfer="trf-2", max_bytes=1 << 20))).data == content
+    state = await answer(opened_server, WorkerExec(exec="exc-1", command=["/bin/cat", "a"]))
     output = list(state.output)
     while not state.complete:
-        state = await answer(room, WorkerExecStatus(exec="exc-1", offset=state.next_offset))
+        state = await answer(opened_server, WorkerExecStatus(exec="exc-1", offset=state.next_offset))
         output += state.output
     assert b"".join(piece.data for piece in output) == content
 
 
 async def test_closed_room_delays_requests_until_it_opens(shut: AccessServer, tmp_path: Path) -> None:
-    """Early requests wait; a room that never opens refuses them."""
+    """Early requests wait; a server that never opens refuses them."""
     early = asyncio.create_task(ask(shut, put("a", b"x", "trf-1")))
     late = asyncio.create_task(ask(shut, WorkerExec(exec="exc-1", command=["/bin/touch", "b"])))
     for _ in range(100):
@@ -130,13 +130,13 @@ async def test_closed_room_delays_requests_until_it_opens(shut: AccessServer, tm
     assert list((tmp_path / "work").iterdir()) == []
 
 
-async def test_requests_over_the_limit_are_refused_for_now(room: AccessServer) -> None:
+async def test_requests_over_the_limit_are_refused_for_now(opened_server: AccessServer) -> None:
     """Of many concurrent requests as many as permitted are processed, the others get an error to retry."""
-    replies = await asyncio.gather(*(ask(room, WorkerListFiles()) for _ in range(3 * MAX_CONCURRENT)))
+    replies = await asyncio.gather(*(ask(opened_server, WorkerListFiles()) for _ in range(3 * MAX_CONCURRENT)))
     refused = [reply.error.code for reply in replies if reply.error is not None]
     assert len(replies) - len(refused) >= MAX_CONCURRENT
     assert set(refused) == {"unavailable"}
-    assert (await answer(room, WorkerListFiles())).entries == []
+    assert (await answer(opened_server, WorkerListFiles())).entries == []
 
 
 async def test_misdirected_replies_use_no_place_before_the_start(shut: AccessServer) -> None:
@@ -155,24 +155,26 @@ async def test_misdirected_replies_use_no_place_before_the_start(shut: AccessSer
     assert [entry["ignored"] for entry in logged] == [1, 10, 100]
 
 
-async def test_oldest_replies_are_dropped(room: AccessServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_oldest_replies_are_dropped(
+    opened_server: AccessServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A transfer whose reply was dropped is done again."""
     monkeypatch.setattr(of_transfers, "_MAX_CACHED", 2)
     for number in range(4):
-        await ask(room, put(f"f{number}", b"x", f"trf-{number}"))
+        await ask(opened_server, put(f"f{number}", b"x", f"trf-{number}"))
     (tmp_path / "work/f0").unlink()
     (tmp_path / "work/f3").unlink()
-    await ask(room, put("f3", b"x", "trf-3"))
-    await ask(room, put("f0", b"x", "trf-0"))
+    await ask(opened_server, put("f3", b"x", "trf-3"))
+    await ask(opened_server, put("f0", b"x", "trf-0"))
     assert (tmp_path / "work/f0").exists()
     assert not (tmp_path / "work/f3").exists()
 
 
 async def test_failed_transfer_is_retried_on_a_new_request(
-    room: AccessServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    opened_server: AccessServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A failure is not cached: the same transfer requested again starts again."""
-    ways = [ContractError(Code.UNAVAILABLE, "the broker is away"), None]
+    ways = [ContractError(Code.UNAVAILABLE, "the broker is unavailable"), None]
 
     async def fetch(_self: ArtifactClient, _reference: Any, _owner: str, file: IO[bytes], *_: Any) -> None:
         if (trouble := ways.pop(0)) is not None:
@@ -183,90 +185,94 @@ async def test_failed_transfer_is_retried_on_a_new_request(
     digest = hashlib.sha256(b"x").hexdigest()
     reference = ArtifactRef(artifact="upl-1", subject="x", size=1, sha256=digest, chunks=1)
     question = WorkerUpload(path="a", artifact=reference, sha256=digest, transfer="trf-1", max_bytes=10)
-    refusal = (await ask(room, question)).error
+    refusal = (await ask(opened_server, question)).error
     assert refusal is not None
     assert refusal.code == "unavailable"
-    assert (await answer(room, question)).size == 1
+    assert (await answer(opened_server, question)).size == 1
     assert (tmp_path / "work/a").read_bytes() == b"x"
 
 
-async def test_cached_bytes_are_bounded(room: AccessServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_bytes_are_bounded(opened_server: AccessServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cached replies with bytes are dropped earlier than others."""
     monkeypatch.setattr(of_transfers, "_CACHE_BYTES", 1000)
-    await ask(room, put("a", b"x" * 600, "trf-0"))
+    await ask(opened_server, put("a", b"x" * 600, "trf-0"))
     for number in range(1, 6):
-        await ask(room, WorkerDownload(path="a", transfer=f"trf-{number}", max_bytes=1 << 20))
-    transfers = room._handlers[WorkerUpload].__self__  # type: ignore[index,union-attr]  # private
+        await ask(opened_server, WorkerDownload(path="a", transfer=f"trf-{number}", max_bytes=1 << 20))
+    transfers = opened_server._handlers[WorkerUpload].__self__  # type: ignore[index,union-attr]  # private
     assert sum(transfer.weight for transfer in transfers._known.values()) <= 1600
 
 
 async def test_output_of_ended_commands_is_dropped_for_new_ones(
-    room: AccessServer, monkeypatch: pytest.MonkeyPatch
+    opened_server: AccessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest output is dropped first, and is then not found."""
     monkeypatch.setattr(of_commands, "MAX_TOTAL_BYTES", 100)
     for number in range(3):
         script = f"printf '%060d' {number}"
-        state = await answer(room, WorkerExec(exec=f"exc-{number}", command=["/bin/sh", "-c", script]))
+        state = await answer(opened_server, WorkerExec(exec=f"exc-{number}", command=["/bin/sh", "-c", script]))
         assert (state.dropped_bytes, state.next_offset) == (0, 60)
-    reply = await ask(room, WorkerExecStatus(exec="exc-0"))
+    reply = await ask(opened_server, WorkerExecStatus(exec="exc-0"))
     assert reply.error is not None
     assert reply.error.code == "not_found"
-    assert (await answer(room, WorkerExecStatus(exec="exc-2"))).complete
+    assert (await answer(opened_server, WorkerExecStatus(exec="exc-2"))).complete
 
 
-async def test_signal_before_the_process_exists_is_sent_later(room: AccessServer) -> None:
+async def test_signal_before_the_process_exists_is_sent_later(opened_server: AccessServer) -> None:
     """The signal is sent as soon as there is a process."""
-    asking = asyncio.create_task(ask(room, WorkerExec(exec="exc-1", command=["/bin/sleep", "600"])))
+    asking = asyncio.create_task(ask(opened_server, WorkerExec(exec="exc-1", command=["/bin/sleep", "600"])))
     await asyncio.sleep(0)
-    killed = await answer(room, WorkerExecKill(exec="exc-1", signal="KILL"))
+    killed = await answer(opened_server, WorkerExecKill(exec="exc-1", signal="KILL"))
     assert killed.state == "running"
     await asking
-    assert (await answer(room, WorkerExecStatus(exec="exc-1"))).state == "killed"
+    assert (await answer(opened_server, WorkerExecStatus(exec="exc-1"))).state == "killed"
 
 
-async def test_close_ends_running_and_starting_commands(room: AccessServer, spool: Spool, said: Any) -> None:
+async def test_close_ends_running_and_starting_commands(
+    opened_server: AccessServer, spool: Spool, published_of: Any
+) -> None:
     """Each command is reported as ended, and no reply follows."""
-    await ask(room, WorkerExec(exec="exc-1", command=["/bin/sleep", "600"], wait_seconds=0))
-    asking = asyncio.create_task(ask(room, WorkerExec(exec="exc-2", command=["/bin/sleep", "600"], wait_seconds=0)))
+    await ask(opened_server, WorkerExec(exec="exc-1", command=["/bin/sleep", "600"], wait_seconds=0))
+    asking = asyncio.create_task(
+        ask(opened_server, WorkerExec(exec="exc-2", command=["/bin/sleep", "600"], wait_seconds=0))
+    )
     await asyncio.sleep(0)
-    await room.close()
+    await opened_server.close()
     await asyncio.gather(asking, return_exceptions=True)
-    told = [event.data.exec_id for event in said(spool) if event.type == "agent.exec_completed"]
-    assert sorted(told) == ["exc-1", "exc-2"]
-    refused = await ask(room, WorkerExec(exec="exc-3", command=["/bin/true"]))
+    exec_ids = [event.data.exec_id for event in published_of(spool) if event.type == "agent.exec_completed"]
+    assert sorted(exec_ids) == ["exc-1", "exc-2"]
+    refused = await ask(opened_server, WorkerExec(exec="exc-3", command=["/bin/true"]))
     assert refused.error is not None
     assert refused.error.code == "conflict"
 
 
-async def test_reference_with_false_chunk_count_is_refused(room: AccessServer) -> None:
+async def test_reference_with_false_chunk_count_is_refused(opened_server: AccessServer) -> None:
     """The reference is refused before any chunk is requested."""
     digest = "0" * 64
     reference = {"artifact": "upl-1", "subject": "x", "size": 1, "sha256": digest, "chunks": 2**50}
     question = {"path": "a", "artifact": reference, "sha256": digest, "transfer": "trf-1", "max_bytes": 10}
-    reply = json.loads(await room.handle(WorkerUpload, json.dumps(question).encode()))
+    reply = json.loads(await opened_server.handle(WorkerUpload, json.dumps(question).encode()))
     assert (reply["error"]["code"], reply["error"]["field"]) == ("invalid_field", "artifact.chunks")
 
 
-async def test_command_with_a_terminal_gets_input_and_its_size(room: AccessServer) -> None:
+async def test_command_with_a_terminal_gets_input_and_its_size(opened_server: AccessServer) -> None:
     """A command with a terminal reads what is typed, once, and sees the size that was set last."""
     script = "stty -echo; test -t 0 && test -t 1; echo tty $?; read line; stty size; echo got $line; exit 3"
     size = TerminalSize(rows=20, columns=70)
-    state = await answer(room, WorkerExec(exec="exc-1", command=["/bin/sh", "-c", script], terminal=size))
+    state = await answer(opened_server, WorkerExec(exec="exc-1", command=["/bin/sh", "-c", script], terminal=size))
     output = list(state.output)
     while b"tty 0" not in b"".join(piece.data for piece in output):
-        state = await answer(room, WorkerExecStatus(exec="exc-1", offset=state.next_offset))
+        state = await answer(opened_server, WorkerExecStatus(exec="exc-1", offset=state.next_offset))
         output += state.output
     typed = WorkerExecInput(exec="exc-1", data=b"he", size=TerminalSize(rows=30, columns=90))
-    assert [(await answer(room, typed)).accepted for _ in range(2)] == [2, 2]
-    assert (await answer(room, WorkerExecInput(exec="exc-1", offset=1, data=b"ello\n"))).accepted == 6
+    assert [(await answer(opened_server, typed)).accepted for _ in range(2)] == [2, 2]
+    assert (await answer(opened_server, WorkerExecInput(exec="exc-1", offset=1, data=b"ello\n"))).accepted == 6
     while not state.complete:
-        state = await answer(room, WorkerExecStatus(exec="exc-1", offset=state.next_offset))
+        state = await answer(opened_server, WorkerExecStatus(exec="exc-1", offset=state.next_offset))
         output += state.output
     shown = b"".join(piece.data for piece in output)
     assert b"30 90" in shown
     assert b"got hello" in shown
     assert state.exit_code == 3
-    late = await ask(room, WorkerExecInput(exec="exc-1", offset=6, data=b"x"))
+    late = await ask(opened_server, WorkerExecInput(exec="exc-1", offset=6, data=b"x"))
     assert late.error is not None
     assert late.error.code is Code.CONFLICT

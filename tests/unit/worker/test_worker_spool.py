@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from sandherd_worker.spool import SEGMENT_BYTES, Spool
 from sandherd_worker.spool_disk import SpoolBrokenError, SpoolBusyError, SpoolFullError
-from sandherd_worker.spool_file import Kind, Mark, Record, encode, scan
+from sandherd_worker.spool_file import RecordKind, RecordMark, SpoolRecord, encode, scan
 
 LIMIT = 1 << 30
 
 
-def event(sequence: int, payload: bytes = b"x", mark: Mark = Mark.NONE) -> Record:
-    return Record(Kind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence, mark)
+def event(sequence: int, payload: bytes = b"x", mark: RecordMark = RecordMark.NONE) -> SpoolRecord:
+    return SpoolRecord(
+        RecordKind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence, mark
+    )
 
 
 async def fill(spool: Spool, count: int, payload: bytes = b"x") -> None:
@@ -106,7 +108,7 @@ async def test_sequence_and_end_survive_removal_of_records(tmp_path: Path, recor
     """Numbers continue after all records were removed, and the end is not published again."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     await fill(spool, 2)
-    await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL))
+    await spool.append_event(lambda sequence: event(sequence, mark=RecordMark.TERMINAL))
     spool.acknowledge(3)
     await spool.close()
     assert not list(tmp_path.glob("*.log"))
@@ -141,7 +143,7 @@ async def test_full_spool_raises_and_accepts_the_terminal_event(tmp_path: Path, 
     assert isinstance(spool.trouble, SpoolFullError)
     with pytest.raises(SpoolFullError):
         await spool.append_event(event)
-    await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL), use_reserve=True)
+    await spool.append_event(lambda sequence: event(sequence, mark=RecordMark.TERMINAL), use_reserve=True)
     assert [record.sequence for record in records(spool)] == [1, 2, 3, 4]
     await spool.close()
 
@@ -167,7 +169,7 @@ async def test_failed_write_loses_no_number(
     monkeypatch.undo()
     assert (spool.sequence, [record.sequence for record in records(spool)]) == (2, [1, 2])
     if kind is SpoolFullError:
-        await spool.append_event(lambda sequence: event(sequence, b"end", Mark.TERMINAL), use_reserve=True)
+        await spool.append_event(lambda sequence: event(sequence, b"end", RecordMark.TERMINAL), use_reserve=True)
     await spool.close()
     again = Spool.open(tmp_path, limit=LIMIT)
     assert not again.damage
@@ -184,7 +186,7 @@ async def test_terminal_event_can_be_repeated_after_a_failed_write(tmp_path: Pat
 
     monkeypatch.setattr(os, "pwritev", full)
     with pytest.raises(SpoolFullError):
-        await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL))
+        await spool.append_event(lambda sequence: event(sequence, mark=RecordMark.TERMINAL))
     monkeypatch.undo()
     assert not spool.ended
     await spool.close()
@@ -203,7 +205,7 @@ async def test_failing_record_factory_uses_no_number(tmp_path: Path, records: An
     """An event that can't be built leaves no gap."""
     spool = Spool.open(tmp_path, limit=LIMIT)
 
-    def bad(_sequence: int) -> Record:
+    def bad(_sequence: int) -> SpoolRecord:
         raise LookupError
 
     with pytest.raises(LookupError):

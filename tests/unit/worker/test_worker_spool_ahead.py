@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind, Record, encode, scan
+from sandherd_worker.spool_file import RecordKind, SpoolRecord, encode, scan
 
 LIMIT = 1 << 30
 
 
-def event(sequence: int, payload: bytes = b"x") -> Record:
-    return Record(Kind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence)
+def event(sequence: int, payload: bytes = b"x") -> SpoolRecord:
+    return SpoolRecord(RecordKind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence)
 
 
 def killed(directory: Path, into: Path, also: bytes = b"") -> Path:

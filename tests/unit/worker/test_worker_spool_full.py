@@ -11,14 +11,16 @@ import pytest
 from sandherd_worker import spool_cursor
 from sandherd_worker.spool import SEGMENT_BYTES, Spool
 from sandherd_worker.spool_disk import DiskFullError
-from sandherd_worker.spool_file import Kind, Mark, Record
+from sandherd_worker.spool_file import RecordKind, RecordMark, SpoolRecord
 from tests.patience import PATIENCE
 
 LIMIT = 1 << 30
 
 
-def event(sequence: int, payload: bytes = b"x", mark: Mark = Mark.NONE) -> Record:
-    return Record(Kind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence, mark)
+def event(sequence: int, payload: bytes = b"x", mark: RecordMark = RecordMark.NONE) -> SpoolRecord:
+    return SpoolRecord(
+        RecordKind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence, mark
+    )
 
 
 async def test_segments_not_removable_now_are_removed_later(tmp_path: Path, monkeypatch: Any) -> None:
@@ -60,7 +62,7 @@ async def test_only_terminal_event_uses_the_reserve(tmp_path: Path, monkeypatch:
     with pytest.raises(DiskFullError):
         await spool.append_event(event)
     assert reserve.stat().st_size > 0
-    await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL), use_reserve=True)
+    await spool.append_event(lambda sequence: event(sequence, mark=RecordMark.TERMINAL), use_reserve=True)
     assert [record.sequence for record in records(spool)] == [1, 2]
     await spool.close()
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from sandherd.bus.connection import Bus, LeaderlessError, StreamFullError
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind, Record
+from sandherd_worker.spool_file import RecordKind, SpoolRecord
 from sandherd_worker.uplink import Uplink
 from tests.patience import PATIENCE
 
@@ -30,10 +30,10 @@ class Stream:
     async def publish(self, _subject: str, _payload: bytes, *, msg_id: str, **_more: Any) -> None:
         if msg_id == LOST and not self.in_lost_hands:
             self.in_lost_hands += 1
-            await asyncio.Event().wait()  # nobody answers any more, and it has no end of its own here
+            await asyncio.Event().wait()  # there is no reply any more, and it has no end of its own here
         if self.in_lost_hands and self._questions:
             self._questions -= 1
-            raise LeaderlessError("nobody leads")
+            raise LeaderlessError("no leader")
         self.taken.append(msg_id)
 
 
@@ -67,7 +67,7 @@ class FullStream:
         if msg_id == self._large:
             await self._complete.wait()
             self._refused.set()
-            raise StreamFullError("no room")
+            raise StreamFullError("no space")
         await self._refused.wait()
         await asyncio.sleep(0.02)  # these replies arrive after the uplink has seen the refusal
 
@@ -75,7 +75,7 @@ class FullStream:
 async def test_records_stored_behind_a_refused_one_are_not_republished(tmp_path: Path) -> None:
     """The stream stores small records behind a large one that it refuses, and its replies arrive after the refusal.
 
-    They are waited for: by the time there is room, the broker may have forgotten the message ids of the small records.
+    They are waited for: by the time there is space, the broker may have removed the message ids of the small records.
     """
     names = [str(number) for number in range(10)]
     spool, stream = Spool.open(tmp_path / "spool", limit=1024 * 1024), FullStream("3", names[-1])
@@ -85,13 +85,13 @@ async def test_records_stored_behind_a_refused_one_are_not_republished(tmp_path:
 
 async def send(uplink: Uplink, spool: Spool, bus: Bus, names: list[str]) -> None:
     """Publish one record alone, then the others, in a window."""
-    await spool.append(Record(Kind.EVENT, "subject", names[0], b"x", 1))
+    await spool.append(SpoolRecord(RecordKind.EVENT, "subject", names[0], b"x", 1))
     sending = asyncio.create_task(uplink.run(bus))
     try:
         async with asyncio.timeout(PATIENCE):
             await spool.until(lambda: spool.depth == 0)  # from here on it sends in a window
             for name in names[1:]:
-                await spool.append(Record(Kind.EVENT, "subject", name, b"x", 1))
+                await spool.append(SpoolRecord(RecordKind.EVENT, "subject", name, b"x", 1))
             await spool.until(lambda: spool.depth == 0)
     finally:
         sending.cancel()

@@ -11,11 +11,11 @@ import pytest
 from sandherd.archives.writer import ArchiveSummary, pack
 from sandherd_worker import work_snapshot
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.exits import StopRequest
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind
-from sandherd_worker.work_snapshot import Transcript, WorkSaver, time_to_save
+from sandherd_worker.spool_file import RecordKind
+from sandherd_worker.work_snapshot import OutputTranscript, WorkSaver, time_to_save
+from sandherd_worker.worker_exit import StopRequest
 
 
 @pytest.fixture
@@ -26,15 +26,15 @@ def keeping(spool: Spool, tmp_path: Path, assignment: Any) -> WorkSaver:
 
 
 async def test_chunks_precede_the_event_that_names_them(
-    keeping: WorkSaver, tmp_path: Path, spool: Spool, records: Any, said: Any
+    keeping: WorkSaver, tmp_path: Path, spool: Spool, records: Any, published_of: Any
 ) -> None:
     """The chunks restore the tree."""
     content = os.urandom(300_000)
     (tmp_path / "work/a").write_bytes(content)
     await keeping.save_work(lambda: False)
     kinds = [record.kind for record in records(spool)]
-    assert kinds == [Kind.ARTIFACT] * 3 + [Kind.EVENT]
-    reference = said(spool)[0].data.artifact
+    assert kinds == [RecordKind.ARTIFACT] * 3 + [RecordKind.EVENT]
+    reference = published_of(spool)[0].data.artifact
     archive = b"".join(record.payload for record in records(spool)[:3])
     assert (reference.size, reference.chunks) == (len(archive), 3)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -58,12 +58,12 @@ async def test_ignored_files_are_left_out_but_not_the_repository(
 
 
 async def test_late_save_is_reported_instead_of_done(
-    keeping: WorkSaver, tmp_path: Path, spool: Spool, said: Any
+    keeping: WorkSaver, tmp_path: Path, spool: Spool, published_of: Any
 ) -> None:
     """The event states that there was no time, rather than that the sandbox is killed."""
     (tmp_path / "work/a").write_text("x")
     await keeping.save_work(lambda: True)
-    data = said(spool)[0].data
+    data = published_of(spool)[0].data
     assert (data.artifact, "had to end" in data.left_out) == (None, True)
 
 
@@ -77,18 +77,18 @@ async def test_save_is_late_after_most_of_the_grace(tmp_path: Path, assignment: 
     assert not long()
 
 
-async def test_empty_tree_is_not_saved(keeping: WorkSaver, tmp_path: Path, spool: Spool, said: Any) -> None:
+async def test_empty_tree_is_not_saved(keeping: WorkSaver, tmp_path: Path, spool: Spool, published_of: Any) -> None:
     """A tree with only ignored files is not saved either."""
     await keeping.save_work(lambda: False)
     (tmp_path / "work/node_modules").mkdir()
     (tmp_path / "work/node_modules/a.js").write_text("x")
     await keeping.save_work(lambda: False)
     await keeping.save_transcript(b"")
-    assert said(spool) == []
+    assert published_of(spool) == []
 
 
 async def test_unreadable_files_are_named_with_the_archive(
-    keeping: WorkSaver, tmp_path: Path, spool: Spool, said: Any, monkeypatch: pytest.MonkeyPatch
+    keeping: WorkSaver, tmp_path: Path, spool: Spool, published_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The archive of the other files is stored."""
 
@@ -98,7 +98,7 @@ async def test_unreadable_files_are_named_with_the_archive(
     monkeypatch.setattr(work_snapshot, "pack", misses)
     (tmp_path / "work/a").write_text("x")
     await keeping.save_work(lambda: False)
-    data = said(spool)[0].data
+    data = published_of(spool)[0].data
     assert data.artifact is not None
     assert "1 entries could not be read" in data.left_out
 
@@ -106,13 +106,13 @@ async def test_unreadable_files_are_named_with_the_archive(
 def test_transcript_retains_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end is the same however the output came, also for a worker that finds it later."""
     monkeypatch.setattr(work_snapshot, "_LONGEST_TRANSCRIPT", 1000)
-    transcript = Transcript(tmp_path)
+    transcript = OutputTranscript(tmp_path)
     assert transcript.read() == b""
     whole = b""
     for number in range(500):
         piece = f"{number} ".encode() * (number % 7)
         whole += piece
         transcript.add(piece)
-        assert Transcript(tmp_path).read() == whole[-1000:]
+        assert OutputTranscript(tmp_path).read() == whole[-1000:]
     transcript.close()
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3000

@@ -16,7 +16,7 @@ from sandherd.admin.images.docker import Docker
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.specs import Image
-from sandherd.steps import OnStep, ignore_step
+from sandherd.progress_steps import OnStep, ignore_step
 from sandherd.worker_bundle import PROJECT
 
 

@@ -16,7 +16,7 @@ _DERIVED_IDS: Final = b"sandherd ids of events"
 
 
 @dataclass(frozen=True)
-class Identity:
+class ConnectionIdentity:
     """The identity that a connection authenticates with.
 
     Both callables are called at every reconnect, so that a renewed credential is used without a restart.
@@ -26,17 +26,17 @@ class Identity:
     seed: Callable[[], str] | None = None
 
     @classmethod
-    def anonymous(cls) -> "Identity":
+    def anonymous(cls) -> "ConnectionIdentity":
         """No credential, for a broker without authentication."""
         return cls()
 
     @classmethod
-    def file(cls, path: Path) -> "Identity":
+    def file(cls, path: Path) -> "ConnectionIdentity":
         """A credentials file as the NATS tools write it. Raises `FileNotFoundError` at the first connect."""
         return cls(lambda: _section(path, "NATS USER JWT"), lambda: _section(path, "USER NKEY SEED"))
 
     @classmethod
-    def renewing(cls, jwt: Callable[[], str], seed: str) -> "Identity":
+    def renewing(cls, jwt: Callable[[], str], seed: str) -> "ConnectionIdentity":
         """A fixed key with a JWT that is renewed."""
         return cls(jwt, lambda: seed)
 

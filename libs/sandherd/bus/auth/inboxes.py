@@ -5,12 +5,13 @@ from typing import Final
 from sandherd.contracts.names import JOINER_SUFFIX
 from sandherd.contracts.principals import Principal
 
-PEOPLE: Final = (Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPERATOR)
+USER_PRINCIPALS: Final = (Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPERATOR)
 
 
 def inbox(principal: Principal, name: str) -> str:
     """The prefix of a principal's reply subjects, without the last dot.
 
-    `name` is the service's or the sandbox's; for the roles in `PEOPLE` it is the public key: their names may collide.
+    `name` is the service's or the sandbox's; for the roles in `USER_PRINCIPALS` it is the public key: their names may
+    collide.
     """
     return f"_INBOX_{name}{JOINER_SUFFIX if principal is Principal.JOINER else ''}"

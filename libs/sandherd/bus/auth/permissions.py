@@ -99,7 +99,7 @@ def for_service(service: Principal) -> Permissions:
     )
 
 
-def for_person(role: Principal, project: str | None, public_key: str) -> Permissions:
+def for_user(role: Principal, project: str | None, public_key: str) -> Permissions:
     """The permissions of a client or subscriber in one project, or of an operator in all. Raises `UnsafeNameError`."""
     if role in OF_ONE_PROJECT:
         bound = {"project": safe_project(project or "")}

@@ -46,7 +46,7 @@ _log: Final = logs.get("held_messages")
 
 
 @dataclass(slots=True)
-class Item:
+class HeldMessage:
     """A held message. `msg` is its latest delivery, `progress_at` the time of the last progress acknowledgement."""
 
     msg: Msg
@@ -69,8 +69,8 @@ class HeldMessages:
         self._skip = skip or (lambda _delivery: False)
         self._dead = DeadLetterStore(bus, consumer, limits.dead_letters, limits.suppressed)
         self._intake = Intake(limits.rates)
-        self._queue: FairQueue[Item] = FairQueue()
-        self._items: dict[int, Item] = {}
+        self._queue: FairQueue[HeldMessage] = FairQueue()
+        self._items: dict[int, HeldMessage] = {}
         """By stream sequence: a redelivery of a held message only replaces its `msg`."""
         self._bytes = 0
         self._arrived = asyncio.Event()
@@ -117,7 +117,7 @@ class HeldMessages:
             self._deferred(self._consumer.name)
             await self._send_verdict(msg, negative(delay))
             return
-        item = Item(msg, delivery, lane, time.monotonic())
+        item = HeldMessage(msg, delivery, lane, time.monotonic())
         self._items[delivery.stream_sequence] = item
         self._bytes += OVERHEAD_BYTES + len(delivery.data)
         self._queue.put(lane, item)
@@ -129,7 +129,7 @@ class HeldMessages:
 
     # --- handling ----------------------------------------------------------------------------------------------
 
-    async def next(self) -> Item:
+    async def next(self) -> HeldMessage:
         """The next message whose lane is free; the lane is busy until the message is done."""
         while (item := self._queue.take()) is None:
             self._arrived.clear()
@@ -137,7 +137,7 @@ class HeldMessages:
         item.begun = True
         return item
 
-    async def next_batch(self, limit: int) -> list[Item]:
+    async def next_batch(self, limit: int) -> list[HeldMessage]:
         """One to `limit` messages, with projects and lanes taking turns."""
         found = [await self.next()]
         self._queue.release(found[0].lane)
@@ -147,7 +147,7 @@ class HeldMessages:
             found.append(item)
         return found
 
-    async def handle_one(self, item: Item, handle: Handler) -> None:
+    async def handle_one(self, item: HeldMessage, handle: Handler) -> None:
         """Handle one message. If it is to be retried, its lane waits until then."""
         try:
             outcome = await handle(item.delivery)
@@ -162,7 +162,7 @@ class HeldMessages:
         self._queue.release(item.lane)
         self._arrived.set()
 
-    def _try_again(self, item: Item, after: float) -> None:
+    def _try_again(self, item: HeldMessage, after: float) -> None:
         """Schedule a retry. Its lane is not released: later messages must not take effect before it."""
         item.begun = False
         number = item.delivery.stream_sequence
@@ -175,7 +175,7 @@ class HeldMessages:
         self._queue.put_back(item.lane, item)
         self._arrived.set()
 
-    async def handle_batch(self, items: list[Item], handle: BatchHandler) -> None:
+    async def handle_batch(self, items: list[HeldMessage], handle: BatchHandler) -> None:
         """Handle a batch. If the handler raises, each message is handled alone."""
         outcomes: Sequence[Outcome]
         try:
@@ -199,7 +199,7 @@ class HeldMessages:
 
     # --- acknowledging -----------------------------------------------------------------------------------------
 
-    async def _acknowledge(self, item: Item, outcome: Outcome) -> None:
+    async def _acknowledge(self, item: HeldMessage, outcome: Outcome) -> None:
         """Acknowledge a message. A dead letter is terminated only after DEAD has acknowledged it."""
         self._counted(self._consumer.name, outcome, 1)
         match outcome:
@@ -214,7 +214,7 @@ class HeldMessages:
                 await self._send_verdict(item.msg, b"+ACK")
         self._remove(item)
 
-    def _remove(self, item: Item) -> None:
+    def _remove(self, item: HeldMessage) -> None:
         del self._items[item.delivery.stream_sequence]
         self._bytes -= OVERHEAD_BYTES + len(item.delivery.data)
         self._left.set()
@@ -225,7 +225,7 @@ class HeldMessages:
         except nats.errors.Error as error:  # nothing is lost: an unacknowledged message is redelivered
             _log.warning("delivery not acknowledged", subject=msg.subject, error=repr(error))
 
-    async def _send_verdicts(self, items: Sequence[Item], verdict: bytes) -> None:
+    async def _send_verdicts(self, items: Sequence[HeldMessage], verdict: bytes) -> None:
         """The same verdict for each of these; the broker receives one for each."""
         if not items:
             return

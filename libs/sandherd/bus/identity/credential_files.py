@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandherd.bus.auth.account_names import Account, account_of
-from sandherd.bus.auth.inboxes import PEOPLE
-from sandherd.bus.auth.permissions import OF_ONE_PROJECT, SERVICES, Permissions, for_person, for_service
+from sandherd.bus.auth.inboxes import USER_PRINCIPALS
+from sandherd.bus.auth.permissions import OF_ONE_PROJECT, SERVICES, Permissions, for_service, for_user
 from sandherd.bus.auth.setup_permissions import (
     LIFE,
     PROBING,
@@ -38,7 +38,7 @@ class CredentialFiles:
     def ensure(self, principal: Principal, project: str) -> Path:
         """The file of a service, client or operator; `project` is that of a client. Raises `UnsafeNameError`."""
         name = f"{principal}-{project}" if principal in OF_ONE_PROJECT else principal.value
-        if principal in PEOPLE:
+        if principal in USER_PRINCIPALS:
             return self._ensure(name, partial(self._registrar.mint_person, principal, name[:63], project=project))
         return self._ensure(name, lambda: self._registrar.mint_service(principal, self._service_key(name)))
 
@@ -108,6 +108,6 @@ def _claims(path: Path) -> dict[str, Any]:
 
 def _required_permissions(text: str) -> Permissions:
     who = bearer(text)
-    if who.principal in PEOPLE:
-        return for_person(who.principal, who.project, who.public_key)
+    if who.principal in USER_PRINCIPALS:
+        return for_user(who.principal, who.project, who.public_key)
     return for_service(who.principal)

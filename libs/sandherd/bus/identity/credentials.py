@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sandherd.bus.auth.inboxes import PEOPLE, inbox
+from sandherd.bus.auth.inboxes import USER_PRINCIPALS, inbox
 from sandherd.bus.identity.keys import read_claims
 from sandherd.contracts.principals import Principal
 from sandherd.private_files import write_file
@@ -69,6 +69,6 @@ def bearer_of_claims(claims: dict[str, Any]) -> Bearer:
         key, name = str(claims["sub"]), str(claims["name"])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ValueError("not a credential of a herd") from error
-    is_person = principal in PEOPLE
+    is_user = principal in USER_PRINCIPALS
     expires_at = datetime.fromtimestamp(float(claims["exp"]), UTC) if claims.get("exp") else None
-    return Bearer(key, name, principal, tags.get("project"), inbox(principal, key if is_person else name), expires_at)
+    return Bearer(key, name, principal, tags.get("project"), inbox(principal, key if is_user else name), expires_at)

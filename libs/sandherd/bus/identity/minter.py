@@ -9,13 +9,13 @@ from typing import Any
 
 from sandherd.bus.auth.accounts import Account, account_of
 from sandherd.bus.auth.health_subjects import WATCHER
-from sandherd.bus.auth.inboxes import PEOPLE
+from sandherd.bus.auth.inboxes import USER_PRINCIPALS
 from sandherd.bus.auth.permissions import (
     OF_ONE_PROJECT,
     SERVICES,
     Permissions,
-    for_person,
     for_service,
+    for_user,
     safe_project,
 )
 from sandherd.bus.auth.setup_permissions import (
@@ -126,7 +126,7 @@ class Registrar:
 
         Raises `UnsafeNameError`.
         """
-        if role not in PEOPLE:
+        if role not in USER_PRINCIPALS:
             raise ValueError(f"{role} is not a role of a client, subscriber or operator")
         key = Key.new(KeyKind.USER)
         body = claims.user(
@@ -136,7 +136,7 @@ class Registrar:
             principal=role,
             project=safe_project(project or "") if role in OF_ONE_PROJECT else None,
             expires=None if life is None else int(self._clock().timestamp() + life),
-            permissions=for_person(role, project, key.public),
+            permissions=for_user(role, project, key.public),
         )
         return self._file(body, key, "people-signing")
 

@@ -21,8 +21,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
-from sandherd.bus.connection import Bus
-from sandherd.bus.connection import Identity as Voice
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity.claims import CLAIMS_INBOX, CLAIMS_UPDATE, Claims, with_revocations
 from sandherd.bus.identity.keys import Key, sign_claims
 from sandherd.bus.identity.material import SpawnerKeys
@@ -197,8 +196,10 @@ class Revoker(AccountRevoker):
 @asynccontextmanager
 async def system_line(url: str, claims_credentials: Path, patience: float | None = None) -> AsyncIterator[Bus]:
     """A connection to the system account that may only push an account's new token to the broker."""
-    voice = Voice.file(claims_credentials)
-    async with Bus.open(url, name="spawner-claims", identity=voice, inbox=CLAIMS_INBOX, patience=patience) as system:
+    connection_identity = ConnectionIdentity.file(claims_credentials)
+    async with Bus.open(
+        url, name="spawner-claims", identity=connection_identity, inbox=CLAIMS_INBOX, patience=patience
+    ) as system:
         yield system
 
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sandherd.cli.command_templates import show_list
 from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxOrTask, example, group, safe_sandbox
 from sandherd.cli.parse.durations import HALF_A_MINUTE, WaitTime
 from sandherd.cli.render.table import Column
-from sandherd.cli.views import show_list
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.states import ApprovalState
 
@@ -114,7 +114,7 @@ def deny_approval(  # one parameter per option
 
 
 async def _find(herd: "Herd", *, sandbox: str | None, **wanted: Any) -> Any:
-    from sandherd.cli.names import sandbox_of
+    from sandherd.cli.name_prefixes import sandbox_of
 
     name = None if sandbox is None else await sandbox_of(herd, sandbox)
     return await herd.approvals(sandbox=name, **wanted)
@@ -132,10 +132,10 @@ def _decide(  # noqa: PLR0913  # the options of both commands
     project: str | None,
     output: Format,
 ) -> int:
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.login_name import login_name
-    from sandherd.cli.names import live_sandbox_of
+    from sandherd.cli.name_prefixes import live_sandbox_of
     from sandherd.cli.render.console import document
-    from sandherd.cli.session import talk
     from sandherd.client import approvals
 
     approvals.answer(sandbox, approval, granted=granted, reason=reason, by=by or login_name())  # refuses invalid names
@@ -151,7 +151,7 @@ def _decide(  # noqa: PLR0913  # the options of both commands
             write_text(f"{approval} of {name} is {'granted' if granted else 'denied'}, delivered to the agent")
         return 0
 
-    return talk(ctx, work, project=project, activity="waiting until the agent has the answer")
+    return run_with_herd(ctx, work, project=project, activity="waiting until the agent has the answer")
 
 
 def _row(view: "ApprovalView") -> list[object]:

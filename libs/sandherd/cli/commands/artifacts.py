@@ -30,12 +30,12 @@ def list_artifacts(
     Such as complete values and diffs, transcripts, stored work trees and the files that a task began with.
     """
     from sandherd.cli import artifact_output
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
     async def work(herd: "Herd") -> int:
         return await artifact_output.show_list(herd, name, output)
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 @app.command(
@@ -67,9 +67,9 @@ def get(
     among all of a sandbox or task.
     """
     from sandherd.cli import artifact_output
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
     async def work(herd: "Herd") -> int:
         return await artifact_output.write_one(herd, name, target, owner)
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)

@@ -42,10 +42,10 @@ def backup(
     import asyncio
 
     from sandherd.admin.backup import back_up
-    from sandherd.cli.activity import Activity
+    from sandherd.cli.status_line import StatusLine
 
     context = _context_of(ctx)
-    with Activity("connecting") as activity:
+    with StatusLine("connecting") as activity:
         options: Any = {"with_secrets": with_secrets, "on_step": activity.step}
         if _is_local(context, identity):
             from sandherd.admin.stack_backup import back_up_stack
@@ -82,10 +82,10 @@ def restore(
     import asyncio
 
     from sandherd.admin.backup import restore_streams
-    from sandherd.cli.activity import Activity
+    from sandherd.cli.status_line import StatusLine
 
     context = _context_of(ctx)
-    with Activity("connecting") as activity:
+    with StatusLine("connecting") as activity:
         if _is_local(context, identity) and _has_stack(directory):
             from sandherd.admin.stack_backup import restore_stack
 
@@ -125,11 +125,11 @@ def _has_stack(directory: Path) -> bool:
 
 
 def _context_of(ctx: typer.Context) -> "Context":
-    from sandherd.cli.session import where
+    from sandherd.cli.herd_session import command_context
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
-    return where(ctx)
+    return command_context(ctx)
 
 
 def _restored_rows(done: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

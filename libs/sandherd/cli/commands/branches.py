@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.command_templates import show_list
 from sandherd.cli.completion import branch_names, task_names
 from sandherd.cli.options import Cursor, Format, Limit, NamelessOutput, Output, Project, example, group
 from sandherd.cli.parse.durations import WaitTime
 from sandherd.cli.render.branches import HEADER, row
-from sandherd.cli.views import show_list
 from sandherd.contracts.states import BranchState
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def list_branches(
     """
 
     async def find(herd: "Herd") -> "BranchList":
-        from sandherd.cli.names import full_name
+        from sandherd.cli.name_prefixes import full_name
 
         name = None if task is None else await full_name(herd, task, "task")
         return await herd.branches(limit=limit, cursor=cursor, task=name, states=state or [])
@@ -96,9 +96,9 @@ def show_branch(
 ) -> int:
     """Show one branch: what was saved and pushed, what prevents more, and the command that continues."""
     from sandherd.cli import branch_output
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, branch_output.show(branch, output), project=project)
+    return run_with_herd(ctx, branch_output.show(branch, output), project=project)
 
 
 @app.command(
@@ -120,9 +120,9 @@ def fetch_branch(
     commits are checked first, and nothing of them is executed.
     """
     from sandherd.cli import branch_output
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, branch_output.fetch(branch, into, output), project=project)
+    return run_with_herd(ctx, branch_output.fetch(branch, into, output), project=project)
 
 
 @app.command(
@@ -146,10 +146,10 @@ def push_branch(  # one parameter per option
     The exit status is 1 if it is not.
     """
     from sandherd.cli import branch_output
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
     work = branch_output.push(branch, output, approve_paths=approve_paths, yes=yes, timeout=timeout)
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 @app.command("pr", epilog=example(f"sandherd branches pr {_NAME}", f"sandherd branches pr {_NAME} --ready"))
@@ -167,9 +167,11 @@ def open_pull_request(  # one parameter per option
     Also after a refusal, or after a user closed it. The exit status is 1 if it is not open.
     """
     from sandherd.cli import pull_request_output
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, pull_request_output.open_one(branch, output, ready=ready, timeout=timeout), project=project)
+    return run_with_herd(
+        ctx, pull_request_output.open_one(branch, output, ready=ready, timeout=timeout), project=project
+    )
 
 
 @app.command("merge", epilog=example(f"sandherd branches merge {_NAME}", f"sandherd branches merge {_NAME} --wait"))
@@ -187,9 +189,9 @@ def merge_branch(  # one parameter per option
     It is opened and made ready for review first, if necessary. With `--wait`, the exit status is 1 unless it is merged.
     """
     from sandherd.cli import pull_request_output
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, pull_request_output.merge(branch, output, wait=wait, timeout=timeout), project=project)
+    return run_with_herd(ctx, pull_request_output.merge(branch, output, wait=wait, timeout=timeout), project=project)
 
 
 @app.command(
@@ -210,9 +212,11 @@ def delete_branch(
     Asks first if it has commits. The exit status is 1 if it could not be deleted.
     """
     from sandherd.cli import branch_output
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, branch_output.delete(branch, output, here=here, yes=yes, timeout=timeout), project=project)
+    return run_with_herd(
+        ctx, branch_output.delete(branch, output, here=here, yes=yes, timeout=timeout), project=project
+    )
 
 
 @app.command("diff", epilog=example(f"sandherd branches diff {_NAME}", f"sandherd branches diff {_TASK}"))
@@ -224,6 +228,6 @@ def diff_branch(
     Written to a pipe or a file, it is a patch for `git apply`.
     """
     from sandherd.cli import branch_output
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, branch_output.diff(branch, output), project=project)
+    return run_with_herd(ctx, branch_output.diff(branch, output), project=project)

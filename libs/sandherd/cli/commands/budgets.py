@@ -37,26 +37,26 @@ def list_budgets(ctx: typer.Context, project: Project = None, output: Output = F
     With an operator's credential: those of all projects and of the herd. An amount with `+` was not reported for every
     sandbox, so that more was used.
     """
-    from sandherd.cli.session import talk_as_operator
+    from sandherd.cli.herd_session import run_as_operator
 
     async def work(herd: "Herd") -> int:
         return _show(await herd.budgets(), output)
 
-    return talk_as_operator(ctx, work, project=project)
+    return run_as_operator(ctx, work, project=project)
 
 
 @app.command("show", epilog=example(f"sandherd budgets show {_TASK}", f"sandherd budgets show {_TASK} -o json"))
 def show_budget(ctx: typer.Context, task: Task, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show what all attempts of a task have used, and its limits."""
-    from sandherd.cli.names import with_name
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import with_name
 
     find = with_name(task, "task", lambda herd, name: herd.budgets(name))
 
     async def work(herd: "Herd") -> int:
         return _show(await find(herd), output)
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 @app.command("grant", epilog=example(f"sandherd budgets grant {_TASK} cost=2usd,turns=20"))
@@ -72,11 +72,11 @@ def grant_budget(
     A task that was stopped continues with `sandherd tasks retry`. Refused for a completed task, and for what the task
     has no limit of.
     """
-    from sandherd.cli.names import full_name, with_name
-    from sandherd.cli.session import talk, where
+    from sandherd.cli.herd_session import command_context, run_with_herd
+    from sandherd.cli.name_prefixes import full_name, with_name
     from sandherd.client.context import holder
 
-    credentials = where(ctx, project=project).credentials
+    credentials = command_context(ctx, project=project).credentials
     by = holder(credentials).name if credentials else None
 
     grant = with_name(task, "task", lambda herd, name: herd.grant_budget(name, more, by=by))
@@ -86,18 +86,18 @@ def grant_budget(
         await _remind(herd, await full_name(herd, task, "task"))
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 async def _remind(herd: "Herd", task: str) -> None:
     """State that a task which has ended uses what was granted only after a retry."""
-    from sandherd.cli.session import standing
-    from sandherd.cli.stderr import complain
+    from sandherd.cli.herd_session import target_state
+    from sandherd.cli.stderr import print_error
     from sandherd.contracts.states import TASK_ENDED
 
-    state = await standing(herd.task(task))
+    state = await target_state(herd.task(task))
     if state in TASK_ENDED:
-        complain(f"{task} is {state}: it uses what was granted after `sandherd tasks retry {task}`")
+        print_error(f"{task} is {state}: it uses what was granted after `sandherd tasks retry {task}`")
 
 
 @app.command(
@@ -121,19 +121,19 @@ def set_budget(
 
     A limit that is not given is that of the settings (`SANDHERD_BUDGETS`) again; with `--day ""`, all are.
     """
-    from sandherd.cli.session import talk_as_operator, where
+    from sandherd.cli.herd_session import command_context, run_as_operator
     from sandherd.client.context import holder
     from sandherd.contracts.names import FLEET
 
     if day is None and month is None:
         raise _no_limit()
-    credentials = where(ctx, project=name, role="operator").credentials
+    credentials = command_context(ctx, project=name, role="operator").credentials
     by = holder(credentials).name if credentials else None
 
     async def work(herd: "Herd") -> int:
         return _show(await herd.set_budget(day=day or None, month=month or None, by=by), output)
 
-    return talk_as_operator(ctx, work, project=name or FLEET, create=create)
+    return run_as_operator(ctx, work, project=name or FLEET, create=create)
 
 
 def _no_limit() -> Exception:

@@ -38,14 +38,14 @@ def _effective(ctx: typer.Context, project: str | None) -> list[Row]:
 
     Raises `HerdError` for an invalid value.
     """
-    from sandherd.cli.session import where
+    from sandherd.cli.herd_session import command_context
     from sandherd.client.context import FROM_CONTEXT, find_settings
     from sandherd.settings import CONFIG_VARIABLE
 
     place = ctx.find_object(HerdLocation) or HerdLocation()
     options = {"nats_url": place.nats_url, "credentials": place.credentials, "home": place.home, "project": project}
     found = find_settings(options, os.environ, place.config)
-    context = where(ctx, project=project)
+    context = command_context(ctx, project=project)
     known = {"nats_url": context.nats_url, "credentials": str(context.credentials), "project": context.project}
     rows: list[Row] = [("config", CONFIG_VARIABLE, str(found.config or ""), found.config_source)]
     for name, variable, value, source in found.loaded.rows():

@@ -48,11 +48,11 @@ def list_contexts(output: Output = Format.TABLE) -> int:
 @app.command("show", epilog=example("sandherd context show", "sandherd --context prod context show -o json"))
 def show_context(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     """Show the herd that commands use with these options and this environment, and the source of each value."""
+    from sandherd.cli.herd_session import command_context
     from sandherd.cli.render.console import document, facts
-    from sandherd.cli.session import where
     from sandherd.client.named_contexts import LOCAL
 
-    found = where(ctx)
+    found = command_context(ctx)
     values = {"nats_url": found.nats_url, "project": found.project, "credentials": found.credentials, "ca": found.ca}
     shown = {name: str(value) for name, value in values.items() if value is not None}
     if output.is_json:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from sandherd.client.context import Context
 
 
-class PersonRole(StrEnum):
-    """Role of a credential; its permissions are in `bus.auth.inboxes.PEOPLE`."""
+class UserRole(StrEnum):
+    """Role of a credential; its permissions are in `bus.auth.inboxes.USER_PRINCIPALS`."""
 
     CLIENT = "client"
     SUBSCRIBER = "subscriber"
@@ -38,7 +38,7 @@ def create_credential(
     ctx: typer.Context,
     *,
     role: Annotated[
-        PersonRole,
+        UserRole,
         typer.Option(
             "--role", help="client (uses one project), subscriber (receives its events only) or operator (uses all)."
         ),
@@ -58,12 +58,12 @@ def create_credential(
 
     This needs the herd's keys and no broker. Its permissions are fixed at creation; docs/permissions.md lists them.
     """
+    from sandherd.cli.herd_session import command_context
     from sandherd.cli.parse.units import seconds
     from sandherd.cli.render.console import document, facts
-    from sandherd.cli.session import where
     from sandherd.safe_home import check_home
 
-    context = where(ctx, project=project)
+    context = command_context(ctx, project=project)
     if file is None:
         check_home(context.home)
     path = file or context.home / "creds" / f"{_named(role, context)}.creds"
@@ -94,12 +94,12 @@ def revoke_credential(
     import asyncio
 
     from sandherd.admin.revocation import revoke_user
+    from sandherd.cli.herd_session import command_context
     from sandherd.cli.render.console import document, facts
-    from sandherd.cli.session import where
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
-    context = where(ctx)
+    context = command_context(ctx)
     who = asyncio.run(revoke_user(context.nats_url, identity or context.home / "identity", file, wait))
     known = {"name": who.name, "role": who.principal.value, "project": who.project, "public_key": who.public_key}
     if output.is_json:
@@ -109,8 +109,8 @@ def revoke_credential(
     return 0
 
 
-def _named(role: PersonRole, context: "Context") -> str:
-    return role.value if role is PersonRole.OPERATOR else f"{role}-{context.project}"
+def _named(role: UserRole, context: "Context") -> str:
+    return role.value if role is UserRole.OPERATOR else f"{role}-{context.project}"
 
 
 def _check_new(path: Path) -> None:
@@ -123,7 +123,7 @@ def _check_new(path: Path) -> None:
         raise HerdError.of(Code.CONFLICT, f"{path} already exists", field="file", remedy=remedy)
 
 
-def _mint(context: "Context", role: PersonRole, path: Path, identity: Path, life: float | None) -> "Bearer":
+def _mint(context: "Context", role: UserRole, path: Path, identity: Path, life: float | None) -> "Bearer":
     """Create the credential and write it to its file. Raises `HerdError`."""
     from sandherd.admin.deployment import reading_keys
     from sandherd.bus.identity import HerdIdentity, Registrar, bearer, write_secret

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.command_templates import show_list
 from sandherd.cli.options import Cursor, Format, Limit, Output, Project, example, group
-from sandherd.cli.views import show_list
 from sandherd.client.terminal_text import write_text
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def list_dead(
 @app.command("show", epilog=example("sandherd dead show 17"))
 def show_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show one dead letter, with its payload."""
+    from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.console import document, facts
-    from sandherd.cli.session import talk_as_operator
 
     async def work(herd: "Herd") -> int:
         letter = await herd.dead_letter(number)
@@ -72,15 +72,15 @@ def show_dead(ctx: typer.Context, number: Number, project: Project = None, outpu
         write_text(f"\n{letter.payload or ''}")
         return 0
 
-    return talk_as_operator(ctx, work, project=project)
+    return run_as_operator(ctx, work, project=project)
 
 
 @app.command("requeue", epilog=example("sandherd dead requeue 17"))
 def requeue_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
     """Make the service retry a dead letter. If that succeeds, the dead letter is deleted."""
+    from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.console import document
-    from sandherd.cli.session import talk_as_operator
-    from sandherd.cli.stderr import complain
+    from sandherd.cli.stderr import print_error
 
     async def work(herd: "Herd") -> int:
         found = await herd.requeue(number)
@@ -90,10 +90,12 @@ def requeue_dead(ctx: typer.Context, number: Number, project: Project = None, ou
             write_text(f"dead letter {number} is handled")
         if found.outcome == "done":
             return 0
-        complain(f"dead letter {number}: {found.outcome}, {found.detail}; read it with `sandherd dead show {number}`")
+        print_error(
+            f"dead letter {number}: {found.outcome}, {found.detail}; read it with `sandherd dead show {number}`"
+        )
         return 1
 
-    return talk_as_operator(ctx, work, project=project)
+    return run_as_operator(ctx, work, project=project)
 
 
 def _row(letter: "DeadLetter") -> list[object]:

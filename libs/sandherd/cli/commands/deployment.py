@@ -78,12 +78,12 @@ def push_identity(
     import asyncio
 
     from sandherd.admin.deployment import push_accounts
+    from sandherd.cli.herd_session import command_context
     from sandherd.cli.render.console import answer
-    from sandherd.cli.session import where
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
-    names = asyncio.run(push_accounts(where(ctx).nats_url, directory, wait))
+    names = asyncio.run(push_accounts(command_context(ctx).nats_url, directory, wait))
     answer(output, [{"account": name} for name in names], ("ACCOUNT",), [(name,) for name in names])
     return 0
 
@@ -112,12 +112,12 @@ def provision(
     from datetime import UTC, datetime
 
     from sandherd.admin.deployment import access_of, access_with_keys, set_up
+    from sandherd.cli.herd_session import command_context
     from sandherd.cli.render.console import answer
-    from sandherd.cli.session import where
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
-    context = where(ctx)
+    context = command_context(ctx)
     access = access_with_keys(identity) if identity else access_of(context.credentials, datetime.now(UTC))
     done = asyncio.run(set_up(context, access, replicas, wait))
     document = [{"thing": one.thing, "state": str(one.did)} for one in done]

@@ -30,16 +30,16 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     from dataclasses import replace
     from datetime import UTC, datetime
 
-    from sandherd.cli.activity import Activity
+    from sandherd.cli.herd_session import command_context
     from sandherd.cli.home_option import with_home
     from sandherd.cli.render.console import answer
-    from sandherd.cli.session import where
+    from sandherd.cli.status_line import StatusLine
     from sandherd.client.doctor.check import CheckState
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
-    with Activity("checking credential, broker and services"):
-        checks = asyncio.run(_run_checks(where(ctx, project=project), datetime.now(UTC)))
+    with StatusLine("checking credential, broker and services"):
+        checks = asyncio.run(_run_checks(command_context(ctx, project=project), datetime.now(UTC)))
     home = (ctx.find_object(HerdLocation) or HerdLocation()).home
     checks = [replace(c, remedy=with_home(c.remedy, home)) if c.remedy else c for c in checks]
     document = [{"check": c.name, "state": c.state, "found": c.found, "remedy": c.remedy} for c in checks]

@@ -51,10 +51,10 @@ def events(  # one parameter per option
     """
     from dataclasses import replace
 
-    from sandherd.cli.names import full_name
+    from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import full_name
     from sandherd.cli.parse.event_filter import event_filter
     from sandherd.cli.render import history
-    from sandherd.cli.session import talk
 
     choice = event_filter(name, kinds or [], since)
     show = history.followed if follow else history.stored
@@ -63,7 +63,7 @@ def events(  # one parameter per option
         found = replace(choice, name=await full_name(herd, choice.name, choice.kind))
         return await show(herd, found, output)
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 def trajectory(
@@ -73,12 +73,12 @@ def trajectory(
 
     Each step with its time and duration; edits with their diffs; heartbeats are only counted.
     """
-    from sandherd.cli.names import sandbox_named
+    from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.render import history
-    from sandherd.cli.session import talk
 
     show = sandbox_named(sandbox, lambda herd, name: history.trajectory(herd, name, output))
-    return talk(ctx, show, project=project)
+    return run_with_herd(ctx, show, project=project)
 
 
 def logs(
@@ -91,12 +91,12 @@ def logs(
     output: NamelessOutput = Format.TABLE,
 ) -> int:
     """Show the terminal output of a sandbox, or of the live or last attempt of a task. As JSON, one chunk per line."""
-    from sandherd.cli.names import sandbox_named
+    from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.render import history
-    from sandherd.cli.session import talk
 
     show = sandbox_named(sandbox, lambda herd, name: history.terminal(herd, name, output, follow=follow, raw=raw))
-    return talk(ctx, show, project=project)
+    return run_with_herd(ctx, show, project=project)
 
 
 def audit(
@@ -117,7 +117,7 @@ def audit(
 
     The exit status is 1 if something is missing.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render import history
-    from sandherd.cli.session import talk
 
-    return talk(ctx, lambda herd: history.audit(herd, name, output), project=project, activity="auditing")
+    return run_with_herd(ctx, lambda herd: history.audit(herd, name, output), project=project, activity="auditing")

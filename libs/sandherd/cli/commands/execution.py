@@ -65,20 +65,20 @@ def exec_(  # noqa: PLR0913  # one parameter per option
     60 s after this client has ended or lost its connection.
     """
     from sandherd.cli import exec_session
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
     if status is not None or kill is not None:
-        return talk(ctx, exec_session.of_before(sandbox, output, status=status, kill=kill), project=project)
+        return run_with_herd(ctx, exec_session.of_before(sandbox, output, status=status, kill=kill), project=project)
     if terminal:
         from sandherd.cli import terminal_session
 
-        return talk(
+        return run_with_herd(
             ctx, terminal_session.run(sandbox, argv or [], cwd=cwd, env=env or [], timeout=timeout), project=project
         )
     work = exec_session.run(
         sandbox, argv or [], output, cwd=cwd, env=env or [], timeout=timeout or "10m", detach=detach, stdin=stdin
     )
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 def cp(
@@ -103,13 +103,13 @@ def cp(
     terminal only text is shown.
     """
     from sandherd.cli import file_copy, stream_copy, task_results
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
     if stream_copy.is_stream(source, target):
-        return stream_copy.copy(lambda work: talk(ctx, work, project=project), source, target, output)
+        return stream_copy.copy(lambda work: run_with_herd(ctx, work, project=project), source, target, output)
     of_task = task_results.copy(source, target, output, recursive=recursive, with_git=with_git)
     work = of_task or file_copy.copy(source, target, output, recursive=recursive, with_git=with_git)
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 def ls(
@@ -122,9 +122,9 @@ def ls(
 ) -> int:
     """List a folder of a sandbox's work tree."""
     from sandherd.cli import file_copy
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, file_copy.entries(place, output, recursive=recursive), project=project)
+    return run_with_herd(ctx, file_copy.entries(place, output, recursive=recursive), project=project)
 
 
 def port_forward(
@@ -146,17 +146,17 @@ def port_forward(
     forwarded, never one of its host. As JSON, one line per port.
     """
     from sandherd.cli.forwarded_ports import forward
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, forward(sandbox, ports, output), project=project)
+    return run_with_herd(ctx, forward(sandbox, ports, output), project=project)
 
 
 def runtimes(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show the available runtimes, profiles and harnesses, and the limits of a sandbox."""
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.catalogue import show
-    from sandherd.cli.session import talk
 
-    return talk(ctx, lambda herd: show(herd, output), project=project)
+    return run_with_herd(ctx, lambda herd: show(herd, output), project=project)
 
 
 def agent_server(
@@ -174,8 +174,8 @@ def agent_server(
     Sandboxes created with `--agent-server` have one. Anyone with its key can run commands in the sandbox.
     """
     from sandherd.cli.agent_server import show
-    from sandherd.cli.names import sandbox_named
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import sandbox_named
 
     shown = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, key=key))
-    return talk(ctx, shown, project=project)
+    return run_with_herd(ctx, shown, project=project)

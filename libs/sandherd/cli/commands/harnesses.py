@@ -29,8 +29,8 @@ def install_harness(
     It is installed in `toolchains` in the home, or in SANDHERD_TOOLCHAINS, and used by every sandbox from then on.
     """
     from sandherd.admin.toolchains import KINDS, install, is_installed, lock_of
-    from sandherd.cli.activity import Activity
     from sandherd.cli.render.console import answer
+    from sandherd.cli.status_line import StatusLine
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 
@@ -48,7 +48,7 @@ def install_harness(
         present = is_installed(kind, directory, lock) and not again
         python = directory / kind / "bin" / "python"
         if not present:
-            with Activity(f"downloading and installing {kind} ({number} of {len(kinds)})"):
+            with StatusLine(f"downloading and installing {kind} ({number} of {len(kinds)})"):
                 python = install(kind, directory, lock)
         rows.append((kind, "was installed" if present else "installed", str(python)))
     answer(output, _document(rows), HEADER, rows)
@@ -72,18 +72,18 @@ def list_harnesses(ctx: typer.Context, output: Output = Format.TABLE) -> int:
 
 
 def _directory(ctx: typer.Context) -> Path:
-    from sandherd.cli.session import where
+    from sandherd.cli.herd_session import command_context
 
-    here = where(ctx)
+    here = command_context(ctx)
     return here.toolchains or here.home / "toolchains"
 
 
 def _checked_directory(ctx: typer.Context) -> Path:
     """The same; if it is in the home, that is safe. Raises `UnsafeHomeError`."""
-    from sandherd.cli.session import where
+    from sandherd.cli.herd_session import command_context
     from sandherd.safe_home import check_home
 
-    home, directory = where(ctx).home, _directory(ctx)
+    home, directory = command_context(ctx).home, _directory(ctx)
     if directory.absolute().is_relative_to(home.absolute()) or directory.is_relative_to(home.resolve()):
         check_home(home)
     return directory

@@ -61,15 +61,15 @@ def overview(
     Ended tasks and sandboxes are counted only if they ended in the last --minutes. `sandherd top` lists
     unfinished tasks.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.statistics import bucket_of, show_project
-    from sandherd.cli.session import talk
 
     async def work(herd: "Herd") -> int:
         seconds = minutes * 60
         show_project(await herd.project_overview(seconds=seconds, bucket_seconds=bucket_of(seconds)), output)
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 def stats(
@@ -87,9 +87,9 @@ def stats(
 
     Days are of UTC. By model, turns and calls belong to the model that their sandbox used last.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.parse.times import moment
     from sandherd.cli.render.statistics import show_statistics
-    from sandherd.cli.session import talk
 
     start = moment(since, datetime.now(UTC))
 
@@ -97,7 +97,7 @@ def stats(
         show_statistics(await herd.statistics(by=by.value, since=start, limit=limit), by.value, output)
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 def transcript(
@@ -113,15 +113,15 @@ def transcript(
 
     As JSON, one entry per line. `sandherd events` has all events.
     """
-    from sandherd.cli.names import sandbox_named
+    from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.render import transcript as rendering
-    from sandherd.cli.session import talk
 
     async def act(herd: "Herd", name: str) -> int:
         await rendering.show(herd.transcript(name, thoughts=thoughts, results=results), output)
         return 0
 
-    return talk(ctx, sandbox_named(sandbox, act), project=project)
+    return run_with_herd(ctx, sandbox_named(sandbox, act), project=project)
 
 
 def compare(
@@ -136,16 +136,16 @@ def compare(
 
     SAME is whether a file has the same content in both now.
     """
-    from sandherd.cli.names import sandbox_of
+    from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import sandbox_of
     from sandherd.cli.render.comparison import show_comparison
-    from sandherd.cli.session import talk
 
     async def work(herd: "Herd") -> int:
         names = await sandbox_of(herd, first), await sandbox_of(herd, second)
         show_comparison(await herd.compare(*names), output)
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 def search(
@@ -177,10 +177,10 @@ def search(
     Case and punctuation do not matter. Results of calls are searched, but not the output of the terminal, which is
     stored for some hours only (`sandherd logs`).
     """
-    from sandherd.cli.names import full_name, kind_of
+    from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import full_name, kind_of
     from sandherd.cli.parse.times import moment
     from sandherd.cli.render.comparison import show_hits
-    from sandherd.cli.session import talk
 
     start = moment(since, datetime.now(UTC))
 
@@ -190,7 +190,7 @@ def search(
         show_hits([hit async for hit in found], output)
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 def replay(
@@ -210,6 +210,6 @@ def replay(
     `sandherd monitor replay` is about rules, and `sandherd reread` about events that the broker stores.
     """
     from sandherd.cli import session_replay
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, session_replay.replay(sandbox, speed=speed, cast=cast, output=output), project=project)
+    return run_with_herd(ctx, session_replay.replay(sandbox, speed=speed, cast=cast, output=output), project=project)

@@ -60,9 +60,9 @@ def build_image(
     The image keeps its user, its variables and its command. The `docker` command builds it.
     """
     from sandherd.admin.images.build import ImageBuildRequest, build
-    from sandherd.cli.activity import Activity
     from sandherd.cli.render.console import answer
-    from sandherd.cli.stderr import complain
+    from sandherd.cli.status_line import StatusLine
+    from sandherd.cli.stderr import print_error
 
     order = ImageBuildRequest(
         base=base,
@@ -73,11 +73,11 @@ def build_image(
         harnesses=tuple(harnesses or ()),
         target=target,
     )
-    with Activity(f"inspecting {base}") as activity:
+    with StatusLine(f"inspecting {base}") as activity:
         built = build(order, on_step=activity.step)
     sizes = (f"{built.layer_bytes / _MB:.1f} MB", f"{built.size_bytes / _MB:.1f} MB")
     if not built.git:
-        complain(f"{built.image} has no git: tasks with a repository fail in it; install git in {built.base}")
+        print_error(f"{built.image} has no git: tasks with a repository fail in it; install git in {built.base}")
     row = (built.image, built.python, *sizes, "yes" if built.pushed else "no")
     answer(output, asdict(built), HEADER, [row])
     return 0

@@ -41,8 +41,8 @@ def send(
     Waits until the agent has it, and shows how long the delivery took. The exit status is 1 if it can't be delivered.
     """
     from sandherd.cli import task_submission
-    from sandherd.cli.names import sandbox_of
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import sandbox_of
 
     async def work(herd: "Herd") -> int:
         kind: SendableMessageType = "interrupt" if interrupt else MESSAGE_TYPES[as_]
@@ -50,4 +50,4 @@ def send(
         delivery = await herd.deliver(name, text, message_type=kind, timeout=timeout)
         return task_submission.show_delivery(delivery, output)
 
-    return talk(ctx, work, project=project, activity="waiting until the agent has the message")
+    return run_with_herd(ctx, work, project=project, activity="waiting until the agent has the message")

@@ -28,10 +28,10 @@ def report(ctx: typer.Context, *, project: Project = None, output: NamelessOutpu
     The coherence is 1 if no live sandbox is in an open finding: a file that two of them edit, tasks that seem to be the
     same, or a base or task that has changed underneath one. docs/conductor.md has its formula.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.monitor_report import show_report
-    from sandherd.cli.session import talk
 
-    return talk(ctx, show_report(output), project=project)
+    return run_with_herd(ctx, show_report(output), project=project)
 
 
 @app.command("show", epilog=example(f"sandherd monitor show {_SANDBOX}", "sandherd monitor show task-one -o json"))
@@ -43,8 +43,8 @@ def show_sandbox(
     Its phase, calls in flight, what its task has used of its budgets, how far each rule is from its next step,
     findings, and interventions with outcomes.
     """
-    from sandherd.cli.names import live_sandbox_of
-    from sandherd.cli.views import show_one
+    from sandherd.cli.command_templates import show_one
+    from sandherd.cli.name_prefixes import live_sandbox_of
 
     async def find(herd: "Herd") -> "MonitorView":
         return await herd.monitored(await live_sandbox_of(herd, sandbox))
@@ -74,9 +74,9 @@ def mute_rule(  # one parameter per option
     output: Output = Format.TABLE,
 ) -> int:
     """Mute a guardian rule for one sandbox: the monitor does not act on it there."""
+    from sandherd.cli.command_templates import show_change
     from sandherd.cli.login_name import login_name
-    from sandherd.cli.names import live_sandbox_of
-    from sandherd.cli.views import show_change
+    from sandherd.cli.name_prefixes import live_sandbox_of
 
     async def change(herd: "Herd") -> "MonitorView":
         name = await live_sandbox_of(herd, sandbox)
@@ -97,9 +97,9 @@ def unmute_rule(  # one parameter per option
     output: Output = Format.TABLE,
 ) -> int:
     """Evaluate a muted rule again."""
+    from sandherd.cli.command_templates import show_change
     from sandherd.cli.login_name import login_name
-    from sandherd.cli.names import live_sandbox_of
-    from sandherd.cli.views import show_change
+    from sandherd.cli.name_prefixes import live_sandbox_of
 
     async def change(herd: "Herd") -> "MonitorView":
         return await herd.unmute_rule(await live_sandbox_of(herd, sandbox), rule, by=by or login_name())

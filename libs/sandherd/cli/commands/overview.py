@@ -43,10 +43,10 @@ def top(
     what the monitor has found. On a terminal the screen is shown again at each change, until Ctrl-C; without a
     terminal, and as JSON, it is shown once.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.overview import show_overview
-    from sandherd.cli.session import talk
 
-    return talk(ctx, show_overview(output, once=once), project=project)
+    return run_with_herd(ctx, show_overview(output, once=once), project=project)
 
 
 def costs(
@@ -69,10 +69,10 @@ def costs(
     In US dollars; JSON has millionths of a US dollar (`cost_micro_usd`). Days are of UTC. A task has
     the cost of all its attempts.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.parse.labels import cost_group, selector
     from sandherd.cli.parse.times import moment
     from sandherd.cli.render.overview import show_costs
-    from sandherd.cli.session import talk
 
     group, key = cost_group(by, [one.value for one in CostGroup])
     labels, start = selector(label or [], batch), moment(since, datetime.now(UTC))
@@ -82,4 +82,4 @@ def costs(
         show_costs(found, by, output)
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)

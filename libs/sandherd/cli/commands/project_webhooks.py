@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.command_templates import show_change, show_one
 from sandherd.cli.options import CreateProject, Format, Output, Project, example
 from sandherd.cli.parse.start_positions import beginning, entity_name, event_types
-from sandherd.cli.views import show_change, show_one
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -48,12 +48,12 @@ def create_webhook(  # noqa: PLR0913  # one parameter for each option
     Each event is sent until the receiver accepts it (2xx), in order for each task and sandbox, at least once and
     always with the same id.
     """
-    from sandherd.cli.session import where
+    from sandherd.cli.herd_session import command_context
     from sandherd.client.context import holder
 
     types, begins = event_types(kinds or []), beginning(start)
     about = [entity_name(one) for one in entities or []]
-    credentials = where(ctx, project=project).credentials
+    credentials = command_context(ctx, project=project).credentials
     by = holder(credentials).name if credentials else None
 
     async def work(herd: "Herd") -> "WebhookWithSecret":
@@ -67,15 +67,15 @@ def list_webhooks(ctx: typer.Context, project: Project = None, output: Output = 
 
     DROPPED ones were no longer in the stream when they were to be sent.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import answer
-    from sandherd.cli.session import talk
 
     async def work(herd: "Herd") -> int:
         found = await herd.webhooks()
         answer(output, found, HEADER, [_row(one) for one in found.webhooks])
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 def show_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
@@ -85,8 +85,8 @@ def show_webhook(ctx: typer.Context, name: Name, project: Project = None, output
 
 def try_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Send a signed document of the type `webhook.test` once. Exit status 1 if it is not accepted."""
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import document
-    from sandherd.cli.session import talk
     from sandherd.client.terminal_text import write_text
 
     async def work(herd: "Herd") -> int:
@@ -97,7 +97,7 @@ def try_webhook(ctx: typer.Context, name: Name, project: Project = None, output:
             write_text(f"{'accepted' if found.accepted else 'not accepted'}: {found.reason}")
         return 0 if found.accepted else 1
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 def rotate_secret(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:

@@ -84,10 +84,10 @@ def list_projects(ctx: typer.Context, output: Output = Format.TABLE) -> int:
 
     A client's credential shows its own project. The cost is that of the history, if that is available.
     """
+    from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.projects import show_projects
-    from sandherd.cli.session import talk_as_operator
 
-    return talk_as_operator(ctx, show_projects(output))
+    return run_as_operator(ctx, show_projects(output))
 
 
 @app.command("show", epilog=example("sandherd projects show web", "sandherd projects show web -o json"))
@@ -96,10 +96,10 @@ def show_project(ctx: typer.Context, name: Name, output: Output = Format.TABLE) 
 
     Users are those who submitted a current task or set a secret, as their clients named them.
     """
+    from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.projects import show_project as shown
-    from sandherd.cli.session import talk_as_operator
 
-    return talk_as_operator(ctx, shown(name, output), project=name)
+    return run_as_operator(ctx, shown(name, output), project=name)
 
 
 @app.command(
@@ -223,11 +223,11 @@ def _set_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _change(ctx: typer.Context, name: str, output: Format, done: str, **values: Any) -> int:
-    from sandherd.cli.session import where
-    from sandherd.cli.views import show_change
+    from sandherd.cli.command_templates import show_change
+    from sandherd.cli.herd_session import command_context
     from sandherd.client.context import holder
 
-    credentials = where(ctx, project=name, role="operator").credentials
+    credentials = command_context(ctx, project=name, role="operator").credentials
     by = holder(credentials).name if credentials else None
 
     existed = False

@@ -55,14 +55,14 @@ def status(ctx: typer.Context, output: NamelessOutput = Format.TABLE) -> int:
 
     The number of events is the estimate of Postgres. A day is of UTC and of the ids of events.
     """
+    from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.retention import show_status
-    from sandherd.cli.session import talk_as_operator
 
     async def work(herd: "Herd") -> int:
         show_status(await herd.history_status(), output)
         return 0
 
-    return talk_as_operator(ctx, work)
+    return run_as_operator(ctx, work)
 
 
 @app.command(
@@ -85,18 +85,18 @@ def hold(
     In effect when the command ends, for all that is stored then. Repeated, it has the new reason. A project or
     task that is unknown and has no stored events is refused.
     """
+    from sandherd.cli.herd_session import command_context, run_as_operator
     from sandherd.cli.render.retention import show_hold
-    from sandherd.cli.session import talk_as_operator, where
     from sandherd.client.context import holder
 
-    credentials = where(ctx, project=name, role="operator").credentials
+    credentials = command_context(ctx, project=name, role="operator").credentials
     by = holder(credentials).name if credentials else None
 
     async def work(herd: "Herd") -> int:
         show_hold(await herd.hold_history(reason, task=task, by=by), output)
         return 0
 
-    return talk_as_operator(ctx, work, project=name)
+    return run_as_operator(ctx, work, project=name)
 
 
 @app.command("release", epilog=example("sandherd history release web", f"sandherd history release web --task {_TASK}"))
@@ -105,26 +105,26 @@ def release(ctx: typer.Context, name: Name, *, task: Task = None, output: Namele
 
     The hold of a project and those of its tasks are removed one by one. Without such a hold the exit status is 1.
     """
+    from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.retention import show_release
-    from sandherd.cli.session import talk_as_operator
 
     async def work(herd: "Herd") -> int:
         return show_release(name, task, released=await herd.release_history(task), output=output)
 
-    return talk_as_operator(ctx, work, project=name, create=True)
+    return run_as_operator(ctx, work, project=name, create=True)
 
 
 @app.command("archives", epilog=example("sandherd history archives", "sandherd history archives -o json"))
 def archives(ctx: typer.Context, output: NamelessOutput = Format.TABLE) -> int:
     """List the days that are in the archive, by project, the newest first. A day is of UTC and of the ids of events."""
+    from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.retention import show_archives
-    from sandherd.cli.session import talk_as_operator
 
     async def work(herd: "Herd") -> int:
         show_archives([one async for one in herd.history_archives()], output)
         return 0
 
-    return talk_as_operator(ctx, work)
+    return run_as_operator(ctx, work)
 
 
 @app.command(
@@ -162,19 +162,19 @@ def restore(
     """
     from datetime import date
 
+    from sandherd.cli.herd_session import command_context, run_as_operator
     from sandherd.cli.history_restore import wait_restored
     from sandherd.cli.render.retention import show_restore
-    from sandherd.cli.session import talk_as_operator, where
     from sandherd.client.context import holder
 
-    credentials = where(ctx, project=project, role="operator").credentials
+    credentials = command_context(ctx, project=project, role="operator").credentials
     by = holder(credentials).name if credentials else None
 
     async def work(herd: "Herd") -> int:
         requested = await herd.restore_history(date.fromisoformat(day), days=days, by=by)
         return show_restore(await wait_restored(herd, requested), output)
 
-    return talk_as_operator(ctx, work, project=project, create=True)
+    return run_as_operator(ctx, work, project=project, create=True)
 
 
 @app.command("verify", epilog=example("sandherd history verify", "sandherd history verify -o json"))
@@ -196,10 +196,10 @@ def verify(
 
     The exit status is 1 if there is one. `sandherd audit` checks whether events are missing.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render import verification
-    from sandherd.cli.session import talk
 
     async def work(herd: "Herd") -> int:
         return await verification.show(herd, name, output)
 
-    return talk(ctx, work, project=project, activity="verifying")
+    return run_with_herd(ctx, work, project=project, activity="verifying")

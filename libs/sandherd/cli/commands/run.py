@@ -211,13 +211,13 @@ def run(  # noqa: PLR0913  # one parameter per option
     As JSON, one event per line, with --no-follow one document; with `-o name` only the task's name.
     """
     from sandherd.cli import task_submission
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.parse.harness import harness as harness_of
     from sandherd.cli.parse.labels import new_labels
     from sandherd.cli.parse.task_spec import spec
     from sandherd.cli.parse.units import limits_of
     from sandherd.cli.parse.work_source import split
     from sandherd.cli.scheduled_task import RunCapture
-    from sandherd.cli.session import talk
 
     repository = repository_source(
         repo,
@@ -285,7 +285,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         named = {"repo PATH (name its URL)": local, "base, --ticket and others without --repo": default}
         return taken.take(task, limits, **others, **named)
     begins = _examined(repository) or work
-    return talk(
+    return run_with_herd(
         ctx,
         lambda herd: task_submission.run(
             herd, task, output, name=name, follow=follow, limits=limits, earlier=earlier, work=begins

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.command_templates import send_command, show_list, show_one
 from sandherd.cli.options import (
     AgentServer,
     Cores,
@@ -40,7 +41,6 @@ from sandherd.cli.parse.list_options import (
     list_filter,
 )
 from sandherd.cli.render.table import Column
-from sandherd.cli.views import send_command, show_list, show_one
 
 if TYPE_CHECKING:
     from sandherd.client.errors import InvalidFieldError
@@ -103,7 +103,7 @@ def get_sandbox(
     ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
 ) -> int:
     """Show one sandbox: its current or its final state."""
-    from sandherd.cli.names import sandbox_view
+    from sandherd.cli.name_prefixes import sandbox_view
 
     async def show_details(_herd: "Herd", view: "SandboxView") -> None:
         from sandherd.cli.render.details import sandbox_facts, show
@@ -133,12 +133,12 @@ def sandbox_logs(
 
     It is the worker's log, for problems of the sandbox itself; `sandherd logs` shows what the agent prints.
     """
-    from sandherd.cli.names import sandbox_named
+    from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.runtime_log import show
-    from sandherd.cli.session import talk
 
     shown = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, lines=lines))
-    return talk(ctx, shown, project=project)
+    return run_with_herd(ctx, shown, project=project)
 
 
 @app.command("create", epilog=example("sandherd sandboxes create --ttl 2h", "sandherd sandboxes create --no-wait"))
@@ -168,8 +168,8 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     expires.
     """
     from sandherd.cli import sandbox_creation
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.parse.units import limits_of
-    from sandherd.cli.session import talk
     from sandherd.client.errors import InvalidFieldError
 
     try:
@@ -187,19 +187,19 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     except InvalidFieldError as error:
         return _refuse(ctx, error, ttl, project)
     work = sandbox_creation.create(spec, output, limits=limits_of(memory, cores), wait=wait, timeout=timeout)
-    return talk(ctx, work, project=project, create=create, activity="creating the sandbox")
+    return run_with_herd(ctx, work, project=project, create=create, activity="creating the sandbox")
 
 
 def _refuse(ctx: typer.Context, error: "InvalidFieldError", ttl: str | None, project: str | None) -> int:
     """Refuse an invalid field; of a lifetime the herd's maximum is named, if the herd can be reached."""
     from sandherd.cli import sandbox_creation
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.client.errors import NotReachedError
 
     if error.problem.field != "ttl_seconds" or ttl is None:
         raise error
     try:
-        return talk(ctx, sandbox_creation.refuse_lifetime(error, ttl), project=project, create=True)
+        return run_with_herd(ctx, sandbox_creation.refuse_lifetime(error, ttl), project=project, create=True)
     except NotReachedError:
         raise error from None
 
@@ -216,8 +216,8 @@ def pause_sandbox(
 
     Its time to live and the time limits of its task keep running.
     """
-    from sandherd.cli.names import live_sandbox_named
-    from sandherd.cli.views import show_change
+    from sandherd.cli.command_templates import show_change
+    from sandherd.cli.name_prefixes import live_sandbox_named
 
     pause = live_sandbox_named(sandbox, lambda herd, name: herd.pause(name, reason=reason))
     return show_change(ctx, pause, _state_text("paused"), project=project, output=output)
@@ -228,8 +228,8 @@ def resume_sandbox(
     ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
 ) -> int:
     """Resume a paused sandbox, and wait until it runs."""
-    from sandherd.cli.names import live_sandbox_named
-    from sandherd.cli.views import show_change
+    from sandherd.cli.command_templates import show_change
+    from sandherd.cli.name_prefixes import live_sandbox_named
 
     resume = live_sandbox_named(sandbox, lambda herd, name: herd.resume(name))
     return show_change(ctx, resume, _state_text("running"), project=project, output=output)
@@ -244,10 +244,10 @@ def extend_sandbox(
     output: Output = Format.TABLE,
 ) -> int:
     """Set the expiry of a sandbox to this time from now, if that is later."""
-    from sandherd.cli.names import live_sandbox_named
+    from sandherd.cli.command_templates import show_change
+    from sandherd.cli.name_prefixes import live_sandbox_named
     from sandherd.cli.parse.units import seconds
     from sandherd.cli.render.console import cell
-    from sandherd.cli.views import show_change
 
     longer = seconds(by, "TIME")
 
@@ -301,9 +301,9 @@ def prune_sandboxes(
     that no runtime has is lost: its attempt fails.
     """
     from sandherd.cli import sandbox_creation
-    from sandherd.cli.session import talk_as_operator
+    from sandherd.cli.herd_session import run_as_operator
 
-    return talk_as_operator(ctx, sandbox_creation.prune(output, now=now))
+    return run_as_operator(ctx, sandbox_creation.prune(output, now=now))
 
 
 def _state_text(state: str) -> "Callable[[SandboxView], str]":

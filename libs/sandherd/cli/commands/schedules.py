@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.command_templates import show_change
 from sandherd.cli.completion import schedule_names
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
 from sandherd.cli.render.table import Column
-from sandherd.cli.views import show_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,13 +100,13 @@ def create_schedule(  # noqa: PLR0913  # one parameter per option
     If an earlier task has not ended: skip starts nothing, allow starts one more, cancel_other cancels the earlier ones,
     buffer_one starts one when the earlier one has ended.
     """
+    from sandherd.cli.herd_session import command_context
     from sandherd.cli.parse.units import seconds
     from sandherd.cli.scheduled_task import scheduled_task
-    from sandherd.cli.session import where
     from sandherd.client.context import holder
 
     wanted, window = scheduled_task(source), seconds(catch_up, "--catch-up")
-    credentials = where(ctx, project=project).credentials
+    credentials = command_context(ctx, project=project).credentials
     by = holder(credentials).name if credentials else None
 
     async def work(herd: "Herd") -> "ScheduleView":
@@ -127,22 +127,22 @@ def create_schedule(  # noqa: PLR0913  # one parameter per option
 @app.command("list", epilog=example("sandherd schedules list", "sandherd schedules list -o json"))
 def list_schedules(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """List the project's schedules, with their next time and the outcome of the last one."""
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import answer
-    from sandherd.cli.session import talk
 
     async def work(herd: "Herd") -> int:
         found = await herd.schedules()
         answer(output, found, HEADER, [_row(one) for one in found.schedules])
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 @app.command("show", epilog=example("sandherd schedules show nightly"))
 def show_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show a schedule: its policies, next times, the tasks that run, and the outcome of each of the last due times."""
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import document
-    from sandherd.cli.session import talk
     from sandherd.client.terminal_text import write_text
 
     async def work(herd: "Herd") -> int:
@@ -155,7 +155,7 @@ def show_schedule(ctx: typer.Context, name: Name, project: Project = None, outpu
             _show(found, wide=output is Format.WIDE)
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 @app.command("pause", epilog=example("sandherd schedules pause nightly"))

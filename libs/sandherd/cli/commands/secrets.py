@@ -52,12 +52,12 @@ def set_secret(  # one parameter per option
     On a terminal it prompts without echo; else it reads standard input. One line break at the end is removed. Tasks
     refer to it with `--secret VARIABLE=NAME`; each attempt starts with the value stored at that time.
     """
+    from sandherd.cli.command_templates import show_change
+    from sandherd.cli.herd_session import command_context
     from sandherd.cli.parse.secret_input import read_value
-    from sandherd.cli.session import where
-    from sandherd.cli.views import show_change
     from sandherd.client.context import holder
 
-    credentials = where(ctx, project=project).credentials
+    credentials = command_context(ctx, project=project).credentials
     by = holder(credentials).name if credentials else None
 
     async def work(herd: "Herd") -> "SecretView":
@@ -74,15 +74,15 @@ def list_secrets(ctx: typer.Context, project: Project = None, output: Output = F
 
     TASKS is the number of unfinished tasks that use it. A secret that is not READABLE has to be set again.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import answer
-    from sandherd.cli.session import talk
 
     async def work(herd: "Herd") -> int:
         found = await herd.secrets()
         answer(output, found, HEADER, [_row(one) for one in found.secrets])
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 @app.command("delete", epilog=example("sandherd secrets delete anthropic-key"))
@@ -99,7 +99,7 @@ def delete_secret(
     Refused while unfinished tasks use it. With `--force`, running attempts keep the value that they started with, and
     later ones fail until it is set again.
     """
-    from sandherd.cli.views import show_change
+    from sandherd.cli.command_templates import show_change
 
     return show_change(
         ctx,

@@ -47,11 +47,11 @@ def logs(
 
     from sandherd.cli import service_logs
     from sandherd.cli.commands.stack import local_stack
-    from sandherd.cli.session import where
+    from sandherd.cli.herd_session import command_context
     from sandherd.client.errors import HerdError
 
     try:
         local_stack()
     except HerdError as error:  # only the client is installed
         raise service_logs.elsewhere(error.problem.message) from None
-    return asyncio.run(service_logs.show(where(ctx), service, output, follow=follow, lines=lines))
+    return asyncio.run(service_logs.show(command_context(ctx), service, output, follow=follow, lines=lines))

@@ -43,12 +43,12 @@ def open_(  # one parameter per option
     On a terminal the browser of this machine is opened. Otherwise, and with --print, the link is printed: treat it like
     a password until it was used.
     """
-    from sandherd.cli.names import sandbox_view
+    from sandherd.cli.herd_session import command_context, run_with_herd
+    from sandherd.cli.name_prefixes import sandbox_view
     from sandherd.cli.render.console import document
-    from sandherd.cli.session import talk, where
     from sandherd.client.terminal_text import write_text
 
-    context = where(ctx, project=project)
+    context = command_context(ctx, project=project)
 
     async def work(herd: "Herd") -> int:
         page = "/" if target is None else f"/sandboxes/{(await sandbox_view(herd, target)).sandbox}"
@@ -60,7 +60,7 @@ def open_(  # one parameter per option
             write_text(link)
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 def _address(context: "Context", url: str | None) -> str:

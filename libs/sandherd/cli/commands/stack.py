@@ -8,13 +8,13 @@ import typer
 from sandherd.cli.options import Format, HerdLocation, Output, example
 from sandherd.cli.render.table import Column
 from sandherd.client.terminal_text import write_text
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sandherd.progress_steps import OnStep
     from sandherd.stack import PartStatus, ShutdownResult, StackStatus
-    from sandherd.steps import OnStep
 
 UP_EXAMPLE = example("sandherd up", "sandherd --home ./herd --config herd.yaml up", "sandherd up --nats 3")
 DOWN_EXAMPLE = example("sandherd down")
@@ -104,7 +104,7 @@ def _show(
     from sandherd.cli.home_option import with_home
     from sandherd.cli.local_stack import plain_status
     from sandherd.cli.render.console import document, table
-    from sandherd.cli.stderr import complain
+    from sandherd.cli.stderr import print_error
 
     if output.is_json:
         pending = {} if approvals is None else {"pending_approvals": approvals}
@@ -119,16 +119,18 @@ def _show(
         if found.parts:
             table(HEADER, [_row(part) for part in found.parts])
         if approvals:
-            write_text(f"agents wait for an answer to {counted(approvals, 'approval')}; see `sandherd approvals list`")
+            write_text(
+                f"agents wait for an answer to {pluralize(approvals, 'approval')}; see `sandherd approvals list`"
+            )
     if found.ready or not complete:
         return 0
-    complain(with_home(_trouble(found), named))
+    print_error(with_home(_trouble(found), named))
     return 1
 
 
 def _show_end(found: "ShutdownResult", output: Format) -> int:
     from sandherd.cli.render.console import document
-    from sandherd.cli.stderr import complain
+    from sandherd.cli.stderr import print_error
 
     if output.is_json:
         document(output, {"home": str(found.home), "ended": found.names, "sandboxes_left": found.sandboxes_left})
@@ -138,7 +140,7 @@ def _show_end(found: "ShutdownResult", output: Format) -> int:
     else:
         write_text(f"stopped {', '.join(found.names)}" if found.was_running else "nothing was running")
     if found.sandboxes_left:
-        complain(f"sandboxes may still be running; {_remedy_of_left(found.home)}")
+        print_error(f"sandboxes may still be running; {_remedy_of_left(found.home)}")
     return 1 if found.sandboxes_left else 0
 
 

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from sandherd.cli.command_templates import show_one
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
 from sandherd.cli.parse.start_positions import beginning, entity_name, event_types
-from sandherd.cli.views import show_one
 from sandherd.client.terminal_text import write_text
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -99,32 +99,34 @@ def list_subscriptions(ctx: typer.Context, project: Project = None, output: Outp
     LAST READ is when the last event was delivered or acknowledged; - if none was since the broker has started. NOT
     ACKNOWLEDGED includes events that a reader has returned: the next reader gets them first.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import answer
-    from sandherd.cli.session import talk
 
     async def work(herd: "Herd") -> int:
         found = await herd.subscriptions()
         answer(output, found, HEADER, [_row(one) for one in found.subscriptions])
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 @app.command("delete", epilog=example("sandherd subscriptions delete alerts"))
 def delete_subscription(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Delete a subscription and its position."""
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import document
-    from sandherd.cli.session import talk
 
     async def work(herd: "Herd") -> int:
         found = await with_commands(herd.unsubscribe(name))
         if output.is_json:
             document(output, found)
         else:
-            write_text(f"subscription {name} is deleted; {counted(found.waiting, 'event was', 'events were')} waiting")
+            write_text(
+                f"subscription {name} is deleted; {pluralize(found.waiting, 'event was', 'events were')} waiting"
+            )
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 async def with_commands(reply: "Awaitable[Any]") -> Any:

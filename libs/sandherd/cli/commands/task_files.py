@@ -36,13 +36,13 @@ def files(
     of others.
     """
     from sandherd.cli import session_replay, task_results
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
     if number is not None and path is None:
         raise typer.BadParameter("--version needs --path")
     if versions or path is not None:
-        return talk(ctx, session_replay.versions(task, path, number, output), project=project)
-    return talk(ctx, task_results.files(task, output), project=project)
+        return run_with_herd(ctx, session_replay.versions(task, path, number, output), project=project)
+    return run_with_herd(ctx, task_results.files(task, output), project=project)
 
 
 def diff(ctx: typer.Context, task: TaskName, project: Project = None, output: NamelessOutput = Format.TABLE) -> int:
@@ -51,6 +51,6 @@ def diff(ctx: typer.Context, task: TaskName, project: Project = None, output: Na
     Written to a pipe or a file, it is a patch for `git apply`. Git directories are left out. Needs git on this machine.
     """
     from sandherd.cli import task_results
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, task_results.diff(task, output), project=project)
+    return run_with_herd(ctx, task_results.diff(task, output), project=project)

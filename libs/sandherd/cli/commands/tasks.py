@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sandherd.cli.commands.task_ends import WAIT_EXAMPLE, wait_tasks
+from sandherd.cli.command_templates import send_command, show_list, show_one
+from sandherd.cli.commands.task_wait import WAIT_EXAMPLE, wait_tasks
 from sandherd.cli.options import (
     CreateProject,
     Cursor,
@@ -35,7 +36,6 @@ from sandherd.cli.parse.list_options import (
     waiting_seconds,
 )
 from sandherd.cli.render.table import Column
-from sandherd.cli.views import send_command, show_list, show_one
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -105,7 +105,7 @@ app.command("wait", epilog=WAIT_EXAMPLE)(wait_tasks)
 @app.command("get", epilog=example("sandherd tasks get task-01kahc5x3tf8b9n2m4r6v8w0ya"))
 def get_task(ctx: typer.Context, task: TaskName, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show one task: its current or its final state."""
-    from sandherd.cli.names import with_name
+    from sandherd.cli.name_prefixes import with_name
 
     find = with_name(task, "task", lambda herd, name: herd.task(name))
     return show_one(ctx, find, key="task", project=project, output=output, show=_show_details)
@@ -154,12 +154,12 @@ def submit_tasks(
     accepted or rejected every task. The exit status is 1 if one is rejected, and with `--wait` if one does not
     complete.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.parse.labels import new_labels
-    from sandherd.cli.session import talk
     from sandherd.cli.task_batches import submit_batch
 
     work = submit_batch(file, output, labels=new_labels(label or []), wait=wait, timeout=waiting_seconds(timeout))
-    return talk(ctx, work, project=project, create=create)
+    return run_with_herd(ctx, work, project=project, create=create)
 
 
 @app.command(
@@ -188,10 +188,10 @@ def cancel_task(
 
     wanted = one_selection([task] if task else [], label or [], batch)
     if task is None:
-        from sandherd.cli.session import talk
+        from sandherd.cli.herd_session import run_with_herd
         from sandherd.cli.task_batches import cancel_all
 
-        return talk(ctx, cancel_all(wanted, reason, output), project=project)
+        return run_with_herd(ctx, cancel_all(wanted, reason, output), project=project)
     return send_command(
         ctx,
         lambda herd, name: herd.task(name),
@@ -221,10 +221,10 @@ def retry_task(
     Values of `--secret-env` are stored for an hour after the end of the task. Later they have to be given again: by a
     prompt on a terminal, else with `--secret-env`. Named secrets (`sandherd secrets`) are read for each attempt.
     """
-    from sandherd.cli.names import with_name
+    from sandherd.cli.command_templates import show_change
+    from sandherd.cli.name_prefixes import with_name
     from sandherd.cli.parse.secret_input import retry_with_secrets
     from sandherd.cli.parse.task_spec import secret_variables
-    from sandherd.cli.views import show_change
 
     values = secret_variables(secret_env or [], os.environ)
     return show_change(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
-from sandherd.cli.parse.durations import Span, duration
+from sandherd.cli.parse.durations import DefaultDuration, duration
 
 if TYPE_CHECKING:
     from sandherd.client.access_tokens import NewToken
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = group("Access tokens of the HTTP API: create, list, revoke.", "sandherd tokens list")
 HEADER = ("NAME", "KIND", "ROLE", "CREATED", "EXPIRES", "BY")
-_QUARTER = Span(90 * 86_400)
+_QUARTER = DefaultDuration(90 * 86_400)
 
 
 def _checked(name: str) -> str:
@@ -65,11 +65,11 @@ def create_token(  # one parameter per option
     `read` permits to see everything, `work` also to submit, cancel and retry tasks, to send messages and to terminate
     sandboxes, `approve` also to decide approvals, and `operate` also to read audits and dead letters.
     """
-    from sandherd.cli.session import where
-    from sandherd.cli.views import show_change
+    from sandherd.cli.command_templates import show_change
+    from sandherd.cli.herd_session import command_context
     from sandherd.client.context import holder
 
-    credentials = where(ctx, project=project).credentials
+    credentials = command_context(ctx, project=project).credentials
     by = holder(credentials).name if credentials else None
 
     async def work(herd: "Herd") -> "NewToken":
@@ -81,21 +81,21 @@ def create_token(  # one parameter per option
 @app.command("list", epilog=example("sandherd tokens list", "sandherd tokens list -o json"))
 def list_tokens(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """List the project's access tokens and the sessions of browsers, without their texts."""
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import answer
-    from sandherd.cli.session import talk
 
     async def work(herd: "Herd") -> int:
         found = await herd.tokens()
         answer(output, found, HEADER, [_row(one) for one in found.tokens])
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)
 
 
 @app.command("revoke", epilog=example("sandherd tokens revoke ci"))
 def revoke_token(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Revoke an access token with its sessions, or end one session: open streams of its holder end, too."""
-    from sandherd.cli.views import show_change
+    from sandherd.cli.command_templates import show_change
 
     return show_change(
         ctx,

@@ -7,7 +7,7 @@ import typer
 
 from sandherd.cli.commands.project_webhooks import add_to
 from sandherd.cli.options import Format, NamelessOutput, Project, example, group
-from sandherd.cli.parse.durations import Span, duration
+from sandherd.cli.parse.durations import DefaultDuration, duration
 from sandherd.client.terminal_text import write_text
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ def _safe(name: str) -> str:
     return checked_name(name, "name", remedy="see the existing ones with `sandherd subscriptions list`")
 
 
-_DAY = Span(86_400)
-_DAYS = Span(5 * 86_400)
+_DAY = DefaultDuration(86_400)
+_DAYS = DefaultDuration(5 * 86_400)
 
 
 @app.command("secret", epilog=example("sandherd webhooks secret"))
@@ -83,17 +83,17 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
     """
     from datetime import timedelta
 
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render import console
-    from sandherd.cli.session import talk
-    from sandherd.cli.stderr import complain
+    from sandherd.cli.stderr import print_error
     from sandherd.client.webhooks.addresses import checked_url
-    from sandherd.client.webhooks.delivery import Limits, WebhookDelivery, secrets_in
+    from sandherd.client.webhooks.delivery import DeliveryLimits, WebhookDelivery, secrets_in
     from sandherd.client.webhooks.sender import Sender
 
     sender = Sender(checked_url(url, private=private), private=private)
     secrets_in(secret_file)
-    report = (lambda text: console.line({"problem": text})) if output.is_json else complain
-    limits = Limits(timedelta(seconds=age), timedelta(seconds=failing))
+    report = (lambda text: console.line({"problem": text})) if output.is_json else print_error
+    limits = DeliveryLimits(timedelta(seconds=age), timedelta(seconds=failing))
 
     async def work(herd: "Herd") -> int:
         delivery = WebhookDelivery(
@@ -102,4 +102,4 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
         await delivery.run()
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)

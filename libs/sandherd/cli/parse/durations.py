@@ -12,16 +12,16 @@ _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SHORTEST_WAIT: Final = 0.1
 
 
-class Span(float):
+class DefaultDuration(float):
     """A default in seconds; help shows it as one types it."""
 
     def __str__(self) -> str:
         return duration_text(self)
 
 
-HALF_A_MINUTE: Final = Span(30)
-ONE_MINUTE: Final = Span(60)
-TWO_MINUTES: Final = Span(120)
+HALF_A_MINUTE: Final = DefaultDuration(30)
+ONE_MINUTE: Final = DefaultDuration(60)
+TWO_MINUTES: Final = DefaultDuration(120)
 
 
 def duration(value: str | float) -> float:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sandherd.cli.render.table import Column
 from sandherd.contracts.states import BranchState
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 if TYPE_CHECKING:
     from sandherd.contracts.pull_requests import PullRequestView
@@ -86,7 +86,7 @@ def changes(view: "BranchView") -> str:
     if not view.commits:
         return "no commits"
     lines = f"+{view.additions} −{view.deletions}"
-    return f"{counted(view.commits, 'commit')}, {lines} in {counted(view.files_changed, 'file')}"
+    return f"{pluralize(view.commits, 'commit')}, {lines} in {pluralize(view.files_changed, 'file')}"
 
 
 def summary(view: "BranchView") -> str:

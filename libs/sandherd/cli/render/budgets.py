@@ -9,7 +9,7 @@ from sandherd.cli.render.durations import span
 from sandherd.cli.render.table import Column
 from sandherd.contracts.budgets import BudgetKind, amount_text
 from sandherd.contracts.requests import BudgetLine
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 HEADER: Final = ("SCOPE", "NAME", "WINDOW", "BUDGET", "USED", "LIMIT", "SHARE", Column("GRANTED", 1), "STATE")
 _SCALES: Final = ((1_000_000_000, "b"), (1_000_000, "m"), (1000, "k"))
@@ -40,7 +40,7 @@ def amount_in_table(kind: BudgetKind, amount: int) -> str:
     if kind == "wall_time":
         return span(timedelta(seconds=amount)).removesuffix(" 0s")
     if kind == "turns":
-        return counted(amount, "turn")
+        return pluralize(amount, "turn")
     return f"{_scaled(amount)} token{'' if amount == 1 else 's'}" if kind == "tokens" else amount_text(kind, amount)
 
 

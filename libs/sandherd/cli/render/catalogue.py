@@ -12,7 +12,7 @@ from sandherd.client.terminal_text import write_text
 from sandherd.contracts.durations import duration_text
 from sandherd.contracts.requests import Catalogue, Profile, RuntimeView
 from sandherd.contracts.specs import SandboxLimits
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 RUNTIMES = (
     "RUNTIME",
@@ -104,5 +104,5 @@ def _limits(limits: SandboxLimits | None) -> str | None:
     cores = "" if limits.cores is None else f"{limits.cores:g} {'core' if limits.cores == 1 else 'cores'}, "
     return (
         f"{binary_size(limits.memory_mb * MIB)}, {cores}{duration_text(limits.cpu_seconds)} of CPU time, "
-        f"{counted(limits.processes, 'process', 'processes')}, {counted(limits.open_files, 'open file')}"
+        f"{pluralize(limits.processes, 'process', 'processes')}, {pluralize(limits.open_files, 'open file')}"
     )

@@ -7,7 +7,7 @@ from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.console import Paint
 from sandherd.cli.render.table import Column
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.terminal_text import visible_line, write_text
 from sandherd.contracts.requests import (
     ComparedFile,
@@ -44,7 +44,7 @@ def show_comparison(found: Comparison, output: Format) -> None:
             header = (name, "FIRST", "SECOND", *(["SAME"] if name == "FILE" else []))
             console.table(header, rows, wide=wide)
     if found.cut:
-        complain("not all rows are shown: a reply can't have more")
+        print_error("not all rows are shown: a reply can't have more")
 
 
 def _facts(side: ComparedSandbox) -> dict[str, object]:

@@ -8,7 +8,7 @@ from sandherd.client.events.sequencer import Event, MissingRange
 from sandherd.client.terminal_text import visible, visible_line
 from sandherd.contracts.events.base import Tone
 from sandherd.contracts.events.tools import AgentFileEdited
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 LONGEST: Final = 200
 LONGEST_DIFF: Final = 200
@@ -52,7 +52,7 @@ def diff(text: str, paint: Paint) -> Iterator[str]:
     for line in lines[:LONGEST_DIFF]:
         yield "    " + diff_line(line, paint)
     if len(lines) > LONGEST_DIFF:
-        yield f"    … {counted(len(lines) - LONGEST_DIFF, 'more line')}"
+        yield f"    … {pluralize(len(lines) - LONGEST_DIFF, 'more line')}"
 
 
 def diff_lines(text: str) -> list[str]:

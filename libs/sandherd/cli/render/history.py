@@ -4,12 +4,12 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sandherd.cli.names import full_name, kind_of
+from sandherd.cli.name_prefixes import full_name, kind_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.console import Paint
 from sandherd.cli.render.event_line import format_event, gap
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.doctor.audit import audit_faults
 from sandherd.client.errors import HerdError
 from sandherd.client.events import decoder
@@ -35,7 +35,7 @@ async def stored(herd: Herd, wanted: "EventFilter", output: Format) -> int:
         found += 1
         show(decoder.from_history(event), output, paint)
     if not found:
-        complain(f"{wanted.name} has no such events")
+        print_error(f"{wanted.name} has no such events")
     return 0
 
 
@@ -69,7 +69,7 @@ def show(event: Event, output: Format, paint: Paint) -> None:
 def complain_of_gaps(following: "EventFollower") -> None:
     """Report the events that are missing."""
     for missing in following.missing:
-        complain(f"incomplete: {gap(missing)}; {NOT_WHOLE}")
+        print_error(f"incomplete: {gap(missing)}; {NOT_WHOLE}")
 
 
 async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
@@ -122,7 +122,7 @@ async def terminal(herd: Herd, sandbox: str, output: Format, *, follow: bool, ra
             write_output(chunk.text, colours=colours)
     if not shown:
         await herd.sandbox(sandbox)
-        complain(f"{sandbox} has no output of the last 6 hours; see `sandherd trajectory {sandbox}`")
+        print_error(f"{sandbox} has no output of the last 6 hours; see `sandherd trajectory {sandbox}`")
     return 0
 
 
@@ -141,7 +141,7 @@ async def audit(herd: Herd, name: str | None, output: Format) -> int:
         _print_audit(found)
     faults = audit_faults(found)
     for fault in faults:
-        complain(fault)
+        print_error(fault)
     return 1 if faults else 0
 
 

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from sandherd.cli.herd_session import Work
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.table import Column
-from sandherd.cli.session import Work
 from sandherd.client.errors import HerdError
 from sandherd.client.events.change_feed import ChangeFeed
 from sandherd.client.herd import Herd

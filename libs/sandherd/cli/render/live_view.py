@@ -24,7 +24,7 @@ LAST_OUTPUT_SECONDS: Final = 2.0
 _MARGIN: Final = "  │ "
 
 
-class Screen:
+class TaskScreen:
     """Shows the events of a task, and the terminal output of every sandbox of it."""
 
     def __init__(self, herd: Herd, output: Format, paint: Paint) -> None:
@@ -34,7 +34,7 @@ class Screen:
         self._output = output
         self._paint = paint
         self._display = TimedDisplay()
-        self._terminals: dict[str, Terminal] = {}
+        self._terminals: dict[str, SandboxTerminal] = {}
 
     async def follow(self, following: EventFollower, received: Callable[[Event], None]) -> None:
         """Show all events, and pass each to `received` at once. As JSON only events are shown, as names nothing."""
@@ -54,7 +54,7 @@ class Screen:
         self._display.add(partial(show, event, self._output, self._paint), source=event.source, time=event.time)
         if not self._output.is_json:
             for sandbox in sandboxes - self._terminals.keys():
-                self._terminals[sandbox] = Terminal(self._herd, sandbox, self._paint, self._display)
+                self._terminals[sandbox] = SandboxTerminal(self._herd, sandbox, self._paint, self._display)
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,7 +67,7 @@ class Screen:
         self._display.__exit__(kind, error, trace)
 
 
-class Terminal:
+class SandboxTerminal:
     """Shows the terminal output of one sandbox, line by line."""
 
     def __init__(self, herd: Herd, sandbox: str, paint: Paint, display: TimedDisplay) -> None:

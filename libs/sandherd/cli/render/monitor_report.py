@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from sandherd.cli.herd_session import Work
 from sandherd.cli.options import Format
 from sandherd.cli.render import budgets, console
 from sandherd.cli.render.table import Column
-from sandherd.cli.session import Work
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import HindranceView, MonitorReport, ProjectReport

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from sandherd.cli.herd_session import Work
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.durations import span
 from sandherd.cli.render.list_watch import at_each_change, show_screen
 from sandherd.cli.render.table import Column
-from sandherd.cli.session import Work
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.herd import Herd
 from sandherd.client.tasks.overview import Overview, WorkView
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import GroupUsage, Usage, UsageList
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 AGAIN_SECONDS: Final = 5.0
 """How often the ages are shown again if nothing happens."""
@@ -60,7 +60,7 @@ def _show_once(found: Overview, output: Format) -> None:
     if output in {Format.TABLE, Format.WIDE}:
         write_text(summary(found))
     if found.more and not output.shows_truncation:
-        complain(f"there are more than {len(found.tasks)} unfinished tasks; see `sandherd tasks list`")
+        print_error(f"there are more than {len(found.tasks)} unfinished tasks; see `sandherd tasks list`")
 
 
 def summary(found: Overview) -> str:
@@ -68,7 +68,7 @@ def summary(found: Overview) -> str:
     needing = sum(view.needs is not None for view in found.tasks)
     costs = [view.cost_micro_usd for view in found.tasks if view.cost_micro_usd is not None]
     spent = console.money(sum(costs)) if costs or not found.tasks else "unknown"
-    tasks, waiting = counted(len(found.tasks), "unfinished task"), counted(needing, "needs", "need")
+    tasks, waiting = pluralize(len(found.tasks), "unfinished task"), pluralize(needing, "needs", "need")
     return f"{tasks}, {waiting} a user, cost so far {spent}"
 
 
@@ -102,7 +102,7 @@ def show_costs(found: UsageList, by: str, output: Format) -> None:
         return
     console.answer(output, _document(found, by), header, [*rows, *total])
     if found.group_count > len(found.groups) and not output.shows_truncation:
-        complain(f"there are {counted(found.group_count, 'group')}; set a higher --limit; the total is of all")
+        print_error(f"there are {pluralize(found.group_count, 'group')}; set a higher --limit; the total is of all")
 
 
 def _document(found: UsageList, by: str) -> dict[str, object]:

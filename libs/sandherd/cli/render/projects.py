@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from sandherd.cli.herd_session import Work
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.table import Column
-from sandherd.cli.session import Work
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import typer
 
+from sandherd.cli.herd_session import run_with_herd
 from sandherd.cli.options import Format
 from sandherd.cli.parse.times import moment
 from sandherd.cli.render import console
 from sandherd.cli.render.table import Column
 from sandherd.cli.rule_replay import installed, labels_of, lines_of, lines_of_history, settings_with
-from sandherd.cli.session import talk
 from sandherd.client.errors import checked_name
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
@@ -48,7 +48,7 @@ def show_replay(
         _show(await asyncio.to_thread(run, lines, settings, known), output)
         return 0
 
-    return talk(ctx, work, project=project, activity="replaying events")
+    return run_with_herd(ctx, work, project=project, activity="replaying events")
 
 
 def _show(report: ReplayReport, output: Format) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.sizes import binary_size
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import (
     ArchivedEvents,
@@ -68,7 +68,7 @@ def show_restore(found: HistoryRestore, output: Format) -> int:
     elif found.problem is None:
         console.answer(output, found, RESTORES, [_restore(found)])
     else:
-        complain(f"{found.day} is not restored: {found.problem}")
+        print_error(f"{found.day} is not restored: {found.problem}")
     return 0 if found.problem is None else 1
 
 
@@ -85,7 +85,7 @@ def show_release(project: str, task: str | None, *, released: bool, output: Form
     elif released:
         write_text(f"{subject} is not held any more")
     else:
-        complain(f"there is no hold of {subject}; `sandherd history status` lists all")
+        print_error(f"there is no hold of {subject}; `sandherd history status` lists all")
     return 0 if released else 1
 
 

@@ -6,10 +6,10 @@ from typing import Final
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.table import Column
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import ProjectOverview, RateBucket, Statistics, StatisticsList
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 _NEEDS: Final = ("NEEDS", "TASK", Column("SANDBOX", 2), Column("SINCE", 1), Column("WHAT", below=True))
 _RATES: Final = ("FROM", "EVENTS", "TURNS", "CALLS", "ERRORS", "COST")
@@ -34,7 +34,7 @@ def show_project(found: ProjectOverview, output: Format) -> None:
         rows = [(one.kind, one.task, one.approval_id or one.sandbox, one.since, one.text) for one in found.needs]
         console.table(_NEEDS, rows, wide=wide)
     if found.need_count > len(found.needs):
-        complain(f"{counted(found.need_count, 'need')}, of which {len(found.needs)} are shown")
+        print_error(f"{pluralize(found.need_count, 'need')}, of which {len(found.needs)} are shown")
     write_text("")
     console.table(_RATES, [_rate(one) for one in found.buckets], wide=wide)
 
@@ -56,7 +56,7 @@ def show_statistics(found: StatisticsList, by: str, output: Format) -> None:
     document = {"by": by, **found.model_dump(exclude_none=True, include={"since", "group_count", "total", "groups"})}
     console.answer(output, document, header, [*rows, *total])
     if found.group_count > len(found.groups) and not output.shows_truncation:
-        complain(f"there are {counted(found.group_count, 'group')}; set a higher --limit; the total is of all")
+        print_error(f"there are {pluralize(found.group_count, 'group')}; set a higher --limit; the total is of all")
 
 
 def _row(name: str, one: Statistics) -> list[object]:

@@ -11,7 +11,7 @@ from sandherd.client.events.sequencer import Event
 from sandherd.contracts.events.base import Tone
 from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.requests import HeartbeatSummary, Trajectory
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 LONGEST_BAR: Final = 20
 TEXT: Final = 100
@@ -81,7 +81,7 @@ def _head(page: Trajectory, shown: Sequence[TimelineStep], paint: Paint) -> Iter
     later = sum(end is not None and step.at > end for step in shown)
     after = f" and {later} after the end of the attempt" if later else ""
     yield paint(page.sandbox_id, "bold")
-    events = counted(page.trajectory_events - later, "event")
+    events = pluralize(page.trajectory_events - later, "event")
     yield f"{events} in {took:.1f} s{after}, {_heartbeats(page.heartbeat_summary)}"
     yield ""
 
@@ -90,7 +90,7 @@ def _heartbeats(summary: HeartbeatSummary) -> str:
     if not summary.count or summary.last_heartbeat is None:
         return "no heartbeats"
     last = summary.last_heartbeat.astimezone().timetz().isoformat("seconds")
-    return f"{counted(summary.count, 'heartbeat')}, the last at {last}"
+    return f"{pluralize(summary.count, 'heartbeat')}, the last at {last}"
 
 
 def _line(step: TimelineStep, longest: float, paint: Paint) -> str:

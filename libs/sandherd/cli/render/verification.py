@@ -1,13 +1,13 @@
 """The output of `sandherd history verify`."""
 
-from sandherd.cli.names import full_name
+from sandherd.cli.name_prefixes import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import HistoryDifference, Verification
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 _COLUMNS = ("TABLE", "PROJECT", "NAME", "FIELD", "STORED", "BY EVENTS")
 
@@ -26,7 +26,7 @@ async def show(herd: Herd, name: str | None, output: Format) -> int:
             {"compared": found.entities, "incomplete": found.incomplete, "differences": found.difference_count}
         )
     if found.difference_count:
-        complain(f"the history's tables have {counted(found.difference_count, 'difference')} from its events")
+        print_error(f"the history's tables have {pluralize(found.difference_count, 'difference')} from its events")
     return 1 if found.difference_count else 0
 
 

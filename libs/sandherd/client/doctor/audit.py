@@ -4,7 +4,7 @@ from typing import Final
 
 from sandherd.client.doctor.check import Check, CheckState
 from sandherd.contracts.requests import Audit
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 MUCH_UNSTORED: Final = 10_000
 _NAMED: Final = 5
@@ -19,20 +19,20 @@ def audit_faults(audit: Audit) -> list[str]:
     later = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
     names = ", ".join(audit.unsaid_sandboxes[:_NAMED]) + (", …" if audit.unsaid > _NAMED else "")
     found = [
-        (audit.missing, counted(audit.missing, "event is missing", "events are missing") + later),
+        (audit.missing, pluralize(audit.missing, "event is missing", "events are missing") + later),
         (
             audit.conflicts,
-            counted(audit.conflicts, "event has", "events have")
+            pluralize(audit.conflicts, "event has", "events have")
             + " the sequence of another event of their source: one is forged",
         ),
         (
             audit.implausible,
-            counted(audit.implausible, "source claims", "sources claim")
+            pluralize(audit.implausible, "source claims", "sources claim")
             + " over a million events more than are stored",
         ),
         (
             audit.unsaid,
-            counted(audit.unsaid, "sandbox has", "sandboxes have")
+            pluralize(audit.unsaid, "sandbox has", "sandboxes have")
             + f" ended without a last event of the agent ({names}): {_LOST}{later}",
         ),
     ]
@@ -41,10 +41,10 @@ def audit_faults(audit: Audit) -> list[str]:
 
 def check_audit(audit: Audit) -> list[Check]:
     """Whether the history keeps up, has no gaps, and has no dead letters."""
-    lag = Check("history lag", CheckState.RIGHT, f"{counted(audit.unstored, 'event')} not stored yet")
+    lag = Check("history lag", CheckState.RIGHT, f"{pluralize(audit.unstored, 'event')} not stored yet")
     if audit.unstored > MUCH_UNSTORED:
         lag = Check("history lag", CheckState.WARNING, lag.found, "run another event-ingest, or check Postgres")
-    stored = f"{counted(audit.event_count, 'event')} of {counted(audit.source_count, 'source')}, none missing"
+    stored = f"{pluralize(audit.event_count, 'event')} of {pluralize(audit.source_count, 'source')}, none missing"
     gaps = Check("history", CheckState.RIGHT, stored)
     faults = audit_faults(audit)
     if faults:

@@ -11,7 +11,7 @@ from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.events.sequencer import Event, MissingRange, Sequencer
 from sandherd.client.events.target import REFUSALS, SANDBOX_START, SERVICE_TYPES, TASK_START, TASK_TYPES, Target
 from sandherd.contracts.events.task import TaskRefused
-from sandherd.contracts.requests import AskEvents
+from sandherd.contracts.requests import ListEvents
 
 PAGE: Final = 500
 _SLOWEST: Final = 10
@@ -52,7 +52,7 @@ class GapFiller:
         self._noticed: dict[MissingRange, float] = {}
         self._requested: set[MissingRange] = set()
         self._held: dict[str, list[tuple[float, int]]] = {}
-        self._unread: deque[AskEvents] = deque()
+        self._unread: deque[ListEvents] = deque()
         self._types: dict[str, set[str]] = {}
         self._own: set[str] = set()
         """The ids of own commands that create the target, and the sources of their refusals."""
@@ -200,7 +200,7 @@ class GapFiller:
     async def tail(self, source: str) -> list[Event]:
         """The events of a source after the last one that was shown."""
         self.wait()
-        request = AskEvents(source=source, after_sequence=self.reached(source), limit=PAGE)
+        request = ListEvents(source=source, after_sequence=self.reached(source), limit=PAGE)
         try:
             return [event async for event in self._history.events(request)]
         except SilentHistoryError:
@@ -232,19 +232,19 @@ class GapFiller:
         except SilentHistoryError:
             return
 
-    def _questions(self) -> list[AskEvents]:
+    def _questions(self) -> list[ListEvents]:
         if not self._begun:
             return self._from_the_beginning()
         reached = self.order.reached()
         sources = dict.fromkeys([*reached, *self._target.sources(self.sandboxes), *sorted(self._own)])
-        since = [AskEvents(source=name, after_sequence=reached.get(name, 0), limit=PAGE) for name in sources]
-        by_services = [AskEvents(entity=name, types=list(SERVICE_TYPES), limit=PAGE) for name in sorted(self.sandboxes)]
+        since = [ListEvents(source=name, after_sequence=reached.get(name, 0), limit=PAGE) for name in sources]
+        by_services = [ListEvents(entity=one, types=list(SERVICE_TYPES), limit=PAGE) for one in sorted(self.sandboxes)]
         if self._target.kind == "task":
-            by_services.append(AskEvents(entity=self._target.entity, types=list(TASK_TYPES), limit=PAGE))
+            by_services.append(ListEvents(entity=self._target.entity, types=list(TASK_TYPES), limit=PAGE))
         return since + by_services
 
-    def _from_the_beginning(self) -> list[AskEvents]:
+    def _from_the_beginning(self) -> list[ListEvents]:
         if self._target.kind == "sandbox":
-            return [AskEvents(entity=self._target.entity, limit=PAGE)]
-        own = [AskEvents(task=self._target.entity, limit=PAGE)]
-        return own + [AskEvents(entity=sandbox, limit=PAGE) for sandbox in sorted(self.sandboxes)]
+            return [ListEvents(entity=self._target.entity, limit=PAGE)]
+        own = [ListEvents(task=self._target.entity, limit=PAGE)]
+        return own + [ListEvents(entity=sandbox, limit=PAGE) for sandbox in sorted(self.sandboxes)]

@@ -7,7 +7,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.events import decoder
 from sandherd.client.events.sequencer import Event, MissingRange
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AskEvents, EventList
+from sandherd.contracts.requests import EventList, ListEvents
 
 PAGE: Final = 500
 _SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
@@ -27,18 +27,18 @@ class History:
         self._send = send
         self._now = now
 
-    async def events(self, request: AskEvents) -> AsyncIterator[Event]:
+    async def events(self, request: ListEvents) -> AsyncIterator[Event]:
         """Every event that matches a request, page by page.
 
         Raises `SilentHistoryError`, or `HerdError` for a refused request.
         """
-        following: AskEvents | None = request
+        following: ListEvents | None = request
         while following is not None:
             events, following = await self.page(following)
             for event in events:
                 yield event
 
-    async def page(self, request: AskEvents) -> tuple[list[Event], AskEvents | None]:
+    async def page(self, request: ListEvents) -> tuple[list[Event], ListEvents | None]:
         """One page of events, and the request for the next page if there is one. Raises as `events`."""
         page = await self._page(request)
         events = [decoder.from_history(stored) for stored in page.events]
@@ -49,17 +49,17 @@ class History:
     async def within(self, gap: MissingRange) -> list[Event]:
         """The stored events of a gap."""
         wanted = 1000 if gap.last is None else min(1000, gap.last - gap.first + 1)
-        found = await self._page(AskEvents(source=gap.source, after_sequence=gap.first - 1, limit=wanted))
+        found = await self._page(ListEvents(source=gap.source, after_sequence=gap.first - 1, limit=wanted))
         return [decoder.from_history(stored) for stored in found.events]
 
     async def has(self, event: Event) -> bool:
         """Whether an event is stored, and so all events before it."""
-        found = await self._page(AskEvents(source=event.source, after_sequence=event.sequence - 1, limit=1))
+        found = await self._page(ListEvents(source=event.source, after_sequence=event.sequence - 1, limit=1))
         if found.stored_through is None:
             return bool(found.events)
         return any(stored.stream_sequence <= found.stored_through for stored in found.events)
 
-    async def _page(self, request: AskEvents) -> EventList:
+    async def _page(self, request: ListEvents) -> EventList:
         try:
             answer: EventList = await self._send(request)
         except HerdError as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sandherd.client.events.target import Target
-from sandherd.client.own_creations import OwnCreations
+from sandherd.client.pending_creations import PendingCreations
 from sandherd.contracts.envelope import Envelope
 
 
@@ -31,7 +31,7 @@ class EntityStatus:
 class HerdConnection(Protocol):
     """The operations of a connection that followers need."""
 
-    creations: OwnCreations
+    creations: PendingCreations
     """The tasks and sandboxes that it has requested."""
 
     @property

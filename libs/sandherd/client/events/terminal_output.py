@@ -11,7 +11,7 @@ from typing import Final
 from sandherd.client.errors import ServiceUnavailableError
 from sandherd.client.events.protocols import EntityStatus, HerdConnection
 from sandherd.client.events.target import Target
-from sandherd.contracts.requests import AskOutput, OutputChunk
+from sandherd.contracts.requests import GetOutput, OutputChunk
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.subjects import OUTPUT
 
@@ -33,7 +33,7 @@ class OutputReader:
     async def more(self) -> AsyncIterator[OutputChunk]:
         """The output stored since the last call."""
         while True:
-            page = await self._link.request(AskOutput(sandbox=self._sandbox, cursor=self._cursor, limit=PAGE))
+            page = await self._link.request(GetOutput(sandbox=self._sandbox, cursor=self._cursor, limit=PAGE))
             for chunk in page.chunks:
                 if chunk.stream_sequence > self._seen:
                     self._seen = chunk.stream_sequence

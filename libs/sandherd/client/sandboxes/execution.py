@@ -7,7 +7,7 @@ from typing import Final, Literal
 from sandherd.client.argument_lists import argument_list
 from sandherd.client.errors import HerdError, made
 from sandherd.client.events.protocols import HerdConnection
-from sandherd.client.retry import Progress, request_with_retries
+from sandherd.client.retry import ProgressCheck, request_with_retries
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import (
@@ -105,7 +105,7 @@ class Execution:
 
         Raises `HerdError` (`refused`) if it is still reported as running after its time limit.
         """
-        progress = Progress(self._longest, longest=self._longest)
+        progress = ProgressCheck(self._longest, longest=self._longest)
         while True:
             ready, self._read = self._read, []
             for piece in ready:
@@ -135,7 +135,7 @@ class Execution:
     async def now(self) -> AsyncIterator[ExecOutput]:
         """Its output so far."""
         before = -1
-        progress = Progress(NOW, longest=NOW)
+        progress = ProgressCheck(NOW, longest=NOW)
         while before < self._offset and not self._is_complete():
             before = self._offset
             await self.poll(wait=0)

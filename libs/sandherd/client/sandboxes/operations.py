@@ -194,7 +194,7 @@ class SandboxOperations(NamedSecrets):
 
         Its key, and the headers required on the way to it, are secrets: they are returned only with `with_key`.
         """
-        request = requests.AskAgentServer(sandbox=checked_name(sandbox, "sandbox"), with_key=with_key)
+        request = requests.GetAgentServer(sandbox=checked_name(sandbox, "sandbox"), with_key=with_key)
         found: requests.AgentServerView = await self.connection.request(request, timeout=timeout)
         return found
 

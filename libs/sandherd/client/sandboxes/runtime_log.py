@@ -6,12 +6,12 @@ from sandherd.client.errors import checked_name, made
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.retry import request_with_retries
 from sandherd.client.sandboxes import transfer
-from sandherd.contracts.requests import AskRuntimeLogs, RuntimeLog
+from sandherd.contracts.requests import GetRuntimeLogs, RuntimeLog
 
 
 async def read(link: HerdConnection, sandbox: str, *, lines: int) -> tuple[bytes, bool]:
     """The last lines, and whether bytes at their beginning are missing. Raises `HerdError`."""
-    request = made(AskRuntimeLogs, sandbox=checked_name(sandbox, "sandbox"), lines=lines)
+    request = made(GetRuntimeLogs, sandbox=checked_name(sandbox, "sandbox"), lines=lines)
     found: RuntimeLog = await request_with_retries(link, request)
     if found.artifact is None:
         return found.data or b"", found.truncated

@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 from sandherd.client.errors import HerdError, made
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.regular_file import opened_regular
-from sandherd.client.retry import Progress, request_with_retries
+from sandherd.client.retry import ProgressCheck, request_with_retries
 from sandherd.client.sandboxes import archive
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.chunks import CHUNK_BYTES, ChunkReceiver, InvalidChunkError, chunk_count, digest_of
@@ -166,7 +166,7 @@ async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO
 
 async def _repeat_until_done(link: HerdConnection, request: Any) -> Any:
     """Repeat the request until the transfer is done: each continues it. Raises `HerdError` without progress."""
-    progress = Progress(STALLED, longest=LONGEST, minimum=_MIN_PROGRESS)
+    progress = ProgressCheck(STALLED, longest=LONGEST, minimum=_MIN_PROGRESS)
     while True:
         found = await request_with_retries(link, request)
         if found.done:

@@ -155,7 +155,7 @@ class SyncHerdMethods(
         since: datetime | None = None,
         **more: Any,
     ) -> Generator[StoredEvent]:
-        """Stored events over all pages, oldest first. `more` is any other field of `AskEvents`.
+        """Stored events over all pages, oldest first. `more` is any other field of `ListEvents`.
 
         Without an event, raises `HerdError` (`not_found`) if there is no such task or sandbox.
         """

@@ -13,7 +13,14 @@ from sandherd.client.tasks.wait_reasons import with_approvals
 from sandherd.contracts import requests
 from sandherd.contracts.events.monitor import MonitorDeadFound, MonitorGuardianAnalysed, MonitorInterventionOutcome
 from sandherd.contracts.labels import NAME_LABEL
-from sandherd.contracts.requests import GroupUsage, LiveSandboxes, LiveTasks, PastSandboxes, SandboxView, TaskView
+from sandherd.contracts.requests import (
+    GroupUsage,
+    ListLiveSandboxes,
+    ListLiveTasks,
+    ListPastSandboxes,
+    SandboxView,
+    TaskView,
+)
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.states import SandboxState, TaskState
 
@@ -61,15 +68,15 @@ class Overview(BaseModel):
 
 async def overview(send: queries.SendRequest) -> Overview:
     """Request it from the services. Raises `HerdError` if the spawner does not reply; the history is optional."""
-    live = await send(made(LiveTasks, states=list(LIVE), limit=MAX_TASKS, sort="oldest"))
+    live = await send(made(ListLiveTasks, states=list(LIVE), limit=MAX_TASKS, sort="oldest"))
     tasks = await with_approvals(send, live.tasks)
     names = [view.task for view in tasks]
     running = [SandboxState.RUNNING, SandboxState.PAUSED]
     now, past, usage, findings = await asyncio.gather(
-        _optional(send, made(LiveSandboxes, states=[SandboxState.PAUSED], limit=1000)),
-        _optional(send, made(PastSandboxes, states=running, limit=1000)),
-        _optional(send, made(requests.AskUsage, by="task", tasks=names, limit=1000) if names else None),
-        _optional(send, made(requests.AskEvents, types=[*_FOUND, _OUTCOME], newest_first=True, limit=1000)),
+        _optional(send, made(ListLiveSandboxes, states=[SandboxState.PAUSED], limit=1000)),
+        _optional(send, made(ListPastSandboxes, states=running, limit=1000)),
+        _optional(send, made(requests.GetUsage, by="task", tasks=names, limit=1000) if names else None),
+        _optional(send, made(requests.ListEvents, types=[*_FOUND, _OUTCOME], newest_first=True, limit=1000)),
     )
     views = work_views(
         tasks,
@@ -150,7 +157,7 @@ def tokens_of(usage: requests.Usage) -> int:
 
 async def cost_of(send: queries.SendRequest, task: TaskView) -> int | None:
     """What a task has cost so far, in millionths of a US dollar; None if the history does not reply."""
-    found = await _optional(send, made(requests.AskUsage, by="task", tasks=[task.task], limit=1))
+    found = await _optional(send, made(requests.GetUsage, by="task", tasks=[task.task], limit=1))
     return None if found is None else int(found.total.cost_micro_usd)
 
 

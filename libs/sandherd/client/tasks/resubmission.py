@@ -12,7 +12,7 @@ from sandherd.client.events.target import SPAWNER_SOURCE, TASK_REFUSED, Event, e
 from sandherd.client.tasks.unread_commands import unread
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AskEvents
+from sandherd.contracts.requests import ListEvents
 
 DECIDED_SECONDS: Final = 30.0
 _CHECK_SECONDS: Final = 0.5
@@ -80,7 +80,7 @@ class Resubmission:
             return []
         try:
             source = f"{SPAWNER_SOURCE}{self._task}/{self._command.id.hex}"
-            found = await self._connection.request(AskEvents(source=source, types=sorted(TASK_REFUSED)))
+            found = await self._connection.request(ListEvents(source=source, types=sorted(TASK_REFUSED)))
         except HerdError:
             return []
         return [decoder.from_history(stored) for stored in found.events]

@@ -18,7 +18,7 @@ from sandherd.contracts.events.agent import AgentCompleted, AgentFailed
 from sandherd.contracts.events.task import TaskAssigned, TaskSubmitted
 from sandherd.contracts.model import Attempt
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.requests import AskEvents, TaskView
+from sandherd.contracts.requests import ListEvents, TaskView
 from sandherd.contracts.resume import STORES_OWN_SESSIONS, Resume
 from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import TASK_ENDED
@@ -137,5 +137,5 @@ async def _stored_results(send: SendRequest, sandbox: str) -> dict[str, Any]:
 
 async def _events(send: SendRequest, *, entity: str, types: Sequence[str]) -> list[Any]:
     """The events of these types, newest first."""
-    question = made(AskEvents, entity=entity, types=list(types), newest_first=True, limit=_MAX_EVENTS)
+    question = made(ListEvents, entity=entity, types=list(types), newest_first=True, limit=_MAX_EVENTS)
     return [decoder.from_history(stored).data for stored in (await send(question)).events]

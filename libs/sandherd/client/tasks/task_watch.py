@@ -11,12 +11,12 @@ from sandherd.client.errors import HerdError, made
 from sandherd.client.events import decoder
 from sandherd.client.events.change_feed import ChangeFeed
 from sandherd.client.events.target import TASK_REFUSED, Event
-from sandherd.client.own_creations import OwnCreations
+from sandherd.client.pending_creations import PendingCreations
 from sandherd.client.tasks.progress import UNKNOWN, TaskProgress
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.labels import BATCH_LABEL
-from sandherd.contracts.requests import AskEvents, LiveTasks, PastTasks, TaskView
+from sandherd.contracts.requests import ListEvents, ListLiveTasks, ListPastTasks, TaskView
 
 PAGE: Final = 500
 OnProgress = Callable[[TaskProgress], None]
@@ -51,7 +51,7 @@ class TaskSelection:
             )
         return sorted(known.values(), key=lambda view: (view.submitted_at, view.task))
 
-    def expected(self, submitted: OwnCreations) -> list[str]:
+    def expected(self, submitted: PendingCreations) -> list[str]:
         """Those of a client's submissions that are selected; the spawner may not have read them yet."""
         if self.labels:
             return submitted.tasks_with(self.labels)
@@ -68,7 +68,7 @@ class TaskSelection:
 
 async def labelled(send: queries.SendRequest, labels: Mapping[str, str], **which: Any) -> AsyncIterator[TaskView]:
     """The tasks of the spawner that have all these labels, oldest first; its requests raise `HerdError`."""
-    request = made(LiveTasks, labels=labels, limit=PAGE, sort="oldest", **which)
+    request = made(ListLiveTasks, labels=labels, limit=PAGE, sort="oldest", **which)
     async for page in queries.pages(send, request):
         for view in page.tasks:
             yield view
@@ -76,7 +76,7 @@ async def labelled(send: queries.SendRequest, labels: Mapping[str, str], **which
 
 async def _past(send: queries.SendRequest, labels: Mapping[str, str]) -> list[TaskView]:
     """Tasks of the history, which may be unavailable: the spawner has all that have not ended."""
-    request = made(PastTasks, labels=labels, limit=PAGE)
+    request = made(ListPastTasks, labels=labels, limit=PAGE)
     try:
         return [view async for page in queries.pages(send, request) for view in page.tasks]
     except HerdError:
@@ -133,7 +133,7 @@ class TaskWatch:
 async def _refusals(send: queries.SendRequest, task: str) -> list[Event]:
     """Stored events that refuse the submission of a task, which is not in any list then; none without a history."""
     try:
-        found = await send(made(AskEvents, entity=task, types=sorted(TASK_REFUSED)))
+        found = await send(made(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
     except HerdError:
         return []
     return [decoder.from_history(stored) for stored in found.events]

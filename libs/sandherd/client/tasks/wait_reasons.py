@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from sandherd.client import queries
 from sandherd.client.errors import HerdError
 from sandherd.client.queries import SendRequest
-from sandherd.contracts.requests import LiveTasks, SandboxView, TaskView
+from sandherd.contracts.requests import ListLiveTasks, SandboxView, TaskView
 from sandherd.contracts.states import ApprovalState, SandboxState, TaskState
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ _LONGEST_TOOL: Final = 40
 
 async def pending_approvals(send: SendRequest, sandbox: str | None = None) -> "list[ApprovalView]":
     """The approvals that no user has answered yet; none if the history does not reply."""
-    from sandherd.contracts.requests import AskApprovals  # most lists have no running task
+    from sandherd.contracts.requests import ListApprovals  # most lists have no running task
 
-    request = AskApprovals(sandbox=sandbox, state=ApprovalState.PENDING, limit=_PAGE)
+    request = ListApprovals(sandbox=sandbox, state=ApprovalState.PENDING, limit=_PAGE)
     try:
         return list((await send(request, timeout=APPROVAL_SECONDS)).approvals)
     except HerdError:
@@ -52,7 +52,7 @@ async def progress_problem(send: SendRequest, task: str) -> str | None:
 
     Raises `HerdError`, as `ServiceUnavailableError` if the spawner does not respond.
     """
-    found = (await send(LiveTasks(task=task, limit=1))).tasks
+    found = (await send(ListLiveTasks(task=task, limit=1))).tasks
     if not found:
         return "the spawner has not handled its submission yet; see `sandherd doctor`"
     view: TaskView = found[0]

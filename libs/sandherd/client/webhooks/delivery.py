@@ -31,7 +31,7 @@ _SHARE: Final = 3
 
 
 @dataclass(frozen=True)
-class Limits:
+class DeliveryLimits:
     """When an event, or the whole delivery, is given up."""
 
     age: timedelta = timedelta(hours=24)
@@ -40,7 +40,7 @@ class Limits:
     """After so long without any accepted event the delivery ends."""
 
 
-def next_step(reply: SendResult, failures: int, first: datetime, now: datetime, limits: Limits) -> float | None:
+def next_step(reply: SendResult, failures: int, first: datetime, now: datetime, limits: DeliveryLimits) -> float | None:
     """Seconds until a webhook that was not accepted is sent again; None: it is given up."""
     delay = max(PACE.delay(failures), reply.retry_after or 0.0)
     return None if now + timedelta(seconds=delay) - first > limits.age else delay
@@ -55,7 +55,7 @@ class WebhookDelivery:
     sender: Sender
     secrets: Callable[[], tuple[str, ...]]
     dead: Path | None
-    limits: Limits = Limits()
+    limits: DeliveryLimits = DeliveryLimits()
     report: Callable[[str], None] = lambda _text: None
     _last: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
     _running: "set[asyncio.Task[None]]" = field(default_factory=set)

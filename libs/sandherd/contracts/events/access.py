@@ -8,7 +8,7 @@ from pydantic import StringConstraints
 from sandherd.contracts.events.agent import AgentEvent
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.model import Count, Milliseconds, Whole
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 
 class AgentExecStarted(AgentEvent):
@@ -77,7 +77,7 @@ class AgentWorkSaved(AgentEvent):
     """Why there is no archive, or only one of a part; for example, because it would be too large."""
 
     def summarize(self) -> str:
-        return f"{counted(self.files, 'file')} of the work tree" + (f"; {self.left_out}" if self.left_out else "")
+        return f"{pluralize(self.files, 'file')} of the work tree" + (f"; {self.left_out}" if self.left_out else "")
 
 
 class AgentBranchSaved(AgentEvent):
@@ -98,7 +98,7 @@ class AgentBranchSaved(AgentEvent):
     """Why there is no bundle, or why something is not in it. None, without a bundle: the branch has no new commit."""
 
     def summarize(self) -> str:
-        commits = f"{counted(self.commits, 'commit')} of {self.branch}"
+        commits = f"{pluralize(self.commits, 'commit')} of {self.branch}"
         return commits + (f"; {self.left_out}" if self.left_out else "")
 
 

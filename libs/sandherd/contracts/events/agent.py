@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from sandherd.contracts.events.base import ArtifactRef, Emitter, EventData, Tone
 from sandherd.contracts.events.summaries import elapsed, outcome
 from sandherd.contracts.model import Attempt, Count, MicroDollars, Milliseconds, Moment, Seconds, Whole
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 Json = dict[str, Any]
 TaskKind = Literal["change", "docs", "research", "review"]
@@ -83,7 +83,7 @@ class AgentHeartbeat(AgentEvent):
     memory_bytes: Count | None = None
 
     def summarize(self) -> str:
-        return f"{self.status}, {counted(self.event_count, 'event')}, {self.spool_depth} not yet acknowledged"
+        return f"{self.status}, {pluralize(self.event_count, 'event')}, {self.spool_depth} not yet acknowledged"
 
 
 class AgentTurnStarted(AgentEvent):

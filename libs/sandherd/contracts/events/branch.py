@@ -8,7 +8,7 @@ from sandherd.contracts.events.base import ArtifactRef, SpawnerEvent, Tone
 from sandherd.contracts.model import Count, Model
 from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.states import BranchState, State
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 MAX_PATHS: Final = 100
 """Maximum paths that an event of a branch lists."""
@@ -60,8 +60,8 @@ class BranchSaved(BranchEvent):
     """The diff from its base's commit, as made by the spawner, not by the sandbox. None: it is too large."""
 
     def summarize(self) -> str:
-        size = f"{counted(self.files_changed, 'file')}, +{self.additions} -{self.deletions}"
-        return f"{self.branch} {self.commit[:10]}: {counted(self.commits, 'commit')}, {size}"
+        size = f"{pluralize(self.files_changed, 'file')}, +{self.additions} -{self.deletions}"
+        return f"{self.branch} {self.commit[:10]}: {pluralize(self.commits, 'commit')}, {size}"
 
 
 class BranchOverlap(Model):

@@ -7,7 +7,7 @@ from sandherd.contracts.events.base import CommandRefusal, Emitter, EventData
 from sandherd.contracts.model import Count, Milliseconds, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.states import ApprovalState, MessageState, State
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 
 class MessageEvent(EventData):
@@ -33,7 +33,7 @@ class MessageQueued(MessageEvent):
 
     def summarize(self) -> str:
         sender = f" from {self.sender_id}" if self.sender_id else ""
-        return f"{super().summarize()}{sender}, {counted(self.content_length, 'character')}"
+        return f"{super().summarize()}{sender}, {pluralize(self.content_length, 'character')}"
 
 
 class MessageDelivered(MessageEvent):

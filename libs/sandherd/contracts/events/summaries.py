@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 _MAX_VALUE_LENGTH: Final = 80
 
@@ -34,7 +34,7 @@ def outcome(error: str | None, exit_code: int | None, seconds: float | None, fil
     """
     status = None if exit_code is None or _states(error, exit_code) else f"exit status {exit_code}"
     duration = None if seconds is None else f"{seconds:.1f} s"
-    changes = f"{counted(files_changed, 'file')} changed" if files_changed else None
+    changes = f"{pluralize(files_changed, 'file')} changed" if files_changed else None
     facts = ", ".join(part for part in (status, duration, changes) if part)
     return f"{error} ({facts})" if error and facts else error or facts
 

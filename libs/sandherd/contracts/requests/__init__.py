@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         MAX_WAIT_SECONDS,
         AgentServerView,
         ArtifactPiece,
-        AskAgentServer,
         ChunkStored,
         ExecOutput,
         ExecState,
@@ -20,14 +19,15 @@ if TYPE_CHECKING:
         FileList,
         FileRead,
         FileWritten,
+        GetAgentServer,
     )
-    from sandherd.contracts.requests.approvals import ApprovalList, ApprovalView, AskApprovals
+    from sandherd.contracts.requests.approvals import ApprovalList, ApprovalView, ListApprovals
     from sandherd.contracts.requests.archive import (
         ArchivedEvents,
         ArchiveProblem,
-        AskHistoryArchives,
         HistoryArchives,
         HistoryRestore,
+        ListHistoryArchives,
         RestoreHistory,
     )
     from sandherd.contracts.requests.base import REQUESTS, TIMEOUT_HEADER, Page, Reply, Request
@@ -67,17 +67,17 @@ if TYPE_CHECKING:
         UploadChunk,
     )
     from sandherd.contracts.requests.comparison import (
-        AskComparison,
         ComparedFile,
         ComparedSandbox,
         ComparedTool,
         ComparedTurn,
         Comparison,
+        GetComparison,
     )
     from sandherd.contracts.requests.dead_letters import (
-        AskDead,
         DeadLetter,
         DeadLetters,
+        ListDeadLetters,
         Requeue,
         RequeueEventIngest,
         RequeueMessageRelay,
@@ -102,29 +102,29 @@ if TYPE_CHECKING:
         Part,
         PartKind,
     )
-    from sandherd.contracts.requests.file_versions import AskFileVersions, FileVersion, FileVersions
+    from sandherd.contracts.requests.file_versions import FileVersion, FileVersions, ListFileVersions
     from sandherd.contracts.requests.history import (
-        AskAudit,
-        AskEvents,
-        AskOutput,
-        AskTrajectory,
         Audit,
         EventList,
         Gap,
+        GetAudit,
+        GetOutput,
+        GetTrajectory,
         HeartbeatSummary,
+        ListEvents,
+        ListPastSandboxes,
+        ListPastTasks,
         Output,
         OutputChunk,
-        PastSandboxes,
-        PastTasks,
         SourceAudit,
         StoredEvent,
         Trajectory,
     )
-    from sandherd.contracts.requests.live import (
-        AskCredential,
+    from sandherd.contracts.requests.live_state import (
         CredentialGrant,
-        LiveSandboxes,
-        LiveTasks,
+        GetCredential,
+        ListLiveSandboxes,
+        ListLiveTasks,
         SandboxList,
         SandboxView,
         TaskList,
@@ -139,7 +139,7 @@ if TYPE_CHECKING:
         WatchedCall,
     )
     from sandherd.contracts.requests.monitor_report import (
-        AskMonitorReport,
+        GetMonitorReport,
         HindranceView,
         MonitorReport,
         NeedView,
@@ -159,7 +159,7 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.retention import (
         ArtifactStoreStatus,
-        AskHistoryStatus,
+        GetHistoryStatus,
         HistoryDay,
         HistoryHold,
         HistoryStatus,
@@ -169,7 +169,7 @@ if TYPE_CHECKING:
         ReleaseHistory,
         TypeDays,
     )
-    from sandherd.contracts.requests.runtime_logs import MAX_LOG_BYTES, MAX_LOG_LINES, AskRuntimeLogs, RuntimeLog
+    from sandherd.contracts.requests.runtime_logs import MAX_LOG_BYTES, MAX_LOG_LINES, GetRuntimeLogs, RuntimeLog
     from sandherd.contracts.requests.schedules import (
         DeleteSchedule,
         ListSchedules,
@@ -182,7 +182,7 @@ if TYPE_CHECKING:
         SetSchedule,
         TriggerSchedule,
     )
-    from sandherd.contracts.requests.search import AskSearch, SearchHit, SearchResult, TextMatch
+    from sandherd.contracts.requests.search import SearchEvents, SearchHit, SearchResult, TextMatch
     from sandherd.contracts.requests.secrets import (
         DeleteSecret,
         ListSecrets,
@@ -192,8 +192,8 @@ if TYPE_CHECKING:
         SetSecret,
     )
     from sandherd.contracts.requests.statistics import (
-        AskOverview,
-        AskStatistics,
+        GetOverview,
+        GetStatistics,
         GroupStatistics,
         ProjectOverview,
         RateBucket,
@@ -213,9 +213,9 @@ if TYPE_CHECKING:
         PurgeEvents,
         PurgeResult,
     )
-    from sandherd.contracts.requests.submitted_tasks import AskSubmittedTask, SubmittedTask
+    from sandherd.contracts.requests.submitted_tasks import GetSubmittedTask, SubmittedTask
     from sandherd.contracts.requests.subscriptions import (
-        AskSubscriptions,
+        ListSubscriptions,
         Subscribe,
         Subscription,
         SubscriptionList,
@@ -235,12 +235,12 @@ if TYPE_CHECKING:
         TokenList,
         TokenView,
     )
-    from sandherd.contracts.requests.transcript import AskTranscript, Transcript, TranscriptEntry
-    from sandherd.contracts.requests.usage import AskUsage, GroupUsage, Usage, UsageList
-    from sandherd.contracts.requests.verification import AskVerification, HistoryDifference, Verification
+    from sandherd.contracts.requests.transcript import GetTranscript, Transcript, TranscriptEntry
+    from sandherd.contracts.requests.usage import GetUsage, GroupUsage, Usage, UsageList
+    from sandherd.contracts.requests.verification import HistoryDifference, Verification, VerifyHistory
     from sandherd.contracts.requests.worker import (
-        AskPeers,
         Fetch,
+        ListPeers,
         Peer,
         PeerList,
         WorkerDownload,
@@ -255,9 +255,9 @@ if TYPE_CHECKING:
     )
 
 _NAMES: Final = {
-    "access": "INLINE_BYTES MAX_WAIT_SECONDS AgentServerView ArtifactPiece AskAgentServer ChunkStored ExecOutput "
+    "access": "INLINE_BYTES MAX_WAIT_SECONDS AgentServerView ArtifactPiece GetAgentServer ChunkStored ExecOutput "
     "ExecState FileEntry FileList FileRead FileWritten",
-    "approvals": "ApprovalList ApprovalView AskApprovals",
+    "approvals": "ApprovalList ApprovalView ListApprovals",
     "base": "REQUESTS TIMEOUT_HEADER Page Reply Request",
     "branches": "BranchList BranchView CheckPullRequests DeleteBranch ListBranches "
     "MergeBranch OpenPullRequest PullRequestChecks PushBranch",
@@ -265,45 +265,45 @@ _NAMES: Final = {
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
     "UploadChunk",
-    "monitor_report": "AskMonitorReport HindranceView MonitorReport NeedView ProjectReport SteeredView",
-    "comparison": "AskComparison ComparedFile ComparedSandbox ComparedTool ComparedTurn Comparison",
-    "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueMonitor "
-    "RequeueResult "
-    "RequeueSpawner",
+    "monitor_report": "GetMonitorReport HindranceView MonitorReport NeedView ProjectReport SteeredView",
+    "comparison": "GetComparison ComparedFile ComparedSandbox ComparedTool ComparedTurn Comparison",
+    "dead_letters": "DeadLetter DeadLetters ListDeadLetters Requeue RequeueEventIngest RequeueMessageRelay "
+    "RequeueMonitor RequeueResult RequeueSpawner",
     "diagnostics": "BROKER_DATA DATABASE FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine "
     "ExamineEventIngest ExamineGateway ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
-    "file_versions": "AskFileVersions FileVersion FileVersions",
-    "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
-    "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
-    "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
+    "file_versions": "ListFileVersions FileVersion FileVersions",
+    "history": "GetAudit ListEvents GetOutput GetTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
+    "ListPastSandboxes ListPastTasks SourceAudit StoredEvent Trajectory",
+    "live_state": "CredentialGrant GetCredential ListLiveSandboxes ListLiveTasks SandboxList SandboxView TaskList "
+    "TaskView",
     "monitor": "FindingView InterventionView MonitorView RuleProgress ShowSandbox WatchedCall",
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
-    "archive": "ArchiveProblem ArchivedEvents AskHistoryArchives HistoryArchives HistoryRestore RestoreHistory",
-    "retention": "ArtifactStoreStatus AskHistoryStatus HistoryDay HistoryHold HistoryStatus HoldHistory "
+    "archive": "ArchiveProblem ArchivedEvents ListHistoryArchives HistoryArchives HistoryRestore RestoreHistory",
+    "retention": "ArtifactStoreStatus GetHistoryStatus HistoryDay HistoryHold HistoryStatus HoldHistory "
     "HoldReleased ProjectDays ReleaseHistory TypeDays",
-    "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",
+    "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES GetRuntimeLogs RuntimeLog",
     "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",
     "schedules": "DeleteSchedule ListSchedules PauseSchedule ScheduleDeleted ScheduleList ScheduleRun "
     "ScheduleTriggered ScheduleView SetSchedule TriggerSchedule",
-    "search": "AskSearch SearchHit SearchResult TextMatch",
+    "search": "SearchEvents SearchHit SearchResult TextMatch",
     "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
-    "statistics": "AskOverview AskStatistics GroupStatistics UserNeed ProjectOverview RateBucket Statistics "
+    "statistics": "GetOverview GetStatistics GroupStatistics UserNeed ProjectOverview RateBucket Statistics "
     "StatisticsList",
     "stored_artifacts": "ReadStoredArtifact",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
-    "submitted_tasks": "AskSubmittedTask SubmittedTask",
-    "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
+    "submitted_tasks": "GetSubmittedTask SubmittedTask",
+    "subscriptions": "ListSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
     "terminal": "INPUT_BYTES InputAccepted TerminalSize",
     "tokens": "CreateCode CreateSession CreateToken EndSession ListTokens RevokeToken SignIn "
     "SignInCode TokenList TokenView",
-    "transcript": "AskTranscript Transcript TranscriptEntry",
-    "usage": "AskUsage GroupUsage Usage UsageList",
-    "verification": "AskVerification HistoryDifference Verification",
-    "webhooks": "MAX_DEAD MAX_WEBHOOKS AskWebhookSecrets AskWebhooks CreateWebhook DeleteWebhook "
+    "transcript": "GetTranscript Transcript TranscriptEntry",
+    "usage": "GetUsage GroupUsage Usage UsageList",
+    "verification": "VerifyHistory HistoryDifference Verification",
+    "webhooks": "MAX_DEAD MAX_WEBHOOKS GetWebhookSecrets ListWebhooks CreateWebhook DeleteWebhook "
     "DeleteWebhookSecrets ReplayWebhook RotateWebhookSecret SendWebhookTest Webhook WebhookDeadLetter WebhookDeleted "
     "WebhookList WebhookSecrets WebhookSecretsDeleted WebhookTested WebhookUrl WebhookWithSecret",
-    "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
+    "worker": "ListPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",
 }
 """The exported names of each module."""

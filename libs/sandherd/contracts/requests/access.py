@@ -234,7 +234,7 @@ class AgentServerView(Model):
     error: str | None = None
 
 
-class AskAgentServer(Request[AgentServerView]):
+class GetAgentServer(Request[AgentServerView]):
     """Return the address and state of a sandbox's agent server."""
 
     Answer: ClassVar[type[BaseModel]] = AgentServerView

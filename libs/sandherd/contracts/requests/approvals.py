@@ -48,7 +48,7 @@ class ApprovalList(Model):
     next_cursor: str | None = None
 
 
-class AskApprovals(Request[ApprovalList], Page):
+class ListApprovals(Request[ApprovalList], Page):
     """List pending and earlier approvals."""
 
     Answer: ClassVar[type[BaseModel]] = ApprovalList

@@ -72,7 +72,7 @@ class HistoryRestore(Model):
     """Why it could not be loaded; it is tried again when it is requested again."""
 
 
-class AskHistoryArchives(Request[HistoryArchives]):
+class ListHistoryArchives(Request[HistoryArchives]):
     """List the days in the archive of the history. Only operators may do this."""
 
     Answer: ClassVar[type[BaseModel]] = HistoryArchives

@@ -111,7 +111,7 @@ class Comparison(Model):
     """Whether a table has more rows than a reply can have."""
 
 
-class AskComparison(Request[Comparison]):
+class GetComparison(Request[Comparison]):
     """Compare two sandboxes by types of events, turns, tools, files, cost and time."""
 
     Answer: ClassVar[type[BaseModel]] = Comparison

@@ -36,7 +36,7 @@ class DeadLetters(Model):
     next_cursor: str | None = None
 
 
-class AskDead(Request[DeadLetters], Page):
+class ListDeadLetters(Request[DeadLetters], Page):
     """List the dead letters."""
 
     Answer: ClassVar[type[BaseModel]] = DeadLetters

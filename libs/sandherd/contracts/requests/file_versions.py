@@ -44,7 +44,7 @@ class FileVersions(Model):
     next_cursor: str | None = None
 
 
-class AskFileVersions(Request[FileVersions], Page):
+class ListFileVersions(Request[FileVersions], Page):
     """List the versions of the files that the agent in a sandbox has changed."""
 
     Answer: ClassVar[type[BaseModel]] = FileVersions

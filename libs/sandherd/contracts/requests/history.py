@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Page, Request
-from sandherd.contracts.requests.live import SandboxFilter, SandboxList, TaskFilter, TaskList
+from sandherd.contracts.requests.live_state import SandboxFilter, SandboxList, TaskFilter, TaskList
 
 
 class StoredEvent(Model):
@@ -27,7 +27,7 @@ class EventList(Model):
     stored in another order. Only in a first page, and only if the broker replied."""
 
 
-class AskEvents(Request[EventList], Page):
+class ListEvents(Request[EventList], Page):
     """List stored events, oldest first unless `newest_first`; a page ends with a cursor for the next."""
 
     Answer: ClassVar[type[BaseModel]] = EventList
@@ -66,7 +66,7 @@ class Trajectory(Model):
     has_more: bool = False
 
 
-class AskTrajectory(Request[Trajectory], Page):
+class GetTrajectory(Request[Trajectory], Page):
     """List the events of the agent in a sandbox."""
 
     Answer: ClassVar[type[BaseModel]] = Trajectory
@@ -75,14 +75,14 @@ class AskTrajectory(Request[Trajectory], Page):
     direction: Literal["older", "newer"] = "newer"
 
 
-class PastTasks(Request[TaskList], TaskFilter):
+class ListPastTasks(Request[TaskList], TaskFilter):
     """List tasks in the history."""
 
     Answer: ClassVar[type[BaseModel]] = TaskList
     type: ClassVar[str] = "event-ingest.tasks"
 
 
-class PastSandboxes(Request[SandboxList], SandboxFilter):
+class ListPastSandboxes(Request[SandboxList], SandboxFilter):
     """List sandboxes in the history."""
 
     Answer: ClassVar[type[BaseModel]] = SandboxList
@@ -135,7 +135,7 @@ class Audit(Model):
     """At most the first 100 of them."""
 
 
-class AskAudit(Request[Audit]):
+class GetAudit(Request[Audit]):
     """Check whether events are missing."""
 
     Answer: ClassVar[type[BaseModel]] = Audit
@@ -159,7 +159,7 @@ class Output(Model):
     next_cursor: str | None = None
 
 
-class AskOutput(Request[Output], Page):
+class GetOutput(Request[Output], Page):
     """Return the terminal output of a sandbox, as far as the short-lived OUTPUT stream still has it."""
 
     Answer: ClassVar[type[BaseModel]] = Output

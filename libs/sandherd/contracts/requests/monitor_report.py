@@ -114,7 +114,7 @@ class MonitorReport(Model):
     """The limits of the herd, if the report is about all projects. None also if the ledgers can't be read."""
 
 
-class AskMonitorReport(Request[MonitorReport]):
+class GetMonitorReport(Request[MonitorReport]):
     """Report conflicts between the sandboxes of a project, and what waits for a user."""
 
     Answer: ClassVar[type[BaseModel]] = MonitorReport

@@ -127,7 +127,7 @@ class HoldReleased(Model):
     released: bool
 
 
-class AskHistoryStatus(Request[HistoryStatus]):
+class GetHistoryStatus(Request[HistoryStatus]):
     """Show the retention of the history: its days, when they are dropped, and holds. Only operators may do this."""
 
     Answer: ClassVar[type[BaseModel]] = HistoryStatus

@@ -26,7 +26,7 @@ class RuntimeLog(Binary):
     """Whether the wanted lines had more bytes than `max_bytes`: then their beginning is missing."""
 
 
-class AskRuntimeLogs(Request[RuntimeLog]):
+class GetRuntimeLogs(Request[RuntimeLog]):
     """Return the last lines of the log that a runtime stores of a sandbox."""
 
     Answer: ClassVar[type[BaseModel]] = RuntimeLog

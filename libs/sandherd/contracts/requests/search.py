@@ -47,7 +47,7 @@ class SearchResult(Model):
     """Set if there may be earlier hits. A search that takes long ends with fewer hits than the limit, or none."""
 
 
-class AskSearch(Request[SearchResult]):
+class SearchEvents(Request[SearchResult]):
     """Search for events that have all words, newest first.
 
     Words are of letters and digits, in any case; other characters separate them. Words between quotes, or without a

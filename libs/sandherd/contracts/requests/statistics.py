@@ -49,7 +49,7 @@ class StatisticsList(Model):
     """The earliest time of what is counted; None: all that the history has."""
 
 
-class AskStatistics(Request[StatisticsList]):
+class GetStatistics(Request[StatisticsList]):
     """Count turns, tool calls and errors, and add up tokens and cost.
 
     Events of a sandbox belong to the task that the spawner gave it. By model, an event without a model counts for the
@@ -109,7 +109,7 @@ class ProjectOverview(Model):
     until: Moment
 
 
-class AskOverview(Request[ProjectOverview]):
+class GetOverview(Request[ProjectOverview]):
     """Show the state of a project, and rates of the last hours or days."""
 
     Answer: ClassVar[type[BaseModel]] = ProjectOverview

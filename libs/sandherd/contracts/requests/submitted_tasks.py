@@ -19,7 +19,7 @@ class SubmittedTask(Model):
     stored any more because the task is completed."""
 
 
-class AskSubmittedTask(Request[SubmittedTask]):
+class GetSubmittedTask(Request[SubmittedTask]):
     """Return the submitted specification of a task, while the spawner has its record."""
 
     Answer: ClassVar[type[BaseModel]] = SubmittedTask

@@ -78,7 +78,7 @@ class SubscriptionList(Model):
     """Maximum of subscriptions of a project."""
 
 
-class AskSubscriptions(Request[SubscriptionList]):
+class ListSubscriptions(Request[SubscriptionList]):
     """List a project's subscriptions."""
 
     Answer: ClassVar[type[BaseModel]] = SubscriptionList

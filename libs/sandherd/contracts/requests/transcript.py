@@ -38,7 +38,7 @@ class Transcript(Model):
     next_cursor: str | None = None
 
 
-class AskTranscript(Request[Transcript], Page):
+class GetTranscript(Request[Transcript], Page):
     """List the messages, calls, results and edits of the agent in a sandbox, oldest first unless `newest_first`."""
 
     Answer: ClassVar[type[BaseModel]] = Transcript

@@ -45,7 +45,7 @@ class UsageList(Model):
     """The earliest time of what is added up; None: all that the history has."""
 
 
-class AskUsage(Request[UsageList]):
+class GetUsage(Request[UsageList]):
     """Add up tokens and cost. Events of a sandbox belong to the task that the spawner gave it."""
 
     Answer: ClassVar[type[BaseModel]] = UsageList

@@ -42,7 +42,7 @@ class Verification(Model):
     next_cursor: str | None = None
 
 
-class AskVerification(Request[Verification]):
+class VerifyHistory(Request[Verification]):
     """Compare the read tables of the history with the events."""
 
     Answer: ClassVar[type[BaseModel]] = Verification

@@ -88,7 +88,7 @@ class WebhookList(Model):
     """Maximum of webhooks of a project."""
 
 
-class AskWebhooks(Request[WebhookList]):
+class ListWebhooks(Request[WebhookList]):
     """List a project's webhooks, or return one, with its dead letters."""
 
     Answer: ClassVar[type[BaseModel]] = WebhookList
@@ -181,7 +181,7 @@ class WebhookSecrets(Model):
     sealed: str
 
 
-class AskWebhookSecrets(Request[WebhookSecrets]):
+class GetWebhookSecrets(Request[WebhookSecrets]):
     """Return a webhook's secrets to the relay, which signs with them."""
 
     Answer: ClassVar[type[BaseModel]] = WebhookSecrets

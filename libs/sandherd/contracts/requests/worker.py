@@ -53,7 +53,7 @@ class PeerList(Model):
     """Whether there are more than these."""
 
 
-class AskPeers(Request[PeerList]):
+class ListPeers(Request[PeerList]):
     """A worker's request for the other agents of its project. The subject identifies the requester and its project."""
 
     Answer: ClassVar[type[BaseModel]] = PeerList

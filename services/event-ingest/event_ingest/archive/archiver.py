@@ -29,7 +29,7 @@ from event_ingest.database import Connection
 from event_ingest.history_partitions import read_projects
 from event_ingest.schema import partition_name
 from event_ingest.storage.errors import StorageError, StorageFault
-from event_ingest.storage.threads import in_thread
+from event_ingest.storage.threaded_contexts import in_thread
 
 _PORTION: Final = 200
 """Rows of one fetch: documents have up to a megabyte."""

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from event_ingest.archive.manifest import MANIFEST
 from event_ingest.archive.store import ArchiveStore
 from event_ingest.storage.errors import storage_errors
-from event_ingest.storage.files import NewFile, check_directory, new_file
+from event_ingest.storage.new_files import NewFile, check_directory, new_file
 
 
 class DirectoryStore(ArchiveStore):

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from event_ingest.storage.errors import StorageError, StorageFault, storage_errors
-from event_ingest.storage.files import NewFile
+from event_ingest.storage.new_files import NewFile
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _TYPES: Final = {

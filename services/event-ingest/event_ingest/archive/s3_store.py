@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from event_ingest.archive.store import ArchiveStore
 from event_ingest.storage.errors import StorageError, StorageFault
-from event_ingest.storage.files import NewFile
+from event_ingest.storage.new_files import NewFile
 from event_ingest.storage.s3_place import S3Place
 
 if TYPE_CHECKING:

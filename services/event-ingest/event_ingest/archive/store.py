@@ -7,7 +7,7 @@ from datetime import date
 from typing import BinaryIO
 
 from event_ingest.archive.manifest import MANIFEST, Manifest, read_manifest
-from event_ingest.storage.files import PARTIAL, NewFile
+from event_ingest.storage.new_files import PARTIAL, NewFile
 
 
 class ArchiveStore(ABC):

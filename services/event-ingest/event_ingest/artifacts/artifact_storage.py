@@ -13,9 +13,15 @@ import asyncpg
 import nats.errors
 import nats.js.errors
 
+from event_ingest.artifacts.artifact_stream import (
+    IncompleteArtifactError,
+    WrongContentError,
+    pieces_of,
+    receive,
+    spooled,
+)
 from event_ingest.artifacts.content_store import ContentStore
 from event_ingest.artifacts.project_limit import ProjectLimit, wait_for_space
-from event_ingest.artifacts.transport import IncompleteArtifactError, WrongContentError, pieces_of, receive, spooled
 from event_ingest.database import Connection, Database, classify_error
 from event_ingest.storage.errors import StorageError, StorageFault
 from sandherd.contracts.events.base import ArtifactRef

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from event_ingest.artifacts.encryption import ProjectKey, herd_key
 from event_ingest.storage.errors import StorageError, StorageFault, storage_errors
-from event_ingest.storage.files import PARTIAL, NewFile, check_directory, new_file
+from event_ingest.storage.new_files import PARTIAL, NewFile, check_directory, new_file
 from event_ingest.storage.s3_place import S3Place, place_of
 from sandherd.contracts.chunks import CHUNK_BYTES, chunk_count
 from sandherd.settings import Settings

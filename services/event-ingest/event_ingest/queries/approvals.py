@@ -7,7 +7,7 @@ from pydantic_core import to_json
 
 from event_ingest.database import Connection
 from event_ingest.queries.pages import Conditions, check_searched, fit_page, limited, project_filter
-from sandherd.contracts.requests import ApprovalList, ApprovalView, AskApprovals
+from sandherd.contracts.requests import ApprovalList, ApprovalView, ListApprovals
 from sandherd.contracts.states import ApprovalState
 from sandherd.service.cursors import read_cursor, read_time, write_cursor
 
@@ -26,7 +26,7 @@ where a.requested_at is not null
 """
 
 
-async def list_approvals(connection: Connection, request: AskApprovals, project: str, budget: int) -> ApprovalList:
+async def list_approvals(connection: Connection, request: ListApprovals, project: str, budget: int) -> ApprovalList:
     """Approvals, newest first. Raises `ContractError` for an invalid id or cursor."""
     check_searched(request.approval_id, "approval_id")
     conditions = _conditions(request, project)
@@ -38,7 +38,7 @@ async def list_approvals(connection: Connection, request: AskApprovals, project:
     return ApprovalList(approvals=page.items, next_cursor=cursor)
 
 
-def _conditions(request: AskApprovals, project: str) -> Conditions:
+def _conditions(request: ListApprovals, project: str) -> Conditions:
     conditions = Conditions(_FIRST_PARAMETER)
     filters = {
         "project": project_filter(project),

@@ -15,9 +15,9 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import (
     ArchivedEvents,
-    AskHistoryArchives,
     HistoryArchives,
     HistoryRestore,
+    ListHistoryArchives,
     RestoreHistory,
 )
 from sandherd.contracts.requests.archive import MAX_RESTORES
@@ -46,7 +46,7 @@ class ArchiveRequests:
         self._store = store
         self._requested = requested
 
-    async def list_archives(self, request: AskHistoryArchives, budget: int) -> HistoryArchives:
+    async def list_archives(self, request: ListHistoryArchives, budget: int) -> HistoryArchives:
         """The newest days before that of the request, as many as fit."""
         return await asyncio.to_thread(_list, self._checked_store(), request, budget // _ROW_BYTES)
 
@@ -80,7 +80,7 @@ async def _store_request(connection: Connection, request: RestoreHistory, projec
     return HistoryRestore(**row)
 
 
-def _list(store: ArchiveStore, request: AskHistoryArchives, max_rows: int) -> HistoryArchives:
+def _list(store: ArchiveStore, request: ListHistoryArchives, max_rows: int) -> HistoryArchives:
     """As many days as have at most `max_rows` rows, but at least one."""
     found: list[ArchivedEvents] = []
     days = [day for day in _days(store) if request.before is None or day < request.before]

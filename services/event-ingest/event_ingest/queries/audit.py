@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection, Database
-from event_ingest.ended_tasks import expired_error
+from event_ingest.ended_task_cleanup import expired_error
 from event_ingest.ingest import CONSUMER
 from event_ingest.queries.pages import project_filter
 from event_ingest.queries.stream_reader import NO_REPLY, broker_unavailable
 from event_ingest.queries.trajectory import no_such_sandbox
 from sandherd.bus.connection import Bus
 from sandherd.contracts.decoder import AGENT_SOURCE
-from sandherd.contracts.requests import AskAudit, Audit, Gap, SourceAudit
+from sandherd.contracts.requests import Audit, Gap, GetAudit, SourceAudit
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.streams import BY_CONSUMER
 from sandherd.contracts.subjects import Principal
@@ -112,7 +112,7 @@ select exists (select from sandboxes where sandbox = $2 and ($1::text is null or
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class AuditSnapshot:
     """The database's data at one moment."""
 
     sources: list[SourceAudit]
@@ -126,7 +126,7 @@ class Snapshot:
     """Whether anything is stored of what was requested."""
 
 
-async def audit_events(database: Database, bus: Bus, request: AskAudit, project: str, task_days: int = 0) -> Audit:
+async def audit_events(database: Database, bus: Bus, request: GetAudit, project: str, task_days: int = 0) -> Audit:
     """Whether all that was published is stored. `unstored` and `dead` are of the whole herd: the streams are shared.
 
     The stream is read before the database. So what was in the stream and not stored counts as unstored, and a gap is
@@ -178,7 +178,7 @@ async def _count_dead_letters(bus: Bus) -> int:
         raise broker_unavailable(error) from error
 
 
-async def read_snapshot(database: Database, request: AskAudit, project: str) -> Snapshot:
+async def read_snapshot(database: Database, request: GetAudit, project: str) -> AuditSnapshot:
     """What the database has of it. Raises `ContractError` when it is unavailable."""
     filters = project_filter(project), request.sandbox
     async with (
@@ -194,7 +194,7 @@ async def read_snapshot(database: Database, request: AskAudit, project: str) -> 
             filters[0],
         )
         known = totals["sources"] > 0 or await connection.fetchval(_KNOWN, *filters)
-    return Snapshot(
+    return AuditSnapshot(
         sources=audited,
         totals=totals,
         missing=_count_missing(totals["missing"], listed, audited),

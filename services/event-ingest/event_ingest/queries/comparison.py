@@ -3,14 +3,14 @@
 from datetime import datetime
 from typing import Any, Final
 
-from event_ingest.comparisons import Side, add_rows, compare
+from event_ingest.comparisons import ComparedSide, add_rows, compare
 from event_ingest.database import Connection
+from event_ingest.event_rows import ERRORS
 from event_ingest.queries.transcript import visible_projects
-from event_ingest.rows import ERRORS
 from sandherd.contracts.events.agent import AgentTurnStarted, AgentUsage
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted, AgentToolResult, AgentToolUse
 from sandherd.contracts.model import MAX_WHOLE
-from sandherd.contracts.requests import AskComparison, Comparison, Usage
+from sandherd.contracts.requests import Comparison, GetComparison, Usage
 from sandherd.contracts.requests.comparison import MAX_COMPARED, ComparedSandbox
 from sandherd.contracts.states import SANDBOX_ENDED
 
@@ -82,7 +82,7 @@ with spent as materialized (
 """  # noqa: S608  # constant names
 
 
-async def compare_sandboxes(connection: Connection, request: AskComparison, project: str, budget: int) -> Comparison:
+async def compare_sandboxes(connection: Connection, request: GetComparison, project: str, budget: int) -> Comparison:
     """Both side by side. Raises `ContractError` for an unknown sandbox."""
     sides = [await _side(connection, name, project) for name in (request.first, request.second)]
     return compare(sides[0], sides[1], budget)
@@ -94,7 +94,7 @@ def _end(facts: Any, last: datetime) -> datetime:
     return last if ended is None else min(last, ended)
 
 
-async def _side(connection: Connection, sandbox: str, project: str) -> Side:
+async def _side(connection: Connection, sandbox: str, project: str) -> ComparedSide:
     scope = (await visible_projects(connection, sandbox, project))[0], sandbox
     counted = await connection.fetch(_TYPES, *scope)
     rows = await connection.fetch(_ROWS, *scope)
@@ -121,4 +121,4 @@ async def _side(connection: Connection, sandbox: str, project: str) -> Side:
         lines_removed=min(MAX_WHOLE, sum(row["second_amount"] for row in files)),
         **dict(totals),
     )
-    return add_rows(Side(compared, types), rows)
+    return add_rows(ComparedSide(compared, types), rows)

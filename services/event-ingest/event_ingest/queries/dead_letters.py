@@ -13,7 +13,7 @@ from event_ingest.queries.pages import fit_page, project_filter
 from event_ingest.queries.stream_reader import StoredMessage, broker_unavailable, read_messages
 from sandherd.bus.connection import Bus
 from sandherd.contracts.errors import Code, ContractError, Problem
-from sandherd.contracts.requests import AskDead, DeadLetter, DeadLetters
+from sandherd.contracts.requests import DeadLetter, DeadLetters, ListDeadLetters
 from sandherd.contracts.subjects import BY_NAME, PREFIX, project_of
 from sandherd.service.cursors import read_cursor, write_cursor
 
@@ -27,7 +27,7 @@ _WINDOW_BYTES: Final = 64 * 1024 * 1024
 _MAX_JSON_EXPANSION: Final = 6
 
 
-async def list_dead_letters(bus: Bus, request: AskDead, project: str, budget: int) -> DeadLetters:
+async def list_dead_letters(bus: Bus, request: ListDeadLetters, project: str, budget: int) -> DeadLetters:
     """Dead letters, newest first; one requested by number has its payload.
 
     Raises `ContractError` for an unknown number, or an invalid cursor.
@@ -53,7 +53,7 @@ async def _read_letter(bus: Bus, number: int, project: str, budget: int) -> Dead
 
 
 async def _read_newest(
-    bus: Bus, request: AskDead, project: str, before: int | None
+    bus: Bus, request: ListDeadLetters, project: str, before: int | None
 ) -> tuple[list[StoredMessage], int | None]:
     """The letters before a sequence, newest first; one more than the page may have.
 

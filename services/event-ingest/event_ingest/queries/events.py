@@ -2,21 +2,21 @@
 
 from typing import Any, Final
 
+from event_ingest.batch_statements import EVENT_SOURCE
 from event_ingest.database import Connection
-from event_ingest.queries.history import (
+from event_ingest.queries.event_query import (
     POSITION_TYPES,
-    Branches,
-    Search,
+    EventQuery,
+    QueryBranches,
     branches_of,
     find_events,
     position_of,
     projects_with_events,
 )
 from event_ingest.queries.pages import check_searched, project_filter
-from event_ingest.statements import EVENT_SOURCE
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import DOMAINS, chosen_types
-from sandherd.contracts.requests import AskEvents, EventList
+from sandherd.contracts.requests import EventList, ListEvents
 from sandherd.service.cursors import read_cursor, write_cursor
 
 MAX_BRANCHES: Final = 64
@@ -27,11 +27,11 @@ select coalesce(max(highest), 0) from sources where source = $1 and ($2::text is
 _Pairs = list[tuple[str, str]]
 
 
-async def list_events(connection: Connection, request: AskEvents, project: str, budget: int) -> EventList:
+async def list_events(connection: Connection, request: ListEvents, project: str, budget: int) -> EventList:
     """A page of events. Raises `ContractError` for invalid filters or an invalid cursor."""
     _check(request)
     after = read_cursor(request, project, request.cursor, POSITION_TYPES)
-    search = Search(Branches([]), ascending=not request.newest_first, after=after)
+    search = EventQuery(QueryBranches([]), ascending=not request.newest_first, after=after)
     if await is_up_to_date(connection, request, project_filter(project)):
         return EventList(events=[], next_cursor=None)
     search.branches = await _branches(connection, request, project_filter(project))
@@ -41,7 +41,7 @@ async def list_events(connection: Connection, request: AskEvents, project: str, 
     return EventList(events=page.items, next_cursor=cursor)
 
 
-async def is_up_to_date(connection: Connection, request: AskEvents, project: str | None) -> bool:
+async def is_up_to_date(connection: Connection, request: ListEvents, project: str | None) -> bool:
     """Whether a source has no event after the requested sequence: clients that follow a sandbox poll it.
 
     `sources` has the answer; a walk along the events of a large sandbox would read each of them.
@@ -52,7 +52,7 @@ async def is_up_to_date(connection: Connection, request: AskEvents, project: str
     return highest <= request.after_sequence
 
 
-def _check(request: AskEvents) -> None:
+def _check(request: ListEvents) -> None:
     check_searched(request.source, "source")
     chosen_types(request.types, newer=True)
     if request.after_sequence is not None and not (request.sandbox or request.source):
@@ -64,7 +64,7 @@ def _check(request: AskEvents) -> None:
         )
 
 
-async def _branches(connection: Connection, request: AskEvents, project: str | None) -> Branches:
+async def _branches(connection: Connection, request: ListEvents, project: str | None) -> QueryBranches:
     """The narrowest branches that contain every requested event."""
     pairs: _Pairs | None = None
     if request.entity is not None:
@@ -77,10 +77,10 @@ async def _branches(connection: Connection, request: AskEvents, project: str | N
         pairs = await _pairs_of_source(connection, project, request.source)
     if pairs is not None:
         return branches_of(pairs)
-    return Branches([project] if project else await projects_with_events(connection))
+    return QueryBranches([project] if project else await projects_with_events(connection))
 
 
-async def _add_conditions(connection: Connection, search: Search, request: AskEvents, project: str | None) -> None:
+async def _add_conditions(connection: Connection, search: EventQuery, request: ListEvents, project: str | None) -> None:
     add = search.conditions.add
     if request.sandbox is not None:
         add("(entity = {} or sandboxid = {})", request.sandbox, request.sandbox)

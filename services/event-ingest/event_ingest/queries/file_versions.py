@@ -7,7 +7,7 @@ from event_ingest.database import Connection
 from event_ingest.queries.pages import Conditions, fit_page, limited
 from event_ingest.queries.transcript import visible_projects
 from sandherd.contracts.events.tools import AgentFileEdited
-from sandherd.contracts.requests import AskFileVersions, FileVersion, FileVersions
+from sandherd.contracts.requests import FileVersion, FileVersions, ListFileVersions
 from sandherd.service.cursors import read_cursor, write_cursor
 
 _FIRST_PARAMETER: Final = 5
@@ -30,7 +30,7 @@ from numbered n join events e on e.id = n.id where true
 
 
 async def list_file_versions(
-    connection: Connection, request: AskFileVersions, project: str, budget: int
+    connection: Connection, request: ListFileVersions, project: str, budget: int
 ) -> FileVersions:
     """A page of versions. Raises `ContractError` for an unknown sandbox, or an invalid cursor."""
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)

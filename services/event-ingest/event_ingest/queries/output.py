@@ -5,7 +5,7 @@ from typing import Final
 from event_ingest.queries.pages import FittedPage, fit_page, project_filter
 from event_ingest.queries.stream_reader import StoredMessage, read_messages
 from sandherd.bus.connection import Bus
-from sandherd.contracts.requests import AskOutput, Output, OutputChunk
+from sandherd.contracts.requests import GetOutput, Output, OutputChunk
 from sandherd.contracts.subjects import OUTPUT
 from sandherd.service.cursors import read_cursor, write_cursor
 
@@ -15,7 +15,7 @@ _MAX_JSON_EXPANSION: Final = 6
 """Maximum bytes in JSON of a one-byte control character."""
 
 
-async def list_output(bus: Bus, request: AskOutput, project: str, budget: int) -> Output:
+async def list_output(bus: Bus, request: GetOutput, project: str, budget: int) -> Output:
     """Terminal output, oldest first. Raises `ContractError` for an invalid cursor."""
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
     subject = OUTPUT.pattern({"sandbox": request.sandbox} | _project_tokens(project))

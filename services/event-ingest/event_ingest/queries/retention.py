@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection
-from event_ingest.ended_tasks import TASK_STATES, expires_at
+from event_ingest.ended_task_cleanup import TASK_STATES, expires_at
 from event_ingest.history_partitions import (
     REDUCTIONS,
     Partition,
@@ -22,7 +22,7 @@ from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import (
     ArchiveProblem,
     ArtifactStoreStatus,
-    AskHistoryStatus,
+    GetHistoryStatus,
     HistoryDay,
     HistoryHold,
     HistoryRestore,
@@ -67,7 +67,7 @@ returning project, nullif(task, '') as task, reason, held_by, held_at
 async def show_status(
     policy: RetentionPolicy,
     connection: Connection,
-    _request: AskHistoryStatus,
+    _request: GetHistoryStatus,
     _project: str,
     _budget: int,
     *,

@@ -31,7 +31,7 @@ from event_ingest.search_texts import (
     wanted_tokens,
 )
 from event_ingest.word_segments import NAME, WordSegment, id_ranges
-from sandherd.contracts.requests import AskSearch, SearchHit, SearchResult
+from sandherd.contracts.requests import SearchEvents, SearchHit, SearchResult
 from sandherd.service.cursors import Position, read_cursor, read_id, write_cursor
 
 SECONDS: Final = 2.0
@@ -125,7 +125,7 @@ def _may_have(alternatives: Sequence[Sequence[str]]) -> str:
     return f"({' or '.join([*each, _LIKE.format(patterns)])})"
 
 
-async def search_events(connection: Connection, request: AskSearch, project: str, budget: int) -> SearchResult:
+async def search_events(connection: Connection, request: SearchEvents, project: str, budget: int) -> SearchResult:
     """Hits, newest first. Raises `ContractError` for a text without words, and for an invalid cursor."""
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
     groups = search_terms(request.text)
@@ -159,7 +159,7 @@ def _parts(partition: Any, before: UUID | None) -> list[_Part]:
 
 
 async def _search(
-    connection: Connection, request: AskSearch, project: str | None, groups: Sequence[Sequence[SearchTerm]]
+    connection: Connection, request: SearchEvents, project: str | None, groups: Sequence[Sequence[SearchTerm]]
 ) -> _Search:
     conditions = Conditions(_FIRST_PARAMETER)
     if request.since is not None:
@@ -175,7 +175,7 @@ async def _search(
     return _Search(" & ".join(filter(None, (token_query(groups), marks))), conditions, plain_terms(groups))
 
 
-async def _entities(connection: Connection, request: AskSearch, project: str | None) -> list[str]:
+async def _entities(connection: Connection, request: SearchEvents, project: str | None) -> list[str]:
     """The entities to search; empty: all."""
     if request.task is None:
         return [request.sandbox] if request.sandbox else []

@@ -4,14 +4,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from event_ingest.database import Connection
+from event_ingest.event_rows import ERRORS
 from event_ingest.queries.pages import Conditions, project_filter
-from event_ingest.rows import ERRORS
 from sandherd.contracts.events.agent import AgentTurnStarted, AgentUsage
 from sandherd.contracts.events.tools import AgentToolUse
 from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.requests import (
-    AskOverview,
-    AskStatistics,
+    GetOverview,
+    GetStatistics,
     GroupStatistics,
     ProjectOverview,
     RateBucket,
@@ -55,7 +55,7 @@ _NO_NUMBERS: Final = ", ".join("0::numeric" for _ in _DONE)
 
 
 async def count_statistics(
-    connection: Connection, request: AskStatistics, project: str, _budget: int
+    connection: Connection, request: GetStatistics, project: str, _budget: int
 ) -> StatisticsList:
     """The statistics by groups; at most `MAX_GROUPS` short rows, which fit in a reply."""
     of_events, of_tasks = _conditions(request, project)
@@ -70,7 +70,7 @@ async def count_statistics(
     )
 
 
-def _conditions(request: AskStatistics, project: str) -> tuple[Conditions, Conditions]:
+def _conditions(request: GetStatistics, project: str) -> tuple[Conditions, Conditions]:
     """Conditions for events, and those for their tasks, with the next placeholders."""
     of_events = Conditions(_FIRST_PARAMETER)
     if project_filter(project) is not None:
@@ -167,7 +167,7 @@ select *, count(*) over () as available from (
 """  # noqa: S608  # constant names
 
 
-async def show_overview(connection: Connection, request: AskOverview, project: str, _budget: int) -> ProjectOverview:
+async def show_overview(connection: Connection, request: GetOverview, project: str, _budget: int) -> ProjectOverview:
     """The state of a project. What it reads is bounded by what has not ended, the interval, and its buckets."""
     until = datetime.now(UTC)
     since = _first_bucket(until - request.interval, request.bucket_seconds)

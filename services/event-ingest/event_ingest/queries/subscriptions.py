@@ -22,7 +22,7 @@ from sandherd.bus.subscription_consumers import (
     ENTITIES,
     NAME,
     TYPES,
-    Terms,
+    SubscriptionTerms,
     check_project,
     filters,
     free_slot,
@@ -31,9 +31,9 @@ from sandherd.bus.subscription_consumers import (
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import chosen_types
 from sandherd.contracts.requests import (
-    AskSubscriptions,
     CreateConsumer,
     DeleteConsumer,
+    ListSubscriptions,
     Request,
     Subscribe,
     Subscription,
@@ -55,13 +55,13 @@ class Subscriptions:
     def __init__(self, service: Service) -> None:
         self._service = service
         settings = service.settings
-        self._terms = Terms(
+        self._terms = SubscriptionTerms(
             limit=settings.subscriptions_per_project,
             ack_wait=settings.subscription_ack_wait,
             idle=settings.subscription_idle,
         )
 
-    async def list_subscriptions(self, incoming: IncomingRequest[AskSubscriptions]) -> SubscriptionList:
+    async def list_subscriptions(self, incoming: IncomingRequest[ListSubscriptions]) -> SubscriptionList:
         """All subscriptions of a project, sorted by name."""
         check_project(incoming.project)
         subscriptions = [view(info) for info in (await self._read_all(incoming.project)).values()]

@@ -7,10 +7,10 @@ the page, events of one moment are never skipped, and an invalid cursor is refus
 from typing import Any
 
 from event_ingest.database import Connection
-from event_ingest.queries.history import (
+from event_ingest.queries.event_query import (
     POSITION_TYPES,
-    Branches,
-    Search,
+    EventQuery,
+    QueryBranches,
     find_events,
     has_events_beyond,
     position_of,
@@ -19,7 +19,7 @@ from event_ingest.queries.history import (
 from event_ingest.queries.pages import FittedPage, project_filter
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.agent import AgentHeartbeat
-from sandherd.contracts.requests import AskTrajectory, HeartbeatSummary, StoredEvent, Trajectory
+from sandherd.contracts.requests import GetTrajectory, HeartbeatSummary, StoredEvent, Trajectory
 from sandherd.service.cursors import read_cursor, write_cursor
 
 _COUNTS = """
@@ -29,7 +29,7 @@ from sources where entity = $1 and project = any($2::text[])
 """
 
 
-async def read_trajectory(connection: Connection, request: AskTrajectory, project: str, budget: int) -> Trajectory:
+async def read_trajectory(connection: Connection, request: GetTrajectory, project: str, budget: int) -> Trajectory:
     """A page of a sandbox's events, oldest first on the page, in either direction of paging.
 
     `newer` begins with the first event, `older` with the last. `next_cursor` continues in that direction and is set
@@ -41,8 +41,8 @@ async def read_trajectory(connection: Connection, request: AskTrajectory, projec
     projects = [name for name in all_projects if project_filter(project) in {None, name}]
     if not projects:
         raise no_such_sandbox(request.sandbox)
-    search = Search(
-        Branches(projects, [request.sandbox] * len(projects)), ascending=request.direction == "newer", after=after
+    search = EventQuery(
+        QueryBranches(projects, [request.sandbox] * len(projects)), ascending=request.direction == "newer", after=after
     )
     search.conditions.add(f"type <> '{AgentHeartbeat.type}'")
     page = await find_events(connection, search, request.limit, budget)
@@ -51,7 +51,7 @@ async def read_trajectory(connection: Connection, request: AskTrajectory, projec
     return _trajectory(request, project, page, counts, has_previous=has_previous)
 
 
-async def _has_events_behind(connection: Connection, search: Search, page: FittedPage[Any, StoredEvent]) -> bool:
+async def _has_events_behind(connection: Connection, search: EventQuery, page: FittedPage[Any, StoredEvent]) -> bool:
     """Whether there are events in the other direction. Without a cursor the page begins at the end: there are none."""
     if search.after is None or not page.rows:
         return False
@@ -59,7 +59,7 @@ async def _has_events_behind(connection: Connection, search: Search, page: Fitte
 
 
 def _trajectory(
-    request: AskTrajectory, project: str, page: FittedPage[Any, StoredEvent], counts: Any, *, has_previous: bool
+    request: GetTrajectory, project: str, page: FittedPage[Any, StoredEvent], counts: Any, *, has_previous: bool
 ) -> Trajectory:
     return Trajectory(
         sandbox_id=request.sandbox,

@@ -1,20 +1,27 @@
 """`transcript`: what did the agent and its users write, and what did it call?"""
 
 from event_ingest.database import Connection
-from event_ingest.queries.history import POSITION_TYPES, Branches, Search, find_events, position_of, projects_of_entity
+from event_ingest.queries.event_query import (
+    POSITION_TYPES,
+    EventQuery,
+    QueryBranches,
+    find_events,
+    position_of,
+    projects_of_entity,
+)
 from event_ingest.queries.pages import project_filter
 from event_ingest.queries.trajectory import no_such_sandbox
 from event_ingest.transcript_entries import transcript_entry, transcript_types
-from sandherd.contracts.requests import AskTranscript, Transcript
+from sandherd.contracts.requests import GetTranscript, Transcript
 from sandherd.service.cursors import read_cursor, write_cursor
 
 
-async def read_transcript(connection: Connection, request: AskTranscript, project: str, budget: int) -> Transcript:
+async def read_transcript(connection: Connection, request: GetTranscript, project: str, budget: int) -> Transcript:
     """A page of entries. Raises `ContractError` for an unknown sandbox, or an invalid cursor."""
     after = read_cursor(request, project, request.cursor, POSITION_TYPES)
     projects = await visible_projects(connection, request.sandbox, project)
-    branches = Branches(projects, [request.sandbox] * len(projects))
-    search = Search(branches, ascending=not request.newest_first, after=after)
+    branches = QueryBranches(projects, [request.sandbox] * len(projects))
+    search = EventQuery(branches, ascending=not request.newest_first, after=after)
     search.conditions.add(
         "type = any({}::text[])", transcript_types(thoughts=request.thoughts, results=request.results)
     )

@@ -7,7 +7,7 @@ from event_ingest.database import Connection
 from event_ingest.queries.pages import Conditions, project_filter
 from sandherd.contracts.events.agent import AgentUsage
 from sandherd.contracts.model import MAX_WHOLE
-from sandherd.contracts.requests import AskUsage, GroupUsage, Usage, UsageList
+from sandherd.contracts.requests import GetUsage, GroupUsage, Usage, UsageList
 from sandherd.contracts.requests.usage import UsageGroup
 
 _FIRST_PARAMETER: Final = 3
@@ -27,7 +27,7 @@ _GROUPS: Final[dict[UsageGroup, str]] = {
 """The groups. A model is whatever the agent published, so its length is limited."""
 
 
-async def add_up_usage(connection: Connection, request: AskUsage, project: str, _budget: int) -> UsageList:
+async def add_up_usage(connection: Connection, request: GetUsage, project: str, _budget: int) -> UsageList:
     """The usage by groups; at most `MAX_GROUPS` short rows, which fit in a reply."""
     of_events, of_tasks = _conditions(request, project)
     statement = _statement(request.by, str(of_events), str(of_tasks))
@@ -41,7 +41,7 @@ async def add_up_usage(connection: Connection, request: AskUsage, project: str, 
     )
 
 
-def _conditions(request: AskUsage, project: str) -> tuple[Conditions, Conditions]:
+def _conditions(request: GetUsage, project: str) -> tuple[Conditions, Conditions]:
     """Conditions for events, and those for their tasks, with the next placeholders."""
     of_events = Conditions(_FIRST_PARAMETER)
     if project_filter(project) is not None:

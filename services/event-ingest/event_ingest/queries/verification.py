@@ -24,7 +24,7 @@ from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.sandbox import SandboxExtended
-from sandherd.contracts.requests import AskVerification, HistoryDifference, Verification
+from sandherd.contracts.requests import HistoryDifference, Verification, VerifyHistory
 from sandherd.contracts.requests.verification import MAX_DIFFERENCES
 from sandherd.contracts.states import ApprovalState, MessageState, SandboxState, TaskState
 from sandherd.contracts.subjects import event_subject
@@ -96,7 +96,7 @@ from {_WANTED} join sources s on s.entity = wanted.entity and s.project = wanted
 """  # noqa: S608  # a constant statement
 
 
-async def verify_tables(connection: Connection, request: AskVerification, project: str, _budget: int) -> Verification:
+async def verify_tables(connection: Connection, request: VerifyHistory, project: str, _budget: int) -> Verification:
     """Compare some entities at one moment. Raises `ContractError` for an invalid cursor or an unknown sandbox."""
     position = read_cursor(request, project, request.cursor, _POSITION_TYPES) or ["", ""]
     async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -125,7 +125,7 @@ async def _compare(connection: Connection, pairs: set[Pair]) -> tuple[int, list[
 
 
 @dataclass(frozen=True)
-class Examined:
+class ExaminedEntities:
     """Entities as they are in the tables, and as their events result in."""
 
     stored: Totals
@@ -152,11 +152,11 @@ class Examined:
         return [row for row in self.rows[table.name] if (row["project"], row[table.entity]) in pairs]
 
 
-async def examine(connection: Connection, pairs: set[Pair]) -> Examined:
+async def examine(connection: Connection, pairs: set[Pair]) -> ExaminedEntities:
     """Read what the tables have of some entities, and what their events result in. In one transaction."""
     related = {(row["project"], row["entity"]) for row in await connection.fetch(_RELATED, *_columns(pairs))} - pairs
     wanted = _columns(pairs | related)
-    return Examined(
+    return ExaminedEntities(
         stored=_totals(await connection.fetch(_SOURCES, *wanted)),
         counted=_totals(await connection.fetch(_COUNTED, *wanted)),
         related=frozenset(related),

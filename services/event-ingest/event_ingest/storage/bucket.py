@@ -17,7 +17,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store as Client
 
 from event_ingest.storage.errors import StorageError, StorageFault
-from event_ingest.storage.files import NewFile
+from event_ingest.storage.new_files import NewFile
 from event_ingest.storage.s3_place import S3Place
 from event_ingest.storage.upload import PART_BYTES, Content, Upload
 

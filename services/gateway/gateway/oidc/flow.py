@@ -27,7 +27,7 @@ class SignInError(Exception):
 
 
 @dataclass(frozen=True)
-class Flow:
+class SignInFlow:
     """A sign-in to a project, or to the only one of the user, which ends at a page of the gateway."""
 
     secret: str

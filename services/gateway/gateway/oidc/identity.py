@@ -13,7 +13,7 @@ from joserfc import jwt
 from joserfc.errors import BadSignatureError, InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 
-from gateway.access import RANK
+from gateway.access_tokens import RANK
 from gateway.oidc.flow import SignInError
 from sandherd.contracts.records import AccessRole
 
@@ -46,7 +46,7 @@ class UnknownKeyError(IdentityError):
 
 
 @dataclass(frozen=True)
-class Identity:
+class OidcIdentity:
     """A user, and their groups."""
 
     user: str
@@ -55,7 +55,7 @@ class Identity:
 
 def identity_of(
     id_token: str, keys: KeySet, *, issuer: str, client_id: str, nonce: str, groups_claim: str, now: datetime
-) -> Identity:
+) -> OidcIdentity:
     """The user of a valid ID token. Raises `IdentityError`; `UnknownKeyError` if none of the keys has signed it."""
     try:
         claims = jwt.decode(id_token, keys, algorithms=list(ALGORITHMS)).claims
@@ -70,7 +70,7 @@ def identity_of(
     several = isinstance(audience, list) and len(audience) > 1
     if claims.get("azp", None if several else client_id) != client_id:
         raise IdentityError("the ID token is for another client")
-    return Identity(_user(claims), _groups(claims.get(groups_claim)))
+    return OidcIdentity(_user(claims), _groups(claims.get(groups_claim)))
 
 
 def _checks(issuer: str, client_id: str, nonce: str, now: datetime) -> jwt.JWTClaimsRegistry:

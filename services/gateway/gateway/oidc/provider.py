@@ -32,7 +32,7 @@ class ProviderError(SignInError):
 
 
 @dataclass(frozen=True)
-class Configuration:
+class ProviderConfiguration:
     """What the provider publishes about itself."""
 
     authorization: str
@@ -44,18 +44,18 @@ class Configuration:
     """Whether the client's secret is sent in a header, else in the form."""
 
 
-class Provider:
+class OidcProvider:
     """The provider of the settings. Methods raise `ProviderError`."""
 
     def __init__(self, settings: Settings) -> None:
         self.issuer = settings.oidc_issuer or ""
         self.client_id = settings.oidc_client_id or ""
         self._secret_file = settings.oidc_client_secret_file
-        self._configuration: tuple[float, Configuration] | None = None
+        self._configuration: tuple[float, ProviderConfiguration] | None = None
         self._keys: tuple[float, KeySet] | None = None
         self._read_again = -math.inf
 
-    async def configuration(self) -> Configuration:
+    async def configuration(self) -> ProviderConfiguration:
         """Its configuration, which is read once an hour."""
         found, now = self._configuration, time.monotonic()
         if found is None or now - found[0] > _FRESH:
@@ -109,7 +109,7 @@ class Provider:
         return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}, {}
 
 
-def configuration_of(document: Mapping[str, Any], issuer: str) -> Configuration:
+def configuration_of(document: Mapping[str, Any], issuer: str) -> ProviderConfiguration:
     """The configuration in this document. Raises `ProviderError` if it is another issuer's, or not safe to use."""
     if document.get("issuer") != issuer:
         raise ProviderError("its configuration is that of another issuer")
@@ -122,7 +122,7 @@ def configuration_of(document: Mapping[str, Any], issuer: str) -> Configuration:
     methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
     names_itself = document.get("authorization_response_iss_parameter_supported") is True
     authorization, token, keys = endpoints
-    return Configuration(authorization, token, keys, names_itself, basic="client_secret_basic" in methods)
+    return ProviderConfiguration(authorization, token, keys, names_itself, basic="client_secret_basic" in methods)
 
 
 async def _fetched(method: str, url: str, **options: Any) -> dict[str, Any]:

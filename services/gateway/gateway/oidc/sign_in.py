@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.oidc.flow import Flow, SignInError
-from gateway.oidc.identity import Identity, UnknownKeyError, identity_of, roles_of
-from gateway.oidc.provider import Provider, ProviderError
+from gateway.oidc.flow import SignInError, SignInFlow
+from gateway.oidc.identity import OidcIdentity, UnknownKeyError, identity_of, roles_of
+from gateway.oidc.provider import OidcProvider, ProviderError
 from sandherd.contracts.records import AccessRole
 from sandherd.settings import Settings
 
@@ -31,15 +31,15 @@ class OidcSignIn:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._provider = Provider(settings)
+        self._provider = OidcProvider(settings)
 
-    async def address(self, flow: Flow, host: str) -> str:
+    async def address(self, flow: SignInFlow, host: str) -> str:
         """The URL of the provider for a sign-in that begins."""
         configuration = await self._provider.configuration()
         scopes = list(dict.fromkeys(["openid", *self._settings.oidc_scopes]))
         return flow.request(configuration.authorization, self._provider.client_id, self._redirect_uri(host), scopes)
 
-    async def identity(self, flow: Flow, host: str, *, code: str | None, issuer: str | None) -> Identity:
+    async def identity(self, flow: SignInFlow, host: str, *, code: str | None, issuer: str | None) -> OidcIdentity:
         """The user whom the provider has identified by this code; `issuer` is the parameter `iss` of its response."""
         await self._check_issuer(issuer)
         if code is None:
@@ -50,14 +50,14 @@ class OidcSignIn:
         except UnknownKeyError:
             return await self._identified(token, flow, rotated=True)
 
-    def roles(self, identity: Identity) -> dict[str, AccessRole]:
+    def roles(self, identity: OidcIdentity) -> dict[str, AccessRole]:
         """What the user may do, by project: in at least one."""
         found = roles_of(self._settings.oidc_grants, identity.groups)
         if not found:
             raise NoProjectError(f"no group of {identity.user} is in SANDHERD_OIDC_GRANTS")
         return found
 
-    async def _identified(self, token: str, flow: Flow, *, rotated: bool) -> Identity:
+    async def _identified(self, token: str, flow: SignInFlow, *, rotated: bool) -> OidcIdentity:
         return identity_of(
             token,
             await self._provider.keys(rotated=rotated),

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse
 
-from gateway.bodies import body_of, part_of
-from gateway.routes.replies import Accepted, accepted
+from gateway.request_models import body_of, part_of
+from gateway.routes.route_replies import Accepted, accepted
 from gateway.sessions import Approver, Reader, Session, Worker
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.errors import Code

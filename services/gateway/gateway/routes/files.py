@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from gateway.api_server import CONNECTION
-from gateway.bodies import part_of
 from gateway.downloads import SHARE, FileResponse
-from gateway.routes.replies import FILE, Name
+from gateway.request_models import part_of
+from gateway.routes.route_replies import FILE, Name
 from gateway.sessions import Reader, Session, Worker
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.errors import Code

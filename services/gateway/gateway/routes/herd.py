@@ -9,9 +9,9 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.api_server import CONNECTION
-from gateway.bodies import body_of, part_of
 from gateway.downloads import FileResponse
-from gateway.routes.replies import FILE, STREAM, Accepted, AfterHeader, Name, accepted
+from gateway.request_models import body_of, part_of
+from gateway.routes.route_replies import FILE, STREAM, Accepted, AfterHeader, Name, accepted
 from gateway.sessions import Approver, Reader
 from sandherd.client.artifacts import EventArtifact
 from sandherd.client.errors import HerdError, made
@@ -20,13 +20,13 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests import (
     ApprovalList,
-    AskApprovals,
-    AskEvents,
     BranchList,
     BudgetList,
     EventList,
+    ListApprovals,
     ListBranches,
     ListBudgets,
+    ListEvents,
     MonitorReport,
 )
 from sandherd.contracts.states import ApprovalState
@@ -37,8 +37,8 @@ _ANSWERING: Final = frozenset({"message", "sandbox", "approval_id", "answered_by
 _DOWNLOAD_SECONDS: Final = 600.0
 _SEARCH_SECONDS: Final = 15.0
 _IN_MEMORY: Final = 1024 * 1024
-EventQuery: Any = part_of(AskEvents, "EventQuery", without=_NONE)
-ApprovalQuery: Any = part_of(AskApprovals, "ApprovalQuery", without=_NONE)
+EventQuery: Any = part_of(ListEvents, "EventQuery", without=_NONE)
+ApprovalQuery: Any = part_of(ListApprovals, "ApprovalQuery", without=_NONE)
 BranchQuery: Any = part_of(ListBranches, "BranchQuery", without=_NONE)
 BudgetQuery: Any = part_of(ListBudgets, "BudgetQuery", without=_NONE)
 DecisionBody: Any = body_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
@@ -47,7 +47,7 @@ DecisionBody: Any = body_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
 @router.get("/events", tags=["events"])
 async def events(session: Reader, which: Annotated[EventQuery, Query()]) -> EventList:
     """Stored events of the project, oldest first."""
-    return await session.herd.connection.request(made(AskEvents, **which.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(made(ListEvents, **which.model_dump(exclude_unset=True)))
 
 
 @router.get("/events/stream", tags=["events"], response_class=Response, responses=STREAM)
@@ -63,7 +63,7 @@ async def stream_events(session: Reader, after: str | None = None, last_event_id
 @router.get("/approvals", tags=["approvals"])
 async def approvals(session: Reader, which: Annotated[ApprovalQuery, Query()]) -> ApprovalList:
     """Approvals, newest first."""
-    return await session.herd.connection.request(made(AskApprovals, **which.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(made(ListApprovals, **which.model_dump(exclude_unset=True)))
 
 
 @router.post("/sandboxes/{sandbox}/approvals/{approval}", status_code=202, response_model=Accepted, tags=["approvals"])
@@ -71,7 +71,7 @@ async def decide_approval(
     session: Approver, sandbox: Name, approval: Annotated[ApprovalId, Path()], body: DecisionBody
 ) -> JSONResponse:
     """Grant or deny an approval. The first answer counts; its delivery is reported by events."""
-    found = await session.herd.connection.request(made(AskApprovals, sandbox=sandbox, approval_id=approval))
+    found = await session.herd.connection.request(made(ListApprovals, sandbox=sandbox, approval_id=approval))
     _check_pending(found, approval)
     message = session.name("msg")
     command = made(

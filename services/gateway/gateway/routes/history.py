@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
-from gateway.bodies import part_of
-from gateway.routes.replies import Name
+from gateway.request_models import part_of
+from gateway.routes.route_replies import Name
 from gateway.sessions import Reader, Session
 from sandherd.client.errors import HerdError, made
 from sandherd.client.file_history import FileContent
@@ -14,16 +14,16 @@ from sandherd.client.history import SECONDS
 from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Number
 from sandherd.contracts.requests import (
-    AskComparison,
-    AskFileVersions,
-    AskOverview,
-    AskSearch,
-    AskStatistics,
-    AskTranscript,
     Comparison,
     FileVersions,
+    GetComparison,
+    GetOverview,
+    GetStatistics,
+    GetTranscript,
+    ListFileVersions,
     ProjectOverview,
     Request,
+    SearchEvents,
     SearchResult,
     StatisticsList,
     Transcript,
@@ -33,12 +33,12 @@ router: Final = APIRouter(tags=["history"])
 _NONE: Final[frozenset[str]] = frozenset()
 _WAIT: Final = SECONDS / 2
 """Seconds that a response may take, which is less than the deadline of an exchange."""
-OverviewQuery: Any = part_of(AskOverview, "OverviewQuery", without=_NONE)
-StatisticsQuery: Any = part_of(AskStatistics, "StatisticsQuery", without=_NONE)
-ComparisonQuery: Any = part_of(AskComparison, "ComparisonQuery", without=_NONE)
-SearchQuery: Any = part_of(AskSearch, "SearchQuery", without=_NONE)
-FileVersionsQuery: Any = part_of(AskFileVersions, "FileVersionsQuery", without=frozenset({"sandbox"}))
-TranscriptQuery: Any = part_of(AskTranscript, "TranscriptQuery", without=frozenset({"sandbox"}))
+OverviewQuery: Any = part_of(GetOverview, "OverviewQuery", without=_NONE)
+StatisticsQuery: Any = part_of(GetStatistics, "StatisticsQuery", without=_NONE)
+ComparisonQuery: Any = part_of(GetComparison, "ComparisonQuery", without=_NONE)
+SearchQuery: Any = part_of(SearchEvents, "SearchQuery", without=_NONE)
+FileVersionsQuery: Any = part_of(ListFileVersions, "FileVersionsQuery", without=frozenset({"sandbox"}))
+TranscriptQuery: Any = part_of(GetTranscript, "TranscriptQuery", without=frozenset({"sandbox"}))
 
 
 async def _reply(session: Session, request: type[Request[Any]], which: Any, **more: Any) -> Any:
@@ -50,42 +50,42 @@ async def _reply(session: Session, request: type[Request[Any]], which: Any, **mo
 @router.get("/overview")
 async def overview(session: Reader, which: Annotated[OverviewQuery, Query()]) -> ProjectOverview:
     """Tasks and sandboxes by state, events and cost over time, and what needs a user."""
-    found: ProjectOverview = await _reply(session, AskOverview, which)
+    found: ProjectOverview = await _reply(session, GetOverview, which)
     return found
 
 
 @router.get("/statistics")
 async def statistics(session: Reader, which: Annotated[StatisticsQuery, Query()]) -> StatisticsList:
     """Cost, tokens, turns, tool calls and errors, by task, project, harness, model or day."""
-    found: StatisticsList = await _reply(session, AskStatistics, which)
+    found: StatisticsList = await _reply(session, GetStatistics, which)
     return found
 
 
 @router.get("/sandboxes/{sandbox}/transcript")
 async def transcript(session: Reader, sandbox: Name, which: Annotated[TranscriptQuery, Query()]) -> Transcript:
     """What the agent and its users wrote, what it called, and what came back. Texts are to be shown as plain text."""
-    found: Transcript = await _reply(session, AskTranscript, which, sandbox=sandbox)
+    found: Transcript = await _reply(session, GetTranscript, which, sandbox=sandbox)
     return found
 
 
 @router.get("/comparison")
 async def comparison(session: Reader, which: Annotated[ComparisonQuery, Query()]) -> Comparison:
     """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
-    found: Comparison = await _reply(session, AskComparison, which)
+    found: Comparison = await _reply(session, GetComparison, which)
     return found
 
 
 @router.get("/search")
 async def search(session: Reader, which: Annotated[SearchQuery, Query()]) -> SearchResult:
     """Events with all words of `text`, newest first. Snippets are to be shown as plain text."""
-    found: SearchResult = await _reply(session, AskSearch, which)
+    found: SearchResult = await _reply(session, SearchEvents, which)
     return found
 
 
 @router.get("/sandboxes/{sandbox}/file-versions")
 async def file_versions(session: Reader, sandbox: Name, which: Annotated[FileVersionsQuery, Query()]) -> FileVersions:
     """The versions of the files that the agent has changed, in the order of the changes."""
-    found: FileVersions = await _reply(session, AskFileVersions, which, sandbox=sandbox)
+    found: FileVersions = await _reply(session, ListFileVersions, which, sandbox=sandbox)
     return found
 
 

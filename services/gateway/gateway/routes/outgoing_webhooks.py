@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from fastapi import APIRouter
 
-from gateway.bodies import part_of
-from gateway.routes.replies import Name
+from gateway.request_models import part_of
+from gateway.routes.route_replies import Name
 from gateway.sessions import Operator, Worker
 from sandherd.client.errors import made
 from sandherd.contracts.requests import (

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 from pydantic import ConfigDict, Field, StringConstraints
 
-from gateway.bodies import body_of, part_of
-from gateway.routes.replies import Name
+from gateway.request_models import body_of, part_of
+from gateway.routes.route_replies import Name
 from gateway.sessions import Approver, Reader, Worker
 from sandherd.client.artifacts import EventArtifact
 from sandherd.client.errors import HerdError, made
@@ -14,10 +14,10 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests import (
-    AskUsage,
     BudgetList,
     DeleteSchedule,
     DeleteSecret,
+    GetUsage,
     GrantBudget,
     ListProjects,
     ListSchedules,
@@ -45,7 +45,7 @@ router: Final = APIRouter()
 ScheduleBody: Any = body_of(SetSchedule, "ScheduleBody", without=frozenset({"name", "updated_by"}))
 SubscriptionBody: Any = body_of(Subscribe, "SubscriptionBody", without=frozenset({"name"}))
 GrantBody: Any = body_of(GrantBudget, "GrantBody", without=frozenset({"task", "grant", "granted_by"}))
-UsageQuery: Any = part_of(AskUsage, "UsageQuery", without=frozenset({"labels"}))
+UsageQuery: Any = part_of(GetUsage, "UsageQuery", without=frozenset({"labels"}))
 ScheduleNamed = Annotated[ScheduleName, Path()]
 SecretNamed = Annotated[SecretName, Path()]
 _LISTED: Final = 1000
@@ -172,7 +172,7 @@ async def grant_budget(session: Approver, task: Name, body: GrantBody) -> Budget
 @router.get("/usage", tags=["budgets"])
 async def usage(session: Reader, which: Annotated[UsageQuery, Query()]) -> UsageList:
     """Tokens and cost by task, label, day or model."""
-    return await session.herd.connection.request(made(AskUsage, **which.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(made(GetUsage, **which.model_dump(exclude_unset=True)))
 
 
 @router.get("/projects", tags=["operation"])

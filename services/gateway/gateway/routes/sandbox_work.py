@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 
-from gateway.bodies import body_of, part_of
-from gateway.routes.replies import Accepted, Name, accepted
+from gateway.request_models import body_of, part_of
+from gateway.routes.route_replies import Accepted, Name, accepted
 from gateway.sessions import Session, Worker
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import (

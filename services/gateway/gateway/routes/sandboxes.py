@@ -5,34 +5,34 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.bodies import body_of, part_of
 from gateway.problems import problem_of, problem_response
-from gateway.routes.replies import STREAM, Accepted, AfterHeader, MatchHeader, Name, accepted, check_match, tagged
+from gateway.request_models import body_of, part_of
+from gateway.routes.route_replies import STREAM, Accepted, AfterHeader, MatchHeader, Name, accepted, check_match, tagged
 from gateway.sessions import Reader, Session, Worker
 from sandherd.client.errors import HerdError, made
 from sandherd.client.monitor import check_rule
 from sandherd.contracts.commands import MuteRule, RuleName, SendMessage, TerminateSandbox, UnmuteRule
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
-    AskEvents,
-    AskOutput,
-    AskTrajectory,
     EventList,
+    GetOutput,
+    GetTrajectory,
+    ListEvents,
     MonitorView,
     Output,
     SandboxList,
     SandboxView,
     Trajectory,
 )
-from sandherd.contracts.requests.live import SandboxFilter
+from sandherd.contracts.requests.live_state import SandboxFilter
 from sandherd.contracts.states import SANDBOX_ENDED
 
 router: Final = APIRouter(tags=["sandboxes"])
 _NAMED: Final = frozenset({"sandbox"})
 SandboxQuery: Any = part_of(SandboxFilter, "SandboxQuery", without=frozenset({"sandbox", "labels"}), past=(bool, False))
-SandboxEventQuery: Any = part_of(AskEvents, "SandboxEventQuery", without=frozenset({"sandbox", "task", "entity"}))
-TrajectoryQuery: Any = part_of(AskTrajectory, "TrajectoryQuery", without=_NAMED)
-OutputQuery: Any = part_of(AskOutput, "OutputQuery", without=_NAMED)
+SandboxEventQuery: Any = part_of(ListEvents, "SandboxEventQuery", without=frozenset({"sandbox", "task", "entity"}))
+TrajectoryQuery: Any = part_of(GetTrajectory, "TrajectoryQuery", without=_NAMED)
+OutputQuery: Any = part_of(GetOutput, "OutputQuery", without=_NAMED)
 TerminateBody: Any = body_of(TerminateSandbox, "TerminateBody", without=_NAMED)
 MessageBody: Any = body_of(SendMessage, "MessageBody", without=frozenset({"sandbox", "message", "sender_id"}))
 MuteBody: Any = body_of(MuteRule, "MuteBody", without=frozenset({"sandbox", "rule", "muted_by"}))
@@ -68,7 +68,7 @@ async def terminate_sandbox(
 @router.get("/sandboxes/{sandbox}/events")
 async def sandbox_events(session: Reader, sandbox: Name, which: Annotated[SandboxEventQuery, Query()]) -> EventList:
     """Stored events of a sandbox, oldest first."""
-    request = made(AskEvents, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    request = made(ListEvents, sandbox=sandbox, **which.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
     if not found.events:
         await session.herd.sandbox(sandbox)
@@ -87,7 +87,7 @@ async def stream_sandbox(
 @router.get("/sandboxes/{sandbox}/trajectory")
 async def trajectory(session: Reader, sandbox: Name, which: Annotated[TrajectoryQuery, Query()]) -> Trajectory:
     """What the agent in a sandbox did; heartbeats are summarised."""
-    request = made(AskTrajectory, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    request = made(GetTrajectory, sandbox=sandbox, **which.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
     if not found.events:
         await session.herd.sandbox(sandbox)
@@ -97,7 +97,7 @@ async def trajectory(session: Reader, sandbox: Name, which: Annotated[Trajectory
 @router.get("/sandboxes/{sandbox}/output")
 async def output(session: Reader, sandbox: Name, which: Annotated[OutputQuery, Query()]) -> Output:
     """The output of a sandbox's terminal, as far as it is still stored."""
-    request = made(AskOutput, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    request = made(GetOutput, sandbox=sandbox, **which.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
     if not found.chunks:
         await session.herd.sandbox(sandbox)

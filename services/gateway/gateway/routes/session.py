@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from gateway.access import AccessError, Credential, credential_of, new_text
-from gateway.browsers import cookie_in, ended_cookie, session_cookie
-from gateway.guard import too_often
+from gateway.access_tokens import AccessError, PresentedCredential, credential_of, new_text
+from gateway.browser_security import cookie_in, ended_cookie, session_cookie
+from gateway.request_guard import too_often
 from gateway.sessions import Backend, Reader
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError
@@ -107,7 +107,7 @@ async def end_earlier(backend: Backend, request: Request) -> None:
             await own_connection(backend, earlier.project).request(EndSession(sha256=earlier.digest))
 
 
-def _earlier(request: Request) -> Credential | None:
+def _earlier(request: Request) -> PresentedCredential | None:
     with suppress(AccessError):
         text = cookie_in(request.headers)
         return None if text is None else credential_of("session", text)

@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from gateway.access import AccessError, new_text
-from gateway.browsers import cookie_in, session_cookie
-from gateway.oidc.flow import COOKIE, SECONDS, Flow, SignInError
+from gateway.access_tokens import AccessError, new_text
+from gateway.browser_security import cookie_in, session_cookie
+from gateway.oidc.flow import COOKIE, SECONDS, SignInError, SignInFlow
 from gateway.problems import problem_of, problem_response
 from gateway.routes.session import cookie_of, end_earlier, own_connection
 from gateway.sessions import Backend
@@ -49,7 +49,7 @@ async def begin_oidc(
     backend: Backend = request.app.state.backend()
     if backend.oidc is None:
         return problem_response(problem_of(Code.NOT_FOUND, "there is no OpenID provider", remedy="sign in by a token"))
-    flow = Flow.begun(project, page)
+    flow = SignInFlow.begun(project, page)
     try:
         url = await backend.oidc.address(flow, request.headers.get("host", ""))
     except SignInError as error:
@@ -72,7 +72,9 @@ async def end_oidc(
         return _refused(refusal, page)
 
 
-async def _finished(backend: Backend, request: Request, flow: Flow, code: str | None, iss: str | None) -> Response:
+async def _finished(
+    backend: Backend, request: Request, flow: SignInFlow, code: str | None, iss: str | None
+) -> Response:
     if backend.oidc is None:
         raise SignInError("there is no OpenID provider")
     identity = await backend.oidc.identity(flow, request.headers.get("host", ""), code=code, issuer=iss)
@@ -95,13 +97,13 @@ async def _created(backend: Backend, project: str, role: AccessRole, user: str, 
     return cookie_of(created, text)
 
 
-def _begun(request: Request, state: str | None) -> Flow:
+def _begun(request: Request, state: str | None) -> SignInFlow:
     """The sign-in that this browser has begun. Raises `SignInError` if the response is to another one, or to none."""
     try:
         cookie = cookie_in(request.headers, COOKIE)
     except AccessError as error:
         raise SignInError(error.problem.message) from error
-    flow = None if cookie is None else Flow.of_cookie(cookie)
+    flow = None if cookie is None else SignInFlow.of_cookie(cookie)
     if flow is None or state is None or not flow.is_answered_by(state):
         raise SignInError("this browser has begun no such sign-in")
     return flow

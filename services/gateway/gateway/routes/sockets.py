@@ -4,7 +4,7 @@ from typing import Final
 
 from fastapi import APIRouter, WebSocket
 
-from gateway.routes.replies import Name
+from gateway.routes.route_replies import Name
 from gateway.sessions import Backend, herd_of
 from gateway.sockets import EventsHandler, Socket, serve
 from gateway.terminals import TerminalHandler

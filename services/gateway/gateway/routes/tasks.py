@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.bodies import body_of, part_of
-from gateway.routes.replies import Accepted, MatchHeader, Name, accepted, check_match, tagged
+from gateway.request_models import body_of, part_of
+from gateway.routes.route_replies import Accepted, MatchHeader, Name, accepted, check_match, tagged
 from gateway.sessions import Reader, Worker
 from sandherd.client import queries
 from sandherd.client.errors import HerdError, made
@@ -15,15 +15,15 @@ from sandherd.contracts.commands import CancelTask, RetryTask, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests import (
-    AskSubmittedTask,
     Catalogue,
+    GetSubmittedTask,
     ListRuntimes,
     Profile,
     SubmittedTask,
     TaskList,
     TaskView,
 )
-from sandherd.contracts.requests.live import TaskFilter
+from sandherd.contracts.requests.live_state import TaskFilter
 from sandherd.contracts.states import TASK_ENDED, TaskState
 
 router: Final = APIRouter(tags=["tasks"])
@@ -83,7 +83,7 @@ async def submitted_task(session: Worker, task: Name) -> SubmittedTask:
 
     Its variables with secret values are empty, and so are files that contain one or are not stored any more.
     """
-    return await session.herd.connection.request(AskSubmittedTask(task=task))
+    return await session.herd.connection.request(GetSubmittedTask(task=task))
 
 
 @router.post("/tasks/{task}/cancel", status_code=202, response_model=Accepted)

@@ -6,8 +6,8 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from gateway.access import unauthorized
-from gateway.routes.replies import Name
+from gateway.access_tokens import unauthorized
+from gateway.routes.route_replies import Name
 from gateway.sessions import Backend
 from gateway.webhooks import ForgeName, change_in, is_authentic, secret_of
 from sandherd.client.connection import Connection

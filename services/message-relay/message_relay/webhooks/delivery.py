@@ -15,14 +15,14 @@ from typing import Final
 import nats.errors
 from nats.aio.msg import Msg
 
-from message_relay.webhooks import rules
+from message_relay.webhooks import retry_rules
+from message_relay.webhooks.event_reader import subject_of, until_read
 from message_relay.webhooks.intake import EventIntake
-from message_relay.webhooks.queue import DeliveryQueue, Item
+from message_relay.webhooks.queue import DeliveryQueue, QueuedEvent
 from message_relay.webhooks.receiver import Receiver
-from message_relay.webhooks.record import WebhookRecord, signing
 from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
-from message_relay.webhooks.stream import subject_of, until_read
+from message_relay.webhooks.webhook_record import WebhookRecord, signing
 from sandherd.backoff import Backoff
 from sandherd.bus.connection import Bus
 from sandherd.client.webhooks.sender import SendResult, WebhookMessage
@@ -74,7 +74,7 @@ class WebhookDelivery:
         self._disable_after = disable_after
         self._record = stored.record
         self._intake = EventIntake(bus)
-        self._queue = DeliveryQueue(stored.record, rules.RETRIES)
+        self._queue = DeliveryQueue(stored.record, retry_rules.RETRIES)
         self._pair: tuple[str, str] = ("", "")
         self._sending: set[asyncio.Task[None]] = set()
         self._changed, self._arrived, self._unsaved = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -187,7 +187,7 @@ class WebhookDelivery:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
-    def _start(self, item: Item) -> None:
+    def _start(self, item: QueuedEvent) -> None:
         task = asyncio.create_task(self._send(item))
         self._sending.add(task)
         task.add_done_callback(self._on_sent)
@@ -198,30 +198,30 @@ class WebhookDelivery:
             self._failure = error
         self._changed.set()
 
-    async def _send(self, item: Item) -> None:
+    async def _send(self, item: QueuedEvent) -> None:
         now = datetime.now(UTC)
         headers = WebhookMessage(item.id, item.body).headers(signing(self._record, self._pair, now), now)
         result = await self._receiver.send(item.body, headers)
         self._settle(item, result, datetime.now(UTC))
         self._unsaved.set()
 
-    def _settle(self, item: Item, result: SendResult, now: datetime) -> None:
+    def _settle(self, item: QueuedEvent, result: SendResult, now: datetime) -> None:
         if result.is_accepted:
             self._queue.finish(item)
             self._meters.observe("sandherd_webhook_delay_seconds", (now - item.at).total_seconds())
             self._meters.count("sandherd_webhook_deliveries_total", outcome="accepted")
             self._note(accepted_at=now, failing_since=None, problem=None)
             return
-        reason, since = rules.shown(result.reason), self._record.failing_since or now
+        reason, since = retry_rules.shown(result.reason), self._record.failing_since or now
         self._note(failing_since=since, problem=reason)
-        if result.wants_no_more or rules.is_over(since, now, self._disable_after):
+        if result.wants_no_more or retry_rules.is_over(since, now, self._disable_after):
             self._note(disabled_at=now, published=False)
         given_up = self._queue.fail(item, now, retry_after=result.retry_after, jitter=random.random())
         self._meters.count("sandherd_webhook_deliveries_total", outcome="given_up" if given_up else "failed")
         if given_up:
             self._bury(item, reason, now)
 
-    def _bury(self, item: Item, reason: str, now: datetime) -> None:
+    def _bury(self, item: QueuedEvent, reason: str, now: datetime) -> None:
         letter = WebhookDeadLetter(sequence=item.sequence, type=item.type, subject=item.entity, reason=reason, at=now)
         self._queue.finish(item)
         self._note(dead=(*self._record.dead, letter)[-MAX_DEAD:])

@@ -1,9 +1,9 @@
 """Reads the events of one webhook into its queue, and counts those that the stream dropped before they were read."""
 
-from message_relay.webhooks import rules
+from message_relay.webhooks import retry_rules
+from message_relay.webhooks.event_reader import EventReader, item_of
 from message_relay.webhooks.queue import DeliveryQueue
-from message_relay.webhooks.record import WebhookRecord
-from message_relay.webhooks.stream import EventReader, item_of
+from message_relay.webhooks.webhook_record import WebhookRecord
 from sandherd.bus.connection import Bus
 
 
@@ -22,8 +22,8 @@ class EventIntake:
         """
         if (await self._events.bounds()).last < record.position:
             anew = record.model_copy(update={"position": 0, "waiting": (), "retries": ()})
-            return anew, DeliveryQueue(anew, rules.RETRIES), len(record.waiting)
-        queue, dropped = DeliveryQueue(record, rules.RETRIES), 0
+            return anew, DeliveryQueue(anew, retry_rules.RETRIES), len(record.waiting)
+        queue, dropped = DeliveryQueue(record, retry_rules.RETRIES), 0
         for sequence in record.waiting:
             stored = await self._events.at(record.project, sequence)
             if stored is None:
@@ -43,7 +43,7 @@ class EventIntake:
         sequences, dropped = [one.sequence for one in found], 0
         if not found or sequences[-1] - before != len(found):
             bounds = await self._events.bounds()
-            dropped = rules.missing(before, sequences, bounds.first)
+            dropped = retry_rules.missing(before, sequences, bounds.first)
             if not found:
                 queue.read(max(self._last, bounds.first - 1), None)
                 self._last = bounds.last

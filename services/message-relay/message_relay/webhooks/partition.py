@@ -7,11 +7,11 @@ from typing import Final
 from zlib import crc32
 
 from message_relay.webhooks.delivery import WebhookChangedError, WebhookDelivery
-from message_relay.webhooks.events import publish_disabled
+from message_relay.webhooks.disabled_event import publish_disabled
+from message_relay.webhooks.event_reader import NO_REPLY
 from message_relay.webhooks.receiver import Receiver
 from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import StoredWebhook, WebhookChange, WebhookStore
-from message_relay.webhooks.stream import NO_REPLY
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import ContractError

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from message_relay.webhooks.record import Retry, WebhookRecord
-from message_relay.webhooks.rules import RETRIES, due_after
+from message_relay.webhooks.retry_rules import RETRIES, due_after
+from message_relay.webhooks.webhook_record import WebhookRecord, WebhookRetry
 
 MAX_WAITING: Final = 500
 MAX_BYTES: Final = 8 * 1024 * 1024
@@ -18,7 +18,7 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class QueuedEvent:
     """An event that is to be sent."""
 
     sequence: int
@@ -37,8 +37,8 @@ class DeliveryQueue:
         """`schedule` has the delays of `rules.due_after`. What was waiting has to be added by `add_waiting`."""
         self._schedule = schedule
         self._retries = {one.sequence: one for one in record.retries}
-        self._waiting: dict[str, deque[Item]] = {}
-        self._open: dict[int, Item] = {}
+        self._waiting: dict[str, deque[QueuedEvent]] = {}
+        self._open: dict[int, QueuedEvent] = {}
         self._busy: set[str] = set()
         self._bytes = 0
         self.read_to = record.position
@@ -54,22 +54,22 @@ class DeliveryQueue:
         """When the oldest of the events that are not handled was stored; None if all are."""
         return min((one.at for one in self._open.values()), default=None)
 
-    def read(self, sequence: int, item: Item | None) -> None:
+    def read(self, sequence: int, item: QueuedEvent | None) -> None:
         """The next message of the stream: an event to send, or None if it is not wanted."""
         self.read_to = max(self.read_to, sequence)
         if item is not None and sequence not in self._open:
             self._add(item)
 
-    def add_waiting(self, item: Item) -> None:
+    def add_waiting(self, item: QueuedEvent) -> None:
         """An event that was read before. Those of one task or sandbox have to be added by their sequences."""
         self._add(item)
 
-    def _add(self, item: Item) -> None:
+    def _add(self, item: QueuedEvent) -> None:
         self._waiting.setdefault(item.entity, deque()).append(item)
         self._open[item.sequence] = item
         self._bytes += len(item.body)
 
-    def next(self, now: datetime) -> Item | None:
+    def next(self, now: datetime) -> QueuedEvent | None:
         """The next event to send now, which is then on its way; None if there is none."""
         heads = [items[0] for entity, items in self._waiting.items() if entity not in self._busy]
         item = min((one for one in heads if self._is_due(one, now)), key=lambda one: one.sequence, default=None)
@@ -78,7 +78,7 @@ class DeliveryQueue:
         self._busy.add(item.entity)
         return item
 
-    def _is_due(self, item: Item, now: datetime) -> bool:
+    def _is_due(self, item: QueuedEvent, now: datetime) -> bool:
         retry = self._retries.get(item.sequence)
         return retry is None or retry.due <= now
 
@@ -88,7 +88,7 @@ class DeliveryQueue:
         due = [self._retries[one].due for one in heads if one in self._retries]
         return max(0.0, (min(due) - now).total_seconds()) if due else None
 
-    def finish(self, item: Item) -> None:
+    def finish(self, item: QueuedEvent) -> None:
         """The event was accepted, or is given up."""
         self._busy.discard(item.entity)
         items = self._waiting[item.entity]
@@ -99,7 +99,7 @@ class DeliveryQueue:
         self._bytes -= len(item.body)
         self._retries.pop(item.sequence, None)
 
-    def fail(self, item: Item, now: datetime, *, retry_after: float | None, jitter: float) -> bool:
+    def fail(self, item: QueuedEvent, now: datetime, *, retry_after: float | None, jitter: float) -> bool:
         """The event was not accepted. Returns whether it is to be given up."""
         before = self._retries.get(item.sequence)
         failures = before.failures + 1 if before else 1
@@ -107,7 +107,7 @@ class DeliveryQueue:
         if due is None:
             return True
         self._busy.discard(item.entity)
-        self._retries[item.sequence] = Retry(sequence=item.sequence, failures=failures, due=due)
+        self._retries[item.sequence] = WebhookRetry(sequence=item.sequence, failures=failures, due=due)
         return False
 
     def progress(self) -> dict[str, object]:

@@ -4,11 +4,11 @@ from typing import Final
 
 from nacl.public import PrivateKey
 
-from message_relay.webhooks.record import WebhookRecord
+from message_relay.webhooks.webhook_record import WebhookRecord
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError, RefusedError
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import AskWebhookSecrets, DeleteWebhookSecrets
+from sandherd.contracts.requests import DeleteWebhookSecrets, GetWebhookSecrets
 from sandherd.sealed_secrets import open_sealed, public_text
 
 _AGAIN: Final = "try again in a moment"
@@ -23,7 +23,7 @@ class WebhookSecretClient:
 
     async def fetch(self, record: WebhookRecord, *, number: int | None = None, create: bool = False) -> tuple[str, str]:
         """The secret of this number, by default the present one, and that before it, or an empty text."""
-        request = AskWebhookSecrets(
+        request = GetWebhookSecrets(
             name=record.name,
             public_key=public_text(self._key),
             life=record.life,

@@ -5,11 +5,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from message_relay.webhooks.event_reader import EventReader
 from message_relay.webhooks.partition import PARTITIONS, WebhookPartition, partition_of
-from message_relay.webhooks.requests import ANSWERED, WebhookRequestHandler
+from message_relay.webhooks.request_handlers import ANSWERED, WebhookRequestHandler
 from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import WebhookStore
-from message_relay.webhooks.stream import EventReader
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.requests import Request
 from sandherd.service.requests import Answerer, IncomingRequest

@@ -7,7 +7,7 @@ from typing import Final
 import nats.js.errors
 
 from message_relay.bucket_entries import WRONG_SEQUENCE, read_entry, until_reply, write_entry
-from message_relay.webhooks.record import WebhookRecord
+from message_relay.webhooks.webhook_record import WebhookRecord
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
 

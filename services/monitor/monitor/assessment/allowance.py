@@ -9,16 +9,16 @@ DAY: Final = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class TokenAllowance:
     """Used tokens by the hour in which they were used."""
 
     used: Mapping[datetime, int] = field(default_factory=dict)
 
-    def with_used(self, tokens: int, at: datetime) -> "Allowance":
+    def with_used(self, tokens: int, at: datetime) -> "TokenAllowance":
         """The allowance after an assessment that ended at `at`; hours older than a day are dropped."""
         hour = at.replace(minute=0, second=0, microsecond=0)
         recent = {one: count for one, count in self.used.items() if hour - one < DAY}
-        return Allowance(recent | {hour: recent.get(hour, 0) + tokens})
+        return TokenAllowance(recent | {hour: recent.get(hour, 0) + tokens})
 
     def is_spent(self, limit: int, now: datetime) -> bool:
         """Whether the last 24 hours used `limit` tokens or more."""

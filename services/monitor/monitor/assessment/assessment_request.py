@@ -41,7 +41,7 @@ show neither. Cite the numbers of the records that show it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ActionLine:
     """What the agent did: a line for the model, and the event that it stands for."""
 
     text: str
@@ -49,13 +49,13 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class AssessmentCase:
     """A soft finding, the requests to the agent, and what the agent did since the last assessment."""
 
     rule: str
     summary: str
     wishes: tuple[str, ...]
-    records: tuple[Record, ...]
+    records: tuple[ActionLine, ...]
     through: int = 0
     """The sequence of the agent's last event in it."""
 
@@ -77,16 +77,16 @@ RECORDS: Final = (AgentToolUse, AgentFileEdited, AgentToolCompleted, AgentToolRe
 
 def case_of(
     rule: str, summary: str, requests: Iterable[Envelope[EventData]], done: Iterable[Envelope[EventData]]
-) -> Case:
+) -> AssessmentCase:
     """The case of a rule: `requests` and `done` are events of an agent, oldest first, `done` since the last verdict."""
     wishes = [wish for event in requests if (wish := _wish(event.data)) is not None]
-    records: list[Record] = []
+    records: list[ActionLine] = []
     through = 0
     for event in done:
         through = max(through, event.sequence)
         if (text := _record(event.data)) is not None:
-            records.append(Record(text, event.id))
-    return Case(rule, summary, _first_and_last(wishes), tuple(records[-MAX_RECORDS:]), through)
+            records.append(ActionLine(text, event.id))
+    return AssessmentCase(rule, summary, _first_and_last(wishes), tuple(records[-MAX_RECORDS:]), through)
 
 
 def _wish(data: EventData) -> str | None:

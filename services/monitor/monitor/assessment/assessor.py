@@ -11,7 +11,7 @@ import nats.errors
 import nats.js.errors
 from pydantic import SecretStr, ValidationError
 
-from monitor.assessment.assessment_request import MAX_RECORDS, RECORDS, WISHES, Case, case_of
+from monitor.assessment.assessment_request import MAX_RECORDS, RECORDS, WISHES, AssessmentCase, case_of
 from monitor.assessment.model import assessment_of, connected
 from monitor.assessment.model_reply import Assessment
 from monitor.facts import Key
@@ -22,7 +22,7 @@ from sandherd.contracts.decoder import read_event
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EventData
-from sandherd.contracts.requests import AskEvents, StoredEvent
+from sandherd.contracts.requests import ListEvents, StoredEvent
 from sandherd.contracts.subjects import event_subject
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
@@ -98,7 +98,7 @@ class Assessor:
             return Assessment(None, failure="no_history")
         return await assessment_of(self._model, case)
 
-    async def _case(self, suspicion: Suspicion) -> Case:
+    async def _case(self, suspicion: Suspicion) -> AssessmentCase:
         """The requests to the agent, and its events since the last verdict.
 
         Events that were assessed before are not read again.
@@ -124,7 +124,7 @@ class Assessor:
     ) -> list[Envelope[EventData]]:
         """Events of the agent, oldest first."""
         project, sandbox = suspicion.key
-        request = AskEvents(sandbox=sandbox, types=[kind.type for kind in kinds], **which)
+        request = ListEvents(sandbox=sandbox, types=[kind.type for kind in kinds], **which)
         page = await self._bus.ask(request, project)
         stored = sorted(page.events, key=lambda event: event.stream_sequence)
         return [event for one in stored if (event := _read(one)) is not None]

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from monitor.assessment.assessment_request import INSTRUCTIONS, Case
-from monitor.assessment.model_reply import Answer, Assessment, Failure, assessed
+from monitor.assessment.assessment_request import INSTRUCTIONS, AssessmentCase
+from monitor.assessment.model_reply import Assessment, Failure, ModelAnswer, assessed
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -43,14 +43,14 @@ def connected(name: str, key: SecretStr | None, base_url: str | None) -> "Model[
         raise AssessorMissingError("the assessor is not installed: install sandherd-monitor[assessor]") from error
 
 
-async def assessment_of(model: "Model[Any]", case: Case) -> Assessment:
+async def assessment_of(model: "Model[Any]", case: AssessmentCase) -> Assessment:
     """The model's assessment of a case.
 
     Any failure results in an assessment without a verdict, which leaves the finding valid.
     """
     from pydantic_ai import Agent, UsageLimits
 
-    agent = Agent(model, output_type=Answer, instructions=INSTRUCTIONS, retries=1)
+    agent = Agent(model, output_type=ModelAnswer, instructions=INSTRUCTIONS, retries=1)
     limits = UsageLimits(request_limit=2)
     try:
         async with asyncio.timeout(TIMEOUT), model:  # rare enough for a connection each

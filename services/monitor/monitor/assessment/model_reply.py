@@ -6,14 +6,14 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from monitor.assessment.assessment_request import Case
+from monitor.assessment.assessment_request import AssessmentCase
 
 Verdict = Literal["at_fault", "working", "unsure"]
 Failure = Literal["no_evidence", "invalid_answer", "unavailable", "refused", "timed_out", "no_history", "no_allowance"]
 """Why there is no verdict."""
 
 
-class Answer(BaseModel):
+class ModelAnswer(BaseModel):
     """The model's answer: one of three verdicts, and the numbers of the records that show it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,7 +35,7 @@ class Assessment:
     """The sequence of the last event that a verdict is based on."""
 
 
-def assessed(answer: Answer, case: Case, tokens: int) -> Assessment:
+def assessed(answer: ModelAnswer, case: AssessmentCase, tokens: int) -> Assessment:
     """The answer as an assessment. Without evidence, or with a record that does not exist, there is no verdict."""
     numbers = dict.fromkeys(answer.evidence)
     exist = all(1 <= number <= len(case.records) for number in numbers)

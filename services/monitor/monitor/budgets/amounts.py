@@ -12,7 +12,7 @@ ADVANCING: Final = frozenset({"running", "waiting"})
 """The states in which wall time passes."""
 
 
-class Used(NamedTuple):
+class UsedByKind(NamedTuple):
     """Amounts by kind: micro-dollars, tokens, turns, seconds."""
 
     cost: int = 0
@@ -20,20 +20,20 @@ class Used(NamedTuple):
     turns: int = 0
     wall_time: int = 0
 
-    def plus(self, other: "Used") -> "Used":
+    def plus(self, other: "UsedByKind") -> "UsedByKind":
         """The sums, at most what a contract can state."""
-        return Used(*(min(MAX_WHOLE, mine + more) for mine, more in zip(self, other, strict=True)))
+        return UsedByKind(*(min(MAX_WHOLE, mine + more) for mine, more in zip(self, other, strict=True)))
 
-    def greatest(self, other: "Used") -> "Used":
+    def greatest(self, other: "UsedByKind") -> "UsedByKind":
         """The greater of each."""
-        return Used(*map(max, self, other))
+        return UsedByKind(*map(max, self, other))
 
-    def beyond(self, other: "Used") -> "Used":
+    def beyond(self, other: "UsedByKind") -> "UsedByKind":
         """How much more than `other`; never negative."""
-        return Used(*(max(0, mine - less) for mine, less in zip(self, other, strict=True)))
+        return UsedByKind(*(max(0, mine - less) for mine, less in zip(self, other, strict=True)))
 
 
-NOTHING: Final = Used()
+NOTHING: Final = UsedByKind()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SandboxUse:
     sandbox: str
     task: str | None
     state: SummaryState
-    used: Used
+    used: UsedByKind
     started_at: datetime
     updated_at: datetime
     sequence: int
@@ -57,7 +57,7 @@ class SandboxUse:
     def of(cls, summary: SandboxSummary) -> "SandboxUse":
         """What a summary states."""
         spent = summary.spending
-        used = NOTHING.plus(Used(spent.cost_micro_usd, spent.tokens, summary.turns, int(spent.wall_seconds)))
+        used = NOTHING.plus(UsedByKind(spent.cost_micro_usd, spent.tokens, summary.turns, int(spent.wall_seconds)))
         complete = spent.unmetered_turns == 0 and spent.implausible == 0
         unused = summary.turns == 0 and summary.state not in {"finished", "ended"}
         return cls(
@@ -79,9 +79,9 @@ class SandboxUse:
         """Whether its agent may still use something."""
         return self.state not in {"finished", "ended"}
 
-    def used_at(self, now: datetime) -> Used:
+    def used_at(self, now: datetime) -> UsedByKind:
         """What it has used at `now`: wall time passes without events."""
         if self.state not in ADVANCING:
             return self.used
         passed = max(0, int((now - self.updated_at).total_seconds()))
-        return self.used.plus(Used(wall_time=passed))
+        return self.used.plus(UsedByKind(wall_time=passed))

@@ -7,10 +7,10 @@ from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from monitor.budgets import decisions
+from monitor.budgets import budget_decisions
 from monitor.budgets.amounts import SandboxUse
-from monitor.budgets.decisions import Limit
-from monitor.budgets.ledger import BLOCKS_KEY, ProjectLedger, TaskLedger, task_key, totals, with_uses
+from monitor.budgets.budget_decisions import BudgetLimit
+from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, TaskLedger, task_key, totals, with_uses
 from sandherd.contracts.budgets import HerdBudgets
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import BudgetBlocks, SandboxSummary
@@ -21,7 +21,7 @@ _ENDED_FOR: Final = timedelta(days=8)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored(Generic[LedgerT]):
+class StoredLedger(Generic[LedgerT]):
     """A ledger and its revision; 0: it is not stored yet."""
 
     value: LedgerT
@@ -36,10 +36,10 @@ class BudgetState:
         self.uses: dict[str, dict[str, SandboxUse]] = {}
         """By project and sandbox."""
         self._by_task: dict[str, set[str]] = {}
-        self.projects: dict[str, Stored[ProjectLedger]] = {}
-        self.tasks: dict[str, Stored[TaskLedger]] = {}
+        self.projects: dict[str, StoredLedger[ProjectLedger]] = {}
+        self.tasks: dict[str, StoredLedger[TaskLedger]] = {}
         """By their keys."""
-        self.blocks = Stored(BudgetBlocks())
+        self.blocks = StoredLedger(BudgetBlocks())
         self.unreadable: set[str] = set()
         """Keys of entries that can't be read, such as those of a newer version: they are left as they are."""
 
@@ -72,18 +72,18 @@ class BudgetState:
         except ValidationError:
             self.unreadable.add(key)
             if key == BLOCKS_KEY:  # it is computed completely, so it can be overwritten
-                self.blocks = Stored(BudgetBlocks(), revision)
+                self.blocks = StoredLedger(BudgetBlocks(), revision)
 
     def _change_ledger(self, key: str, value: bytes, revision: int, *, deleted: bool) -> None:
         project, _, rest = key.partition(".")
         if key == BLOCKS_KEY:
-            self.blocks = Stored(BudgetBlocks.model_validate_json(value), revision)
+            self.blocks = StoredLedger(BudgetBlocks.model_validate_json(value), revision)
         elif rest == "ledger" and not deleted:
             self.projects[project] = _newer(
-                self.projects.get(project), Stored(ProjectLedger.model_validate_json(value), revision)
+                self.projects.get(project), StoredLedger(ProjectLedger.model_validate_json(value), revision)
             )
         elif rest.startswith("task.") and not deleted:
-            self.tasks[key] = _newer(self.tasks.get(key), Stored(TaskLedger.model_validate_json(value), revision))
+            self.tasks[key] = _newer(self.tasks.get(key), StoredLedger(TaskLedger.model_validate_json(value), revision))
         elif rest.startswith("task."):
             self.tasks.pop(key, None)
 
@@ -113,9 +113,9 @@ class BudgetState:
         """Whether its ledger can be read, or does not exist. If a ledger can't be read, its usage is unknown."""
         return ledger.key not in self.unreadable
 
-    def project(self, name: str) -> Stored[ProjectLedger]:
+    def project(self, name: str) -> StoredLedger[ProjectLedger]:
         """The ledger of a project; an empty one if it has none."""
-        return self.projects.get(name) or Stored(ProjectLedger(project=name))
+        return self.projects.get(name) or StoredLedger(ProjectLedger(project=name))
 
     def uses_of(self, project: str | None, task: str | None = None) -> list[SandboxUse]:
         """The use of each sandbox of the herd, of a project, or of a task."""
@@ -126,11 +126,11 @@ class BudgetState:
             return list(uses.values())
         return [uses[name] for name in self._by_task.get(task_key(project, task), ()) if name in uses]
 
-    def task(self, project: str, task: str, now: datetime) -> Stored[TaskLedger]:
+    def task(self, project: str, task: str, now: datetime) -> StoredLedger[TaskLedger]:
         """The ledger of a task with what its sandboxes have used by now."""
-        held = self.tasks.get(task_key(project, task)) or Stored(TaskLedger(project=project, task=task))
+        held = self.tasks.get(task_key(project, task)) or StoredLedger(TaskLedger(project=project, task=task))
         charges = self.project(project).value.charged
-        return Stored(with_uses(held.value, self.uses_of(project, task), now, charges), held.revision)
+        return StoredLedger(with_uses(held.value, self.uses_of(project, task), now, charges), held.revision)
 
     def live_tasks(self) -> Iterator[tuple[str, str]]:
         """The tasks with a sandbox whose summary is known, as project and name; and those with a ledger."""
@@ -138,27 +138,27 @@ class BudgetState:
         known |= {key: (held.value.project, held.value.task) for key, held in self.tasks.items()}
         yield from known.values()
 
-    def limits_of_task(self, ledger: TaskLedger) -> list[Limit]:
+    def limits_of_task(self, ledger: TaskLedger) -> list[BudgetLimit]:
         """The limits of a task."""
         uses = self.uses_of(ledger.project, ledger.task)
-        return self._known(ledger, decisions.limits_of_task(ledger, uses, self._budgets.task))
+        return self._known(ledger, budget_decisions.limits_of_task(ledger, uses, self._budgets.task))
 
-    def limits_of_project(self, ledger: ProjectLedger, now: datetime) -> list[Limit]:
+    def limits_of_project(self, ledger: ProjectLedger, now: datetime) -> list[BudgetLimit]:
         """The limits of a project."""
         chosen = (ledger.limits, self._budgets.project)
         uses: Collection[SandboxUse] = self.uses_of(ledger.project)
-        return self._known(ledger, decisions.limits_of_windows(ledger.project, ledger.hours, chosen, now, uses))
+        return self._known(ledger, budget_decisions.limits_of_windows(ledger.project, ledger.hours, chosen, now, uses))
 
-    def _known(self, ledger: ProjectLedger | TaskLedger, limits: Iterable[Limit]) -> list[Limit]:
+    def _known(self, ledger: ProjectLedger | TaskLedger, limits: Iterable[BudgetLimit]) -> list[BudgetLimit]:
         """The limits; unmetered if the ledger can't be read, because the actual usage is higher than the known one."""
         return list(limits) if self.is_readable(ledger) else [replace(limit, metered=False) for limit in limits]
 
-    def limits_of_herd(self, now: datetime) -> list[Limit]:
+    def limits_of_herd(self, now: datetime) -> list[BudgetLimit]:
         """The limits of the herd."""
         chosen = (self.project(FLEET).value.limits, self._budgets.herd)
         hours = totals(held.value for name, held in self.projects.items() if name != FLEET)
-        return list(decisions.limits_of_windows(None, hours, chosen, now, self.uses_of(None)))
+        return list(budget_decisions.limits_of_windows(None, hours, chosen, now, self.uses_of(None)))
 
 
-def _newer(known: Stored[LedgerT] | None, read: Stored[LedgerT]) -> Stored[LedgerT]:
+def _newer(known: StoredLedger[LedgerT] | None, read: StoredLedger[LedgerT]) -> StoredLedger[LedgerT]:
     return known if known is not None and known.revision > read.revision else read

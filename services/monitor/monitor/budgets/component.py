@@ -7,9 +7,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from monitor.bucket_entries import BucketWatch
+from monitor.budgets.budget_messages import BudgetMessages
 from monitor.budgets.budget_state import BudgetState
 from monitor.budgets.enforcement import BudgetEnforcement
-from monitor.budgets.messages import BudgetMessages
 from monitor.budgets.request_handlers import BudgetRequestHandler
 from sandherd.bus.lease import Lease
 from sandherd.concurrency import run_until_first

@@ -13,12 +13,12 @@ from typing import Final, TypeVar
 from pydantic import BaseModel
 
 from monitor.bucket_entries import FAULTS, BucketWatch
-from monitor.budgets import decisions
-from monitor.budgets.amounts import SandboxUse, Used
-from monitor.budgets.budget_state import BudgetState, Stored
-from monitor.budgets.decisions import EXCEEDED, Limit
-from monitor.budgets.ledger import BLOCKS_KEY, Mark, ProjectLedger, TaskLedger, charged
-from monitor.budgets.messages import BudgetMessages
+from monitor.budgets import budget_decisions
+from monitor.budgets.amounts import SandboxUse, UsedByKind
+from monitor.budgets.budget_decisions import EXCEEDED, BudgetLimit
+from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, ReachedLimit, TaskLedger, charged
+from monitor.budgets.budget_messages import BudgetMessages
+from monitor.budgets.budget_state import BudgetState, StoredLedger
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
 from sandherd.bus.lease import Lease, LeaseLostError
@@ -116,25 +116,25 @@ class BudgetEnforcement:
 
     # --- scopes --------------------------------------------------------------------------------------------------
 
-    async def _project(self, name: str, now: datetime) -> list[Limit]:
+    async def _project(self, name: str, now: datetime) -> list[BudgetLimit]:
         """Charge the project's sandboxes, and act on its limits. Returns those that are exceeded."""
         held = self._book.project(name)
         if not self._book.is_readable(held.value):
             return []
         ledger = charged(held.value, self._book.uses_of(name), now)
         limits = self._book.limits_of_project(ledger, now)
-        ledger = _with_marks(ledger, decisions.marked(ledger.marks, limits, now))
+        ledger = _with_marks(ledger, budget_decisions.marked(ledger.marks, limits, now))
         if ledger is not held.value:
             held = await self._store_project(held, ledger)
         await self._publish_project(held, limits)
         await self._stop(held.value.marks, limits, self._book.uses_of(name), now)
         return [limit for limit in limits if limit.reaches(100)]
 
-    async def _herd(self, now: datetime) -> list[Limit]:
+    async def _herd(self, now: datetime) -> list[BudgetLimit]:
         held, limits = self._book.project(FLEET), self._book.limits_of_herd(now)
         if not self._book.is_readable(held.value):
             return []
-        ledger = _with_marks(held.value, decisions.marked(held.value.marks, limits, now))
+        ledger = _with_marks(held.value, budget_decisions.marked(held.value.marks, limits, now))
         if ledger is not held.value:
             held = await self._store_project(held, ledger)
         await self._publish_project(held, limits)
@@ -146,7 +146,7 @@ class BudgetEnforcement:
         stored = self._book.tasks.get(f"{project}.task.{task}")
         held = self._book.task(project, task, now)
         limits = self._book.limits_of_task(held.value)
-        marks = decisions.marked(held.value.marks, limits, now)
+        marks = budget_decisions.marked(held.value.marks, limits, now)
         uses = self._book.uses_of(project, task)
         if not any(limit.limit for limit in limits) or not self._book.is_readable(held.value):
             return False
@@ -160,9 +160,9 @@ class BudgetEnforcement:
                 published = {**held.value.marks, name: mark.model_copy(update={"published": True})}
                 held = await self._store_task(held.value.model_copy(update={"marks": published}), held.revision)
         await self._stop(held.value.marks, limits, uses, now)
-        return decisions.exceeded_since(held.value.marks) is not None and any(use.is_live for use in uses)
+        return budget_decisions.exceeded_since(held.value.marks) is not None and any(use.is_live for use in uses)
 
-    async def _publish_project(self, held: Stored[ProjectLedger], limits: list[Limit]) -> None:
+    async def _publish_project(self, held: StoredLedger[ProjectLedger], limits: list[BudgetLimit]) -> None:
         for name, mark in held.value.marks.items():
             if not mark.published:
                 self._lease.check()
@@ -171,7 +171,7 @@ class BudgetEnforcement:
                 held = await self._store_project(held, held.value.model_copy(update={"marks": published}))
 
     async def _stop(
-        self, marks: Mapping[str, Mark], limits: list[Limit], uses: list[SandboxUse], now: datetime
+        self, marks: Mapping[str, ReachedLimit], limits: list[BudgetLimit], uses: list[SandboxUse], now: datetime
     ) -> None:
         """Request each live agent to end its work, and after the time for that end its sandbox."""
         name = min((name for name in marks if name.endswith(f".{EXCEEDED}")), key=lambda one: marks[one].at, default="")
@@ -184,17 +184,19 @@ class BudgetEnforcement:
 
     # --- writes --------------------------------------------------------------------------------------------------
 
-    async def _store_project(self, held: Stored[ProjectLedger], ledger: ProjectLedger) -> Stored[ProjectLedger]:
+    async def _store_project(
+        self, held: StoredLedger[ProjectLedger], ledger: ProjectLedger
+    ) -> StoredLedger[ProjectLedger]:
         revision = await self._write(ledger.key, ledger, held.revision)
-        stored = self._book.projects[ledger.project] = Stored(ledger, revision)
+        stored = self._book.projects[ledger.project] = StoredLedger(ledger, revision)
         return stored
 
-    async def _store_task(self, ledger: TaskLedger, revision: int) -> Stored[TaskLedger]:
+    async def _store_task(self, ledger: TaskLedger, revision: int) -> StoredLedger[TaskLedger]:
         written = await self._write(ledger.key, ledger, revision, ttl=_TASK_TTL)
-        stored = self._book.tasks[ledger.key] = Stored(ledger, written)
+        stored = self._book.tasks[ledger.key] = StoredLedger(ledger, written)
         return stored
 
-    async def _write_blocks(self, herd: list[Limit] | None, over: Mapping[str, list[Limit] | None]) -> None:
+    async def _write_blocks(self, herd: list[BudgetLimit] | None, over: Mapping[str, list[BudgetLimit] | None]) -> None:
         """None means that the limits could not be checked: the existing block is left unchanged."""
         before = self._book.blocks.value
         texts = {name: _block(limits, before.projects.get(name)) for name, limits in over.items()}
@@ -202,7 +204,7 @@ class BudgetEnforcement:
         blocks = BudgetBlocks(herd=_block(herd, before.herd), projects=dict(found[:_MAX_BLOCKS]))
         if blocks != before:
             revision = await self._write(BLOCKS_KEY, blocks, self._book.blocks.revision)
-            self._book.blocks = Stored(blocks, revision)
+            self._book.blocks = StoredLedger(blocks, revision)
 
     async def _write(self, key: str, value: BaseModel, over: int, ttl: str | None = None) -> int:
         """Replace a revision, and return the new one. Raises `BusError`, also if another write came first."""
@@ -212,23 +214,23 @@ class BudgetEnforcement:
         return (await self._bus.publish(f"$KV.budgets.{key}", document, msg_id=str(new_uuid()), headers=headers)).seq
 
 
-def _block(limits: list[Limit] | None, before: str | None) -> str | None:
-    return before if limits is None else decisions.block_of(limits)
+def _block(limits: list[BudgetLimit] | None, before: str | None) -> str | None:
+    return before if limits is None else budget_decisions.block_of(limits)
 
 
-def _with_marks(ledger: ProjectLedger, marks: Mapping[str, Mark]) -> ProjectLedger:
+def _with_marks(ledger: ProjectLedger, marks: Mapping[str, ReachedLimit]) -> ProjectLedger:
     return ledger if marks is ledger.marks else ledger.model_copy(update={"marks": dict(marks)})
 
 
-def _has_ended(stored: Stored[TaskLedger] | None, uses: list[SandboxUse]) -> bool:
+def _has_ended(stored: StoredLedger[TaskLedger] | None, uses: list[SandboxUse]) -> bool:
     """Whether a sandbox has ended before its usage was stored."""
     known = stored.value.sandboxes if stored else {}
     return any(use.state == "ended" and any(use.used.beyond(known.get(use.sandbox, _UNKNOWN))) for use in uses)
 
 
-_UNKNOWN: Final = Used(-1, -1, -1, -1)
+_UNKNOWN: Final = UsedByKind(-1, -1, -1, -1)
 
 
-def _limit(limits: list[Limit], mark: str) -> Limit:
+def _limit(limits: list[BudgetLimit], mark: str) -> BudgetLimit:
     """The limit that a mark is of."""
     return next(limit for limit in limits if mark.startswith(f"{limit.name}."))

@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from monitor.bucket_entries import FAULTS, BucketWatch
-from monitor.budgets.budget_state import BudgetState, Stored
-from monitor.budgets.decisions import line_of
-from monitor.budgets.ledger import MAX_GRANTS, ProjectLedger, TaskLedger, task_key, with_grant
-from monitor.budgets.messages import BudgetMessages
+from monitor.budgets.budget_decisions import line_of
+from monitor.budgets.budget_ledger import MAX_GRANTS, ProjectLedger, TaskLedger, task_key, with_grant
+from monitor.budgets.budget_messages import BudgetMessages
+from monitor.budgets.budget_state import BudgetState, StoredLedger
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
 from sandherd.contracts.errors import Code, ContractError
@@ -160,9 +160,9 @@ class BudgetRequestHandler:
         except BusError:
             return False
         if isinstance(ledger, TaskLedger):
-            self._book.tasks[ledger.key] = Stored(ledger, written.seq)
+            self._book.tasks[ledger.key] = StoredLedger(ledger, written.seq)
         else:
-            self._book.projects[ledger.project] = Stored(ledger, written.seq)
+            self._book.projects[ledger.project] = StoredLedger(ledger, written.seq)
         return True
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from monitor.conductor.files import is_plain
+from monitor.conductor.ignored_files import is_plain
 from monitor.conductor.members import repository_key
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.branch import (
@@ -30,7 +30,7 @@ BranchKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class BranchMerge:
     """A branch that was merged into its base, and the paths that it changed."""
 
     branch: str
@@ -53,7 +53,7 @@ class Branches:
 
     def __init__(self) -> None:
         self._facts: OrderedDict[BranchKey, BranchFacts] = OrderedDict()
-        self._merges_by_base: dict[BranchKey, tuple[Merge, ...]] = {}
+        self._merges_by_base: dict[BranchKey, tuple[BranchMerge, ...]] = {}
         self._named_by: dict[BranchKey, set[str]] = {}
 
     def fold(self, project: str, data: EventData, at: datetime) -> set[BranchKey]:
@@ -103,11 +103,11 @@ class Branches:
             return {key}
         project, repository, branch = key
         base = project, repository, before.base
-        merges = *self._merges_by_base.get(base, ()), Merge(branch, at, before.paths)
+        merges = *self._merges_by_base.get(base, ()), BranchMerge(branch, at, before.paths)
         self._merges_by_base[base] = merges[-MAX_MERGES:]
         return {key, base}
 
-    def merges_into(self, base: BranchKey) -> tuple[Merge, ...]:
+    def merges_into(self, base: BranchKey) -> tuple[BranchMerge, ...]:
         """The most recent merges into a base."""
         return self._merges_by_base.get(base, ())
 

@@ -9,8 +9,8 @@ findings or without a live sandbox. A finding can only lower it.
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from monitor.conductor.ledger import FindingRecord
-from sandherd.counted import counted
+from monitor.conductor.conductor_ledger import FindingRecord
+from sandherd.plurals import pluralize
 
 WEIGHTS: Final = {"file": 0.2, "lines": 0.5, "merge": 1.0, "duplicate": 0.8, "dependency": 0.3}
 """The fraction of a sandbox's work that may have to be repeated because of a finding. A duplicate counts for the later
@@ -48,7 +48,7 @@ def reasons_of(findings: Iterable[FindingRecord]) -> list[str]:
         key = -weight_of(finding), _what(finding), finding.sandbox, finding.other
         groups[key] = groups.get(key, 0) + 1
     lines = [
-        what.format(sandbox=sandbox, other=other) + (f" ({counted(count, 'finding')})" if count > 1 else "")
+        what.format(sandbox=sandbox, other=other) + (f" ({pluralize(count, 'finding')})" if count > 1 else "")
         for (_weight, what, sandbox, other), count in sorted(groups.items())
     ]
     more = len(lines) - _MAX_REASONS

@@ -12,15 +12,15 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from monitor.conductor import assessment, decisions
+from monitor.conductor import conductor_decisions, project_report
 from monitor.conductor.branch_facts import Branches, BranchKey
-from monitor.conductor.evidence import Scene
+from monitor.conductor.conductor_ledger import ConductorLedger
+from monitor.conductor.evidence import ProjectData
 from monitor.conductor.feeds import BranchFeed, SummaryFeed, TaskContexts
 from monitor.conductor.herd_index import HerdIndex
-from monitor.conductor.ledger import Ledger
 from monitor.conductor.ledger_store import LedgerConflictError, LedgerStore, Outbox
 from monitor.conductor.members import TaskContext, member_of
-from monitor.conductor.policy import Policy
+from monitor.conductor.policy import ConductorPolicy
 from monitor.event_reader import EventReader
 from monitor.facts import Key
 from sandherd.bus.connection import Bus
@@ -49,7 +49,7 @@ _log: Final = logs.get("conductor")
 class Conductor:
     """One tenure of the lease: reads everything once, then follows changes, until another replica has the lease."""
 
-    def __init__(self, bus: Bus, lease: Lease, policy: Policy, outbox: Outbox, meters: Meters) -> None:
+    def __init__(self, bus: Bus, lease: Lease, policy: ConductorPolicy, outbox: Outbox, meters: Meters) -> None:
         self._bus = bus
         self._lease = lease
         self._policy = policy
@@ -62,7 +62,7 @@ class Conductor:
         self._clock = EventReader(bus)
         self._index = HerdIndex()
         self._branches = Branches()
-        self._ledgers: dict[str, Ledger] = {}
+        self._ledgers: dict[str, ConductorLedger] = {}
         self._touched: dict[str, set[str]] = {}
         """The sandboxes whose findings may have changed, by project."""
         self._unread: dict[Key, SandboxSummary | None] = {}
@@ -157,14 +157,14 @@ class Conductor:
     # --- deciding ----------------------------------------------------------------------------------------------
 
     async def _decide(self, project: str, now: datetime) -> None:
-        before = self._ledgers.get(project, Ledger())
+        before = self._ledgers.get(project, ConductorLedger())
         touched = self._touched.get(project, set())
-        compared, scene = self._index.compared, Scene(project, self._index, self._branches)
-        ledger = decisions.reconciled(before, touched, scene, now)
+        compared, scope = self._index.compared, ProjectData(project, self._index, self._branches)
+        ledger = conductor_decisions.reconciled(before, touched, scope, now)
         self._meters.count("sandherd_conductor_comparisons_total", self._index.compared - compared)
         if self._policy.notifies:
-            ledger = decisions.notified(ledger, now)
-        ledger = await self._with_actions(ledger, scene, now)
+            ledger = conductor_decisions.notified(ledger, now)
+        ledger = await self._with_actions(ledger, scope, now)
         ledger, waits = self._with_report(ledger, project, now)
         self._note_waiting(project, ledger, report_waits=waits)
         if ledger != before:
@@ -172,20 +172,22 @@ class Conductor:
             await self._store.save(project, ledger)
             self._ledgers[project] = ledger
             await self._publish(project, repeated=False)
-        if len(ledger.outbox) < decisions.MAX_EVENTS:
+        if len(ledger.outbox) < conductor_decisions.MAX_EVENTS:
             self._touched.pop(project, None)
 
-    async def _with_actions(self, ledger: Ledger, scene: Scene, now: datetime) -> Ledger:
-        project = scene.project
+    async def _with_actions(self, ledger: ConductorLedger, scope: ProjectData, now: datetime) -> ConductorLedger:
+        project = scope.project
         if self._policy.pauses:
-            for sandbox, finding in decisions.to_pause(ledger, scene).items():
+            for sandbox, finding in conductor_decisions.to_pause(ledger, scope).items():
                 if await self._runs(project, sandbox):
-                    ledger = decisions.paused(ledger, finding, now)
+                    ledger = conductor_decisions.paused(ledger, finding, now)
         if self._policy.informs:
-            wanted = decisions.announcements_due(ledger, scene, now, self._policy.cooldown, pauses=self._policy.pauses)
+            wanted = conductor_decisions.announcements_due(
+                ledger, scope, now, self._policy.cooldown, pauses=self._policy.pauses
+            )
             for announcement in wanted:
                 if all([await self._runs(project, sandbox) for sandbox in announcement.sandboxes]):
-                    ledger = decisions.informed(ledger, announcement, now, self._policy.cooldown)
+                    ledger = conductor_decisions.informed(ledger, announcement, now, self._policy.cooldown)
         return ledger
 
     async def _runs(self, project: str, sandbox: str) -> bool:
@@ -193,15 +195,15 @@ class Conductor:
         record = await read_record(self._bus, SharedSandboxRecord, project, sandbox)
         return record is not None and record.state is SandboxState.RUNNING
 
-    def _with_report(self, ledger: Ledger, project: str, now: datetime) -> tuple[Ledger, bool]:
+    def _with_report(self, ledger: ConductorLedger, project: str, now: datetime) -> tuple[ConductorLedger, bool]:
         """The ledger with a report if one is due now, and whether one becomes due later."""
-        report = assessment.assessed(ledger, self._index.of_project(project), now)
-        wait = assessment.report_waits(ledger, report)
+        report = project_report.assessed(ledger, self._index.of_project(project), now)
+        wait = project_report.report_waits(ledger, report)
         if wait == 0:
-            return assessment.reported(ledger, report), False
+            return project_report.reported(ledger, report), False
         return ledger, wait is not None
 
-    def _note_waiting(self, project: str, ledger: Ledger, *, report_waits: bool) -> None:
+    def _note_waiting(self, project: str, ledger: ConductorLedger, *, report_waits: bool) -> None:
         uninformed = any(one.open and one.informed_at is None for one in ledger.findings)
         if report_waits or (self._policy.informs and uninformed) or self._policy.pauses:
             self._waiting.add(project)

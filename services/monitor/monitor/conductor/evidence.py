@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from monitor.conductor.branch_facts import Branches
 from monitor.conductor.herd_index import HerdIndex
-from monitor.conductor.members import Member, are_alternatives
+from monitor.conductor.members import ProjectMember, are_alternatives
 from monitor.conductor.similarity import Similarity, similarity
 from sandherd.contracts.events.monitor import ConflictSeverity, DependencyCause
 from sandherd.contracts.records import Edit
@@ -50,14 +50,14 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ProjectData:
     """The members and branches of one project, as a view of the indexes of all projects."""
 
     project: str
     index: HerdIndex
     branches: Branches
 
-    def member(self, sandbox: str) -> Member | None:
+    def member(self, sandbox: str) -> ProjectMember | None:
         """A sandbox of the project."""
         return self.index.members.get((self.project, sandbox))
 
@@ -67,7 +67,9 @@ def is_more_severe(one: ConflictSeverity | None, other: ConflictSeverity | None)
     return one is not None and (other is None or _RANK[one] > _RANK[other])
 
 
-def evidence_of(member: Member, scene: Scene, open_keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
+def evidence_of(
+    member: ProjectMember, scope: ProjectData, open_keys: Collection[EvidenceKey]
+) -> dict[EvidenceKey, Evidence]:
     """All evidence that involves this member, as the earlier or the later sandbox.
 
     `open_keys`: the keys of open findings.
@@ -76,10 +78,10 @@ def evidence_of(member: Member, scene: Scene, open_keys: Collection[EvidenceKey]
     if not member.live:
         return found
     for one in (
-        *_same_files(member, scene.index),
-        *_merge_conflicts(member, scene),
-        *_duplicates(member, scene.index, open_keys),
-        *_dependencies(member, scene),
+        *_same_files(member, scope.index),
+        *_merge_conflicts(member, scope),
+        *_duplicates(member, scope.index, open_keys),
+        *_dependencies(member, scope),
     ):
         before = found.get(one.key)
         if before is None or is_more_severe(one.severity, before.severity):
@@ -87,14 +89,14 @@ def evidence_of(member: Member, scene: Scene, open_keys: Collection[EvidenceKey]
     return found
 
 
-def _same_files(member: Member, index: HerdIndex) -> Iterator[Evidence]:
+def _same_files(member: ProjectMember, index: HerdIndex) -> Iterator[Evidence]:
     for path, edit in member.edits.items():
         for other in index.editors(member, path):
             if not are_alternatives(member, other):
                 yield from _same_file(member, other, path, edit, other.edits[path])
 
 
-def _same_file(member: Member, other: Member, path: str, edit: Edit, others: Edit) -> Iterator[Evidence]:
+def _same_file(member: ProjectMember, other: ProjectMember, path: str, edit: Edit, others: Edit) -> Iterator[Evidence]:
     if edit.content_sha256 is not None and edit.content_sha256 == others.content_sha256:
         return  # the same content merges, whichever agent wrote it
     first, later = sorted((member, other), key=lambda one: one.order)
@@ -127,12 +129,12 @@ def overlapping(one: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int
     return None
 
 
-def _merge_conflicts(member: Member, scene: Scene) -> Iterator[Evidence]:
+def _merge_conflicts(member: ProjectMember, scope: ProjectData) -> Iterator[Evidence]:
     """Conflicts that the spawner's trial merges found; these are the most certain ones."""
     if member.repository is None or member.branch is None:
         return
-    for branch, paths in scene.branches.conflicts_of((member.project, member.repository, member.branch)):
-        for other in scene.index.on_branch(member.project, member.repository, branch):
+    for branch, paths in scope.branches.conflicts_of((member.project, member.repository, member.branch)):
+        for other in scope.index.on_branch(member.project, member.repository, branch):
             if not other.live or are_alternatives(member, other):
                 continue
             first, later = sorted((member, other), key=lambda one: one.order)
@@ -140,7 +142,7 @@ def _merge_conflicts(member: Member, scene: Scene) -> Iterator[Evidence]:
                 yield Evidence(kind="conflict", sandbox=later.sandbox, other=first.sandbox, path=path, severity="merge")
 
 
-def _duplicates(member: Member, index: HerdIndex, open_keys: Collection[EvidenceKey]) -> Iterator[Evidence]:
+def _duplicates(member: ProjectMember, index: HerdIndex, open_keys: Collection[EvidenceKey]) -> Iterator[Evidence]:
     for other, text in index.alike(member):
         first, later = sorted((member, other), key=lambda one: one.order)
         likeness = similarity(text, member.edits, other.edits)
@@ -149,38 +151,38 @@ def _duplicates(member: Member, index: HerdIndex, open_keys: Collection[Evidence
             yield Evidence(kind="duplicate", sandbox=later.sandbox, other=first.sandbox, similarity=likeness)
 
 
-def _dependencies(member: Member, scene: Scene) -> Iterator[Evidence]:
+def _dependencies(member: ProjectMember, scope: ProjectData) -> Iterator[Evidence]:
     """Changes of what a member depends on: tasks, and its base."""
     for task in sorted(member.context.builds_on):
-        providers = scene.index.of_task(member.project, task)
+        providers = scope.index.of_task(member.project, task)
         yield from _changed(member, task, "task", {path for one in providers for path in _edited_since(one, member)})
     if member.repository is None or member.base is None:
         return
     base = member.project, member.repository, member.base
-    for merge in scene.branches.merges_into(base):
+    for merge in scope.branches.merges_into(base):
         if merge.at > member.started_at and merge.branch != member.branch:
             yield from _changed(member, merge.branch, "base", merge.paths & member.edits.keys())
-    changed = {path for one in scene.index.on_branch(*base) for path in _edited_since(one, member)}
-    conflicts = _conflicts_with_base(member, scene)
+    changed = {path for one in scope.index.on_branch(*base) for path in _edited_since(one, member)}
+    conflicts = _conflicts_with_base(member, scope)
     yield from _changed(member, member.base, "base", (changed & member.edits.keys()) | conflicts)
 
 
-def _conflicts_with_base(member: Member, scene: Scene) -> frozenset[str]:
+def _conflicts_with_base(member: ProjectMember, scope: ProjectData) -> frozenset[str]:
     """The paths in which a trial merge of its branch with its base has conflicts."""
     if member.repository is None or member.branch is None:
         return frozenset()
-    found = scene.branches.conflicts_of((member.project, member.repository, member.branch))
+    found = scope.branches.conflicts_of((member.project, member.repository, member.branch))
     return next((paths for branch, paths in found if branch == member.base), frozenset())
 
 
-def _edited_since(provider: Member, member: Member) -> set[str]:
+def _edited_since(provider: ProjectMember, member: ProjectMember) -> set[str]:
     """The files that a member has edited since another one began."""
     if provider.task == member.task:
         return set()
     return {path for path, edit in provider.edits.items() if edit.at > member.started_at}
 
 
-def _changed(member: Member, other: str, cause: DependencyCause, paths: Collection[str]) -> Iterator[Evidence]:
+def _changed(member: ProjectMember, other: str, cause: DependencyCause, paths: Collection[str]) -> Iterator[Evidence]:
     if paths:
         shown = tuple(sorted(paths, key=lambda path: (path not in member.edits, path))[:MAX_PATHS])
         yield Evidence(kind="dependency", sandbox=member.sandbox, other=other, cause=cause, paths=shown)

@@ -14,7 +14,7 @@ from nats.aio.subscription import Subscription
 from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
-from monitor.bucket_entries import BucketReader, Entry
+from monitor.bucket_entries import BucketEntry, BucketReader
 from monitor.conductor.members import TaskContext
 from monitor.facts import Key
 from sandherd.bus.connection import Bus
@@ -61,7 +61,7 @@ async def summaries_of(bus: Bus, project: str) -> list[SandboxSummary]:
     return [one[1] for one in found if one is not None and one[1] is not None]
 
 
-def _summary(entry: Entry) -> tuple[Key, SandboxSummary | None] | None:
+def _summary(entry: BucketEntry) -> tuple[Key, SandboxSummary | None] | None:
     """A summary with its key; None for one that can't be read."""
     project, _, sandbox = entry.key.partition(".")
     if entry.value is None:

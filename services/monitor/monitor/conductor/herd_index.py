@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
-from monitor.conductor.members import Group, Member, meant_to_be_alike
+from monitor.conductor.members import Group, ProjectMember, meant_to_be_alike
 from monitor.conductor.similarity import CANDIDATE, text_similarity
 from monitor.facts import Key
 
@@ -20,7 +20,7 @@ MAX_ALIKE: Final = 200
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-class Postings(Generic[KeyT]):
+class InvertedIndex(Generic[KeyT]):
     """An inverted index: the members by a key that they have, in the order in which they were added."""
 
     def __init__(self) -> None:
@@ -47,19 +47,19 @@ class HerdIndex:
     """The members, and which of them have something in common."""
 
     def __init__(self) -> None:
-        self.members: dict[Key, Member] = {}
+        self.members: dict[Key, ProjectMember] = {}
         self.compared = 0
         """How many pairs of members were compared, for each file or title: the measure of the work."""
-        self._by_project: Postings[str] = Postings()
-        self._by_file: Postings[tuple[Group, str]] = Postings()
-        self._by_shingle: Postings[tuple[Group, tuple[str, ...]]] = Postings()
-        self._by_branch: Postings[tuple[str, str, str]] = Postings()
-        self._by_base: Postings[tuple[str, str, str]] = Postings()
-        self._by_task: Postings[tuple[str, str]] = Postings()
-        self._builders: Postings[tuple[str, str]] = Postings()
+        self._by_project: InvertedIndex[str] = InvertedIndex()
+        self._by_file: InvertedIndex[tuple[Group, str]] = InvertedIndex()
+        self._by_shingle: InvertedIndex[tuple[Group, tuple[str, ...]]] = InvertedIndex()
+        self._by_branch: InvertedIndex[tuple[str, str, str]] = InvertedIndex()
+        self._by_base: InvertedIndex[tuple[str, str, str]] = InvertedIndex()
+        self._by_task: InvertedIndex[tuple[str, str]] = InvertedIndex()
+        self._builders: InvertedIndex[tuple[str, str]] = InvertedIndex()
         self._alike: dict[Key, dict[Key, float]] = {}
 
-    def replace(self, key: Key, member: Member | None) -> set[Key]:
+    def replace(self, key: Key, member: ProjectMember | None) -> set[Key]:
         """Set or remove a member. Returns the members whose findings may have changed."""
         before = self.members.get(key)
         affected = {key, *self._builders_on(before), *self._builders_on(member)}
@@ -74,7 +74,7 @@ class HerdIndex:
             self._add(member)
         return affected
 
-    def _builders_on(self, member: Member | None) -> dict[Key, None]:
+    def _builders_on(self, member: ProjectMember | None) -> dict[Key, None]:
         """The members that depend on the task or the branch of this one."""
         if member is None:
             return {}
@@ -83,7 +83,7 @@ class HerdIndex:
             found |= self._by_base.of((member.project, member.repository, member.branch))
         return found
 
-    def _set_files(self, before: Member | None, member: Member) -> None:
+    def _set_files(self, before: ProjectMember | None, member: ProjectMember) -> None:
         """A finished member's files are not compared."""
         old = before.edits.keys() if before is not None and before.live else ()
         new = member.edits.keys() if member.live else ()
@@ -92,7 +92,7 @@ class HerdIndex:
         for path in set(new) - set(old):
             self._by_file.add((member.group, path), member.key)
 
-    def _add(self, member: Member) -> None:
+    def _add(self, member: ProjectMember) -> None:
         self._by_project.add(member.project, member.key)
         self._by_task.add((member.project, member.task), member.key)
         for task in member.context.builds_on:
@@ -106,7 +106,7 @@ class HerdIndex:
         for shingle in member.title.shingles:
             self._by_shingle.add((member.group, shingle), member.key)
 
-    def _find_alike(self, member: Member) -> dict[Key, float]:
+    def _find_alike(self, member: ProjectMember) -> dict[Key, float]:
         """The members with a similar title. Computed once for a title, because titles don't change."""
         found: dict[Key, float] = {}
         candidates: set[Key] = set()
@@ -122,7 +122,7 @@ class HerdIndex:
                 found[key] = likeness
         return found
 
-    def _remove(self, member: Member) -> set[Key]:
+    def _remove(self, member: ProjectMember) -> set[Key]:
         """Remove a member. Returns those that had a similar title."""
         key = member.key
         del self.members[key]
@@ -144,11 +144,11 @@ class HerdIndex:
 
     # --- what members have in common ---------------------------------------------------------------------------
 
-    def of_project(self, project: str) -> Iterator[Member]:
+    def of_project(self, project: str) -> Iterator[ProjectMember]:
         """The members of a project."""
         return (self.members[key] for key in self._by_project.of(project))
 
-    def editors(self, member: Member, path: str) -> list[Member]:
+    def editors(self, member: ProjectMember, path: str) -> list[ProjectMember]:
         """The other live members that edit the same file, if it is among the first `MAX_EDITORS`."""
         compared = list(islice(self._by_file.of((member.group, path)), MAX_EDITORS))
         if len(compared) == 1 or member.key not in compared:
@@ -156,7 +156,7 @@ class HerdIndex:
         self.compared += len(compared) - 1
         return [self.members[key] for key in compared if key != member.key]
 
-    def alike(self, member: Member) -> Iterator[tuple[Member, float]]:
+    def alike(self, member: ProjectMember) -> Iterator[tuple[ProjectMember, float]]:
         """The other live members with a similar title, and how similar it is."""
         for key, likeness in self._alike.get(member.key, {}).items():
             other = self.members[key]
@@ -164,20 +164,20 @@ class HerdIndex:
             if other.live:
                 yield other, likeness
 
-    def on_branch(self, project: str, repository: str, branch: str) -> list[Member]:
+    def on_branch(self, project: str, repository: str, branch: str) -> list[ProjectMember]:
         """The members that work on a branch."""
         return [self.members[key] for key in self._by_branch.of((project, repository, branch))]
 
-    def on_base(self, project: str, repository: str, base: str) -> list[Member]:
+    def on_base(self, project: str, repository: str, base: str) -> list[ProjectMember]:
         """The members whose branches began at a base."""
         return [self.members[key] for key in self._by_base.of((project, repository, base))]
 
-    def of_task(self, project: str, task: str) -> list[Member]:
+    def of_task(self, project: str, task: str) -> list[ProjectMember]:
         """The members that run a task."""
         return [self.members[key] for key in self._by_task.of((project, task))]
 
 
-def _same_place(one: Member, other: Member) -> bool:
+def _same_place(one: ProjectMember, other: ProjectMember) -> bool:
     """Whether two states of a member have the same index keys, except for their files."""
     return (one.group, one.branch, one.task, one.title, one.context) == (
         other.group,

@@ -6,8 +6,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from monitor.bucket_entries import BucketReader
-from monitor.conductor.decisions import MESSAGE_EXPIRES
-from monitor.conductor.ledger import Ledger, Output
+from monitor.conductor.conductor_decisions import MESSAGE_EXPIRES
+from monitor.conductor.conductor_ledger import ConductorLedger, OutboxEntry
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
 from sandherd.bus.errors import BusError
@@ -40,12 +40,12 @@ class LedgerStore:
         self._bus = bus
         self._revisions: dict[str, int] = {}
 
-    async def restore(self, wanted: str = "*") -> dict[str, Ledger]:
+    async def restore(self, wanted: str = "*") -> dict[str, ConductorLedger]:
         """All ledgers, or that of a project. A ledger that can't be read is replaced by an empty one.
 
         Raises nats-py's errors.
         """
-        found: dict[str, Ledger] = {}
+        found: dict[str, ConductorLedger] = {}
         for entry in await BucketReader(self._bus, _BUCKET, f"conductor.{wanted}").rest():
             project = entry.key.rpartition(".")[2]
             self._revisions[project] = entry.revision
@@ -53,7 +53,7 @@ class LedgerStore:
                 found[project] = _read(project, entry.value)
         return found
 
-    async def save(self, project: str, ledger: Ledger) -> None:
+    async def save(self, project: str, ledger: ConductorLedger) -> None:
         """Store a ledger. Raises `LedgerConflictError`."""
         headers = {"Nats-Expected-Last-Subject-Sequence": str(self._revisions.get(project, 0))}
         payload = b"" if ledger.is_empty else ledger.model_dump_json(exclude_defaults=True).encode()
@@ -66,19 +66,19 @@ class LedgerStore:
         self._revisions[project] = ack.seq
 
 
-async def read_ledgers(bus: Bus, project: str) -> dict[str, Ledger]:
+async def read_ledgers(bus: Bus, project: str) -> dict[str, ConductorLedger]:
     """The ledgers as they are stored, of one project or of all (`fleet`). Raises nats-py's errors."""
     return await LedgerStore(bus).restore("*" if project == FLEET else project)
 
 
-def _read(project: str, document: bytes) -> Ledger:
+def _read(project: str, document: bytes) -> ConductorLedger:
     try:
-        return Ledger.model_validate_json(document)
+        return ConductorLedger.model_validate_json(document)
     except ValidationError as error:
         _log.warning(
             "conductor record unreadable, starting with an empty one", project=project, error=repr(error)[:200]
         )
-        return Ledger()
+        return ConductorLedger()
 
 
 class Outbox:
@@ -89,7 +89,7 @@ class Outbox:
         self._publisher = publisher
         self._commands = 0
 
-    async def publish(self, project: str, output: Output, *, repeated: bool) -> None:
+    async def publish(self, project: str, output: OutboxEntry, *, repeated: bool) -> None:
         """Publish one event or command.
 
         With `repeated`, a former holder may have published it already, which is checked first.
@@ -103,7 +103,7 @@ class Outbox:
         elif not repeated or datetime.now(UTC) - output.at < _age_of(output):
             await self._publish_command(project, output)
 
-    async def _is_stored(self, project: str, output: Output) -> bool:
+    async def _is_stored(self, project: str, output: OutboxEntry) -> bool:
         subject = event_subject(project, output.entity, output.type)
         first = 1
         while batch := await read_batch(
@@ -114,7 +114,7 @@ class Outbox:
                 return True
         return False
 
-    async def _publish_event(self, project: str, output: Output) -> None:
+    async def _publish_event(self, project: str, output: OutboxEntry) -> None:
         sandbox = output.entity if output.entity != FLEET else None
         await self._publisher.publish(
             EVENTS[output.type].model_validate_json(output.data),
@@ -126,7 +126,7 @@ class Outbox:
             taskid=output.task,
         )
 
-    async def _publish_command(self, project: str, output: Output) -> None:
+    async def _publish_command(self, project: str, output: OutboxEntry) -> None:
         self._commands += 1
         data: Any = COMMANDS[output.type].model_validate_json(output.data)
         command = wrap(
@@ -144,5 +144,5 @@ class Outbox:
         await self._bus.publish_command(command)
 
 
-def _age_of(output: Output) -> timedelta:
+def _age_of(output: OutboxEntry) -> timedelta:
     return timedelta(seconds=MESSAGE_EXPIRES) if output.type == SendMessage.type else _COMMAND_AGE

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from monitor.conductor.files import IgnoredFiles, is_plain, is_short
-from monitor.conductor.similarity import Title, title_of
+from monitor.conductor.ignored_files import IgnoredFiles, is_plain, is_short
+from monitor.conductor.similarity import TaskTitle, title_of
 from monitor.facts import Key
 from sandherd.contracts.records import Edit, SandboxSummary
 
@@ -29,7 +29,7 @@ class TaskContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class ProjectMember:
     """A sandbox with a task. `edits` has the compared files by path."""
 
     project: str
@@ -38,7 +38,7 @@ class Member:
     repository: str | None
     base: str | None
     branch: str | None
-    title: Title
+    title: TaskTitle
     started_at: datetime
     live: bool
     """Whether its agent works, waits or is paused. A finished one can still get a message, and then edits again."""
@@ -63,14 +63,14 @@ class Member:
         return self.started_at, self.sandbox
 
 
-def member_of(summary: SandboxSummary, context: TaskContext, ignored: IgnoredFiles) -> Member | None:
+def member_of(summary: SandboxSummary, context: TaskContext, ignored: IgnoredFiles) -> ProjectMember | None:
     """The member of a summary; None if it runs no task or has ended."""
     if summary.task is None or summary.state == "ended":
         return None
     about = (summary.repository, summary.base, summary.branch)
     known = all(name is None or is_short(name) for name in about)
     repository = repository_key(summary.repository) if known else None
-    return Member(
+    return ProjectMember(
         project=summary.project,
         sandbox=summary.sandbox,
         task=summary.task,
@@ -91,7 +91,7 @@ def repository_key(repository: str | None) -> str | None:
     return repository.removesuffix("/").removesuffix(".git") if repository else None
 
 
-def meant_to_be_alike(one: Member, other: Member) -> bool:
+def meant_to_be_alike(one: ProjectMember, other: ProjectMember) -> bool:
     """Whether two tasks are similar on purpose: they have the same task, branch or batch, or one uses the other."""
     joined = one.branch is not None and (one.repository, one.branch) == (other.repository, other.branch)
     batch = one.context.batch is not None and one.context.batch == other.context.batch
@@ -99,7 +99,7 @@ def meant_to_be_alike(one: Member, other: Member) -> bool:
     return one.task == other.task or joined or batch or builds
 
 
-def are_alternatives(one: Member, other: Member) -> bool:
+def are_alternatives(one: ProjectMember, other: ProjectMember) -> bool:
     """Whether two tasks are the same on purpose, as in a matrix.
 
     Only one of their results is used, so they don't conflict.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from monitor.conductor.files import IgnoredFiles
+from monitor.conductor.ignored_files import IgnoredFiles
 from sandherd.contracts.states import NotificationKind
 from sandherd.settings import Settings
 from sandherd.settings.coordination import ConductorMode
@@ -12,7 +12,7 @@ MODES: Final[tuple[ConductorMode, ...]] = ("off", "report", "inform", "ask", "pa
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ConductorPolicy:
     """The Conductor's settings."""
 
     mode: ConductorMode
@@ -22,7 +22,7 @@ class Policy:
     notifies: bool
 
     @classmethod
-    def of(cls, settings: Settings) -> "Policy":
+    def of(cls, settings: Settings) -> "ConductorPolicy":
         """The policy of the settings."""
         mode = settings.conductor
         notifies = MODES.index(mode) >= MODES.index("ask") and NotificationKind.COORDINATION in settings.notifications

@@ -29,7 +29,7 @@ _NAMES_SOMETHING: Final = re.compile(r"[0-9./#_:@]")
 
 
 @dataclass(frozen=True, slots=True)
-class Title:
+class TaskTitle:
     """A title as it is compared."""
 
     normal: str
@@ -61,11 +61,11 @@ class Similarity:
         return self.total >= (limit - HYSTERESIS if already else limit)
 
 
-def title_of(text: str) -> Title:
+def title_of(text: str) -> TaskTitle:
     """The title of a task's text."""
     tokens = _TOKEN.findall(text.casefold())
     shingles = frozenset(tuple(tokens[at : at + SHINGLE]) for at in range(len(tokens) - SHINGLE + 1))
-    return Title(" ".join(tokens), shingles, frozenset(token for token in tokens if _NAMES_SOMETHING.search(token)))
+    return TaskTitle(" ".join(tokens), shingles, frozenset(token for token in tokens if _NAMES_SOMETHING.search(token)))
 
 
 def jaccard(one: AbstractSet[object], other: AbstractSet[object]) -> float:
@@ -75,7 +75,7 @@ def jaccard(one: AbstractSet[object], other: AbstractSet[object]) -> float:
     return both / union if union else 0.0
 
 
-def text_similarity(one: Title, other: Title) -> float:
+def text_similarity(one: TaskTitle, other: TaskTitle) -> float:
     """How alike two titles are.
 
     0 if each has an identifier that the other lacks: such titles come from one template.

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from monitor import decision_events, evaluation, findings, guardian
+from monitor import decision_events, evaluation, guardian, housekeeping_findings
 from monitor.evaluation import RuleFailedError, first_found
 from monitor.facts import OF_USERS, SENDERS, Key, ObservedEvent
-from monitor.fold import fold, step
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
-from monitor.state import ActedFinding, SandboxActivity, Steering
+from monitor.sandbox_state import ActedFinding, SandboxActivity, Steering
+from monitor.state_fold import fold, step
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.conversation import AgentMessageInjected
 from sandherd.contracts.events.message import MessageAcknowledged, MessageEvent, MessageQueued
@@ -102,7 +102,7 @@ class Simulation:
         if state is None or state.found is not None:
             return
         try:
-            finding = findings.find(state, now, self.rules, now - _ALWAYS)
+            finding = housekeeping_findings.find(state, now, self.rules, now - _ALWAYS)
         except RuleFailedError as failure:
             self._disable(key, failure)
             return

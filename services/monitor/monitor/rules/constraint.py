@@ -11,7 +11,7 @@ from pydantic import Field
 
 from monitor.constraint_violations import Violation, forbidden_call, forbidden_edit
 from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
-from monitor.file_locations import MAX_DEPTH, Place, moved
+from monitor.file_locations import MAX_DEPTH, ShellLocation, moved
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from monitor.seen_values import EVIDENCE
 from sandherd.contracts.constraints import Constraints
@@ -146,7 +146,7 @@ def _called(part: Violations, event: ObservedEvent, data: AgentToolUse, facts: F
     """After the start of a call, whose end decides whether it was a violation."""
     if data.event_subtype == "program":
         return part
-    place = Place(part.work_tree, "", part.depth)
+    place = ShellLocation(part.work_tree, "", part.depth)
     found = forbidden_call(data.tool, data.input, part.constraints, place)
     part = _with_depth(part, data, place)
     if found is None:
@@ -157,7 +157,7 @@ def _called(part: Violations, event: ObservedEvent, data: AgentToolUse, facts: F
     return replace(part, started=(*part.started, StartedCall(call.digest, found.constraint, found.shown)))
 
 
-def _with_depth(part: Violations, data: AgentToolUse, place: Place) -> Violations:
+def _with_depth(part: Violations, data: AgentToolUse, place: ShellLocation) -> Violations:
     """A shell may stay in the folder that a call has changed to."""
     command: Any = data.input.get("command") or data.input.get("cmd")
     if not isinstance(command, str) or ("cd " not in command and "pushd " not in command):

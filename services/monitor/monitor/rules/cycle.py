@@ -11,7 +11,7 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.normalisation import text_digest
-from monitor.repeats import waits
+from monitor.repeated_calls import waits
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 _LENGTHS: Final = (2, 3, 4, 5)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.normalisation import text_digest
-from monitor.repeats import PAUSE
+from monitor.repeated_calls import PAUSE
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 _MAX_CALLS: Final = 12

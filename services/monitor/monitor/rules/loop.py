@@ -9,7 +9,7 @@ from pydantic import Field
 
 from monitor.facts import Facts, Observation
 from monitor.normalisation import tool_label
-from monitor.repeats import MAX_GAP, PAUSE, Row, Rows, first, is_again, is_parallel, repeated
+from monitor.repeated_calls import MAX_GAP, PAUSE, RepeatedCall, RepeatedCalls, first, is_again, is_parallel, repeated
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, SettingReference, Thresholds, Unit
 
 _LESS: Final = 6
@@ -30,13 +30,13 @@ class LoopThresholds(Thresholds):
 
 
 @dataclass(frozen=True)
-class Loop(GuardianRule[Rows, LoopThresholds]):
+class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
     """The same call with the same result, again and again, also with other calls between."""
 
     name = "loop"
     order = 100
     thresholds = LoopThresholds
-    part = Rows
+    part = RepeatedCalls
     folds_calls = True
     steps = MappingProxyType({"nudge": "repeats", "interrupt": "interrupt_at", "pause": "pause_at"})
     documentation = Documentation(
@@ -52,7 +52,7 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
         "ten for polls is what OpenClaw and OpenHands arrived at",
     )
 
-    def fold(self, part: Rows, observation: Observation, facts: Facts) -> Rows:
+    def fold(self, part: RepeatedCalls, observation: Observation, facts: Facts) -> RepeatedCalls:
         """Count an equal call, or add a row."""
         call = observation.call
         if call is None or not call.is_executed:
@@ -62,17 +62,19 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
             return part.with_row(first(part, call, facts.new_contents), call)
         return part if is_parallel(row, call) else part.with_row(repeated(part, row, call), call)
 
-    def pattern(self, part: Rows) -> Pattern | None:
+    def pattern(self, part: RepeatedCalls) -> Pattern | None:
         """The call that was repeated most often."""
         row = _top(part)
         return None if row is None else self._pattern(row)
 
-    def _pattern(self, row: Row) -> Pattern:
+    def _pattern(self, row: RepeatedCall) -> Pattern:
         label = tool_label(row.tool)
         summary = f"{label}: the same call with the same result, {row.count} times{_in_a_row(row)}"
         return Pattern(self.name, row.key, row.began_at, row.began, row.count, summary, row.evidence)
 
-    def evaluate(self, part: Rows, _facts: Facts, _now: datetime, thresholds: LoopThresholds) -> Pattern | None:
+    def evaluate(
+        self, part: RepeatedCalls, _facts: Facts, _now: datetime, thresholds: LoopThresholds
+    ) -> Pattern | None:
         """The call that was repeated most often, if that is a loop. Polls count less."""
         if part.top_count < thresholds.repeats:
             return None
@@ -80,7 +82,7 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
         count, row = max(reversed(counts), key=lambda one: one[0])
         return replace(self._pattern(row), count=count) if count >= thresholds.repeats else None
 
-    def steering_text(self, part: Rows) -> str:
+    def steering_text(self, part: RepeatedCalls) -> str:
         """What repeats, and what to do instead."""
         row = _top(part)
         times = "several times" if row is None else f"{row.count} times{_in_a_row(row)}"
@@ -92,7 +94,7 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
             "task and say what stands in the way."
         )
 
-    def is_repeated(self, key: str, part: Rows, observation: Observation) -> bool | None:
+    def is_repeated(self, key: str, part: RepeatedCalls, observation: Observation) -> bool | None:
         """The same call with the same result shows the pattern; it has stopped after more calls than between two."""
         return is_again(part, key, observation.call)
 
@@ -101,16 +103,16 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
         return thresholds.repeats
 
 
-def _top(part: Rows) -> Row | None:
+def _top(part: RepeatedCalls) -> RepeatedCall | None:
     """The row that was repeated most often; by the default thresholds, polls count less."""
     return max(reversed(part.rows), key=lambda row: row.count - (_LESS if row.is_poll else 0), default=None)
 
 
-def _count(row: Row, thresholds: LoopThresholds) -> int:
+def _count(row: RepeatedCall, thresholds: LoopThresholds) -> int:
     return max(0, row.count - max(0, thresholds.polls - thresholds.repeats)) if row.is_poll else row.count
 
 
-def _in_a_row(row: Row) -> str:
+def _in_a_row(row: RepeatedCall) -> str:
     return " in a row" if row.gap == 1 else ""
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.normalisation import tool_label
-from monitor.repeats import MAX_GAP, Row, Rows, first, is_again, is_parallel, repeated, waits
+from monitor.repeated_calls import MAX_GAP, RepeatedCall, RepeatedCalls, first, is_again, is_parallel, repeated, waits
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 
@@ -21,13 +21,13 @@ class VariedThresholds(Thresholds):
 
 
 @dataclass(frozen=True)
-class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
+class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
     """The same call with differing results, again and again: the agent may hope for a better one."""
 
     name = "repeat_varied"
     order = 180
     thresholds = VariedThresholds
-    part = Rows
+    part = RepeatedCalls
     folds_calls = True
     steps = MappingProxyType({"nudge": "repeats"})
     documentation = Documentation(
@@ -39,7 +39,7 @@ class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
         "stronger step",
     )
 
-    def fold(self, part: Rows, observation: Observation, facts: Facts) -> Rows:
+    def fold(self, part: RepeatedCalls, observation: Observation, facts: Facts) -> RepeatedCalls:
         """Count an equal call with another result, or add a row. Polls have no row."""
         call = observation.call
         if call is None or not call.is_executed:
@@ -51,7 +51,7 @@ class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
             return part.with_row(first(part, call, facts.new_contents), call)
         return part if is_parallel(row, call) else part.with_row(_varied(part, row, call), call)
 
-    def pattern(self, part: Rows) -> Pattern | None:
+    def pattern(self, part: RepeatedCalls) -> Pattern | None:
         """The call that was repeated most often."""
         row = part.top()
         if row is None:
@@ -59,11 +59,13 @@ class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
         summary = f"{tool_label(row.tool)}: the same call, {row.count} times with differing results"
         return Pattern(self.name, f"{row.call} {row.edits}", row.began_at, row.began, row.count, summary, row.evidence)
 
-    def evaluate(self, part: Rows, _facts: Facts, _now: datetime, thresholds: VariedThresholds) -> Pattern | None:
+    def evaluate(
+        self, part: RepeatedCalls, _facts: Facts, _now: datetime, thresholds: VariedThresholds
+    ) -> Pattern | None:
         """The call that was repeated most often, if that is often enough."""
         return self.pattern(part) if part.top_count >= thresholds.repeats else None
 
-    def steering_text(self, part: Rows) -> str:
+    def steering_text(self, part: RepeatedCalls) -> str:
         """What repeats, and what to do instead."""
         row = part.top()
         times = "many times" if row is None else f"{row.count} times"
@@ -74,7 +76,7 @@ class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
             "between two calls; if the results are unstable, find out why instead of trying again."
         )
 
-    def is_repeated(self, key: str, part: Rows, observation: Observation) -> bool | None:
+    def is_repeated(self, key: str, part: RepeatedCalls, observation: Observation) -> bool | None:
         """The same call shows the pattern; it has stopped after more other calls than were between two."""
         return is_again(part, key, observation.call)
 
@@ -83,7 +85,7 @@ class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
         return thresholds.repeats
 
 
-def _varied(part: Rows, row: Row, call: EndedCall) -> Row:
+def _varied(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> RepeatedCall:
     """The row after another equal call; the same result as before is no further variation."""
     if call.result != row.result:
         return repeated(part, row, call)

@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from sandherd.contracts.agent_server import ServerState
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.model import Count
-from sandherd.contracts.requests import AgentServerView, AskAgentServer
+from sandherd.contracts.requests import AgentServerView, GetAgentServer
 from sandherd.service.service import IncomingRequest
 from spawner.access import refusals
 from spawner.access.worker_requests import WorkerRequests
 from spawner.runtimes.contract import Runtime, RuntimeFailedError
-from spawner.sandboxes.record import SandboxRecord
 from spawner.sandboxes.runtime_calls import call_with_timeout
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 _FILE: Final = "state/agent-server.json"
 _LARGEST: Final = 16 * 1024
@@ -45,7 +45,7 @@ class AgentServers:
         self._workers = workers
         self._runtimes = runtimes
 
-    async def view(self, incoming: IncomingRequest[AskAgentServer]) -> AgentServerView:
+    async def view(self, incoming: IncomingRequest[GetAgentServer]) -> AgentServerView:
         """Its status and address. Raises `ContractError`."""
         record = await self._workers.open_record(incoming.project, incoming.request.sandbox)
         runtime = self._runtimes.get(record.runtime)
@@ -58,7 +58,7 @@ class AgentServers:
             raise ContractError(code, str(error), field="sandbox") from error
 
 
-async def _view(runtime: Runtime, record: SandboxRecord, request: AskAgentServer) -> AgentServerView:
+async def _view(runtime: Runtime, record: SandboxRecord, request: GetAgentServer) -> AgentServerView:
     what = f"runtime {runtime.name}"
     document = await call_with_timeout(runtime.read(record.runtime_unit, _FILE, _LARGEST), _SECONDS, what)
     status = read(document, record.sandbox)

@@ -27,7 +27,7 @@ from sandherd.telemetry.meters import Meters
 from spawner.access import refusals
 from spawner.access.upload_quota import UploadQuota
 from spawner.access.worker_requests import WorkerRequests
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 LIFE: Final = "3600s"
 """How long a chunk is stored."""

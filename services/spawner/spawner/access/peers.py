@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.requests import AskPeers, Peer, PeerList, SandboxView
+from sandherd.contracts.requests import ListPeers, Peer, PeerList, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDING
 from sandherd.service.service import IncomingRequest
 from spawner.live_state import LiveState
@@ -20,7 +20,7 @@ class Peers:
     def __init__(self, live: LiveState) -> None:
         self._live = live
 
-    async def of(self, incoming: IncomingRequest[AskPeers]) -> PeerList:
+    async def of(self, incoming: IncomingRequest[ListPeers]) -> PeerList:
         """The other sandboxes of the requester's project."""
         project, requester = incoming.names["project"], incoming.names["sandbox"]
         views = (

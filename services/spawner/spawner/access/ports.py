@@ -9,7 +9,7 @@ from sandherd.service.service import IncomingRequest
 from spawner.access.worker_requests import WorkerRequests, of_worker
 from spawner.runtimes.contract import Isolation, Runtime, RuntimeFailedError
 from spawner.runtimes.loopback import LoopbackOwner
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 _NOT_OWN: Final = "a client could reach the host there"
 

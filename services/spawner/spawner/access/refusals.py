@@ -7,7 +7,7 @@ from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.streams import BY_STREAM
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 MIB: Final = 1024 * 1024
 _LONGEST_TEXT: Final = 2000

@@ -7,9 +7,6 @@ from pydantic import BaseModel
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import (
-    AskAgentServer,
-    AskPeers,
-    AskRuntimeLogs,
     Download,
     DownloadChunk,
     Exec,
@@ -17,7 +14,10 @@ from sandherd.contracts.requests import (
     ExecKill,
     ExecStatus,
     Fetch,
+    GetAgentServer,
+    GetRuntimeLogs,
     ListFiles,
+    ListPeers,
     ListRuntimes,
     PortRead,
     PortWrite,
@@ -63,9 +63,9 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     UploadChunk: _CHUNKS,
     DownloadChunk: _CHUNKS,
     Fetch: _CHUNKS,
-    AskAgentServer: _SHORT,
-    AskRuntimeLogs: _LOGS,
-    AskPeers: 1,
+    GetAgentServer: _SHORT,
+    GetRuntimeLogs: _LOGS,
+    ListPeers: 1,
     ListRuntimes: 1,
 }
 """The requests handled here, and the maximum of each that a replica handles concurrently."""
@@ -104,8 +104,8 @@ def make_handlers(
         UploadChunk: chunks.store,
         DownloadChunk: chunks.next_chunk,
         Fetch: chunks.fetch,
-        AskAgentServer: AgentServers(workers, runtimes).view,
-        AskRuntimeLogs: RuntimeLogs(bus, workers, runtimes, quota).view,
-        AskPeers: Peers(live).of,
+        GetAgentServer: AgentServers(workers, runtimes).view,
+        GetRuntimeLogs: RuntimeLogs(bus, workers, runtimes, quota).view,
+        ListPeers: Peers(live).of,
         ListRuntimes: list_runtimes,
     }

@@ -11,15 +11,15 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.headers import LIFETIME
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import AskRuntimeLogs, RuntimeLog
+from sandherd.contracts.requests import GetRuntimeLogs, RuntimeLog
 from sandherd.service.service import IncomingRequest
 from spawner.access.file_chunks import LIFE
 from spawner.access.upload_quota import UploadQuota
 from spawner.access.worker_requests import WorkerRequests
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.runtime_logs import LogQuery, LogSource
-from spawner.sandboxes.record import SandboxRecord
 from spawner.sandboxes.runtime_calls import call_with_timeout
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 _SECONDS: Final = 20.0
 _CODES: Final = {RuntimeFault.LOST: Code.NOT_FOUND, RuntimeFault.REFUSED: Code.REFUSED}
@@ -31,7 +31,7 @@ class RuntimeLogs:
     def __init__(self, bus: Bus, workers: WorkerRequests, runtimes: Mapping[str, Runtime], quota: UploadQuota) -> None:
         self._bus, self._workers, self._runtimes, self._quota = bus, workers, runtimes, quota
 
-    async def view(self, incoming: IncomingRequest[AskRuntimeLogs]) -> RuntimeLog:
+    async def view(self, incoming: IncomingRequest[GetRuntimeLogs]) -> RuntimeLog:
         """The last lines of a sandbox's log. Raises `ContractError`, also if its runtime has none."""
         request = incoming.request
         record = await self._workers.record(incoming.project, request.sandbox)
@@ -45,7 +45,7 @@ class RuntimeLogs:
             truncated=truncated,
         )
 
-    async def _read(self, record: SandboxRecord, request: AskRuntimeLogs) -> tuple[bytes, bool]:
+    async def _read(self, record: SandboxRecord, request: GetRuntimeLogs) -> tuple[bytes, bool]:
         runtime: object = self._runtimes.get(record.runtime)
         if not isinstance(runtime, LogSource):
             raise ContractError(

@@ -14,9 +14,9 @@ from sandherd.contracts.requests import Request, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
 from spawner.access import refusals
 from spawner.live_state import LiveState
-from spawner.records.record import StoreUnavailableError
+from spawner.records.base_record import StoreUnavailableError
 from spawner.records.store import RecordT, StoredRecord
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 MARGIN: Final = 5.0
 """Seconds added to a long poll's wait to get the request's timeout."""

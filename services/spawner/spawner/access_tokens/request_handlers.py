@@ -7,10 +7,10 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import CreateToken, ListTokens, Request, RevokeToken, TokenList, TokenView
 from sandherd.service.requests import Answerer, IncomingRequest
-from spawner.access_tokens.record import TokenRecord, created
+from spawner.access_tokens.token_record import TokenRecord, created
 from spawner.live_state import LiveState
 from spawner.records.availability import available, unknown
-from spawner.records.record import StoreUnavailableError
+from spawner.records.base_record import StoreUnavailableError
 from spawner.records.store import StoredRecord
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {CreateToken: 1, ListTokens: 1, RevokeToken: 1}

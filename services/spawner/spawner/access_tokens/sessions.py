@@ -9,8 +9,8 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import CreateCode, CreateSession, EndSession, Request, SignIn, SignInCode, TokenView
 from sandherd.service.requests import Answerer, IncomingRequest
 from sandherd.settings import Settings
-from spawner.access_tokens.record import TokenRecord, code_of, session_of, session_of_user
 from spawner.access_tokens.request_handlers import one_project, remove_all, valid_of
+from spawner.access_tokens.token_record import TokenRecord, code_of, session_of, session_of_user
 from spawner.live_state import LiveState
 from spawner.records.availability import available
 from spawner.records.store import StoredRecord

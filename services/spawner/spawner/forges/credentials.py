@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
-from spawner.repositories.git import Credential
+from spawner.repositories.git import GitCredential
 
 _GIT_USERS: Final = {ForgeKind.GITHUB: "x-access-token", ForgeKind.GITLAB: "oauth2", ForgeKind.GITEA: "oauth2"}
 """The user name beside a token: GitHub wants this one of an App; the others accept any."""
@@ -112,7 +112,7 @@ class ForgeCredentials:
         self.host = host
         self.tokens = tokens
 
-    async def git_credential(self, repository: ForgeRepository) -> Credential:
+    async def git_credential(self, repository: ForgeRepository) -> GitCredential:
         """The credential that git sends to this host only; read it again for each command. Raises `ForgeError`."""
         token = await self.tokens.token(repository)
-        return Credential(self.host.origin, _GIT_USERS[self.host.kind], token.value)
+        return GitCredential(self.host.origin, _GIT_USERS[self.host.kind], token.value)

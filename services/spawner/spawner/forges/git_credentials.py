@@ -9,7 +9,7 @@ from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError
 from spawner.forges.locations import ForgeRepository
 from spawner.repositories.credential_file import credential_for, origin_of
-from spawner.repositories.git import Credential, GitError, GitFault
+from spawner.repositories.git import GitCredential, GitError, GitFault
 
 _SECONDS: Final = 10.0
 """How long a new branch waits for the forge's rules."""
@@ -23,7 +23,7 @@ class GitCredentials:
         self._forges = forges
         self._file = file
 
-    async def find(self, url: str) -> Credential | None:
+    async def find(self, url: str) -> GitCredential | None:
         """The credential for a repository; None for one without, which may be public."""
         stored = credential_for(origin_of(url), self._file)
         if stored is not None:
@@ -37,7 +37,7 @@ class GitCredentials:
             failure = GitError(GitFault(error.fault.value), str(error))
         raise failure
 
-    async def renew(self, url: str, refused: Credential) -> Credential | None:
+    async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:
         """Another credential than the refused one, or None: such as a new token in place of one that was revoked."""
         try:
             repository = self._forges.repository(url)
@@ -65,5 +65,5 @@ class GitCredentials:
         except (ForgeError, TimeoutError):
             return False
 
-    async def _of(self, repository: ForgeRepository) -> Credential:
+    async def _of(self, repository: ForgeRepository) -> GitCredential:
         return await self._forges.credentials(repository.host).git_credential(repository)

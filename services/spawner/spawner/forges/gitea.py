@@ -4,6 +4,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from spawner.forges.api import read_as
+from spawner.forges.body_section import with_section
 from spawner.forges.faults import ForgeError, ForgeFault, not_seen
 from spawner.forges.forge import (
     Checks,
@@ -22,7 +23,6 @@ from spawner.forges.forge_client import ForgeClient
 from spawner.forges.gitea_replies import WIP_PREFIX, BranchProtection, GiteaBranch, gitea_mergeability, is_draft
 from spawner.forges.github_replies import CombinedStatus, CommitStatus, IssueReply
 from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
-from spawner.forges.own_section import with_section
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import (
     ForgeProject,

@@ -4,6 +4,7 @@ import re
 from typing import Any, Final
 
 from spawner.forges.api import read_as
+from spawner.forges.body_section import with_section
 from spawner.forges.faults import ForgeError, ForgeFault, not_seen
 from spawner.forges.forge import (
     Checks,
@@ -39,7 +40,6 @@ from spawner.forges.github_replies import (
     review_rule,
 )
 from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
-from spawner.forges.own_section import with_section
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import ForgeProject, ForgePull, Review, chosen, named, reviews_of, same_text
 

@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from spawner.forges.api import read_as
+from spawner.forges.body_section import with_section
 from spawner.forges.faults import ForgeError, ForgeFault, not_seen
 from spawner.forges.forge import (
     Checks,
@@ -38,7 +39,6 @@ from spawner.forges.gitlab_replies import (
     merge_outcome,
     refused_request,
 )
-from spawner.forges.own_section import with_section
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import named, same_text, title_parts
 

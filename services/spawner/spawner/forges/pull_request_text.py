@@ -10,7 +10,7 @@ from string import Template
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from spawner.forges.inert_text import code_block, code_span, inert_title
+from spawner.forges.pull_request_markdown import code_block, code_span, escaped_title
 
 MAX_TITLE: Final = 200
 """Characters; GitHub permits 256, GitLab 255, with its prefix of a draft."""
@@ -68,10 +68,10 @@ class PullRequestFacts:
 
 def title_of(facts: PullRequestFacts, template: str = DEFAULT_TITLE) -> str:
     """The title: one line of at most `MAX_TITLE` characters, and those that make it inert."""
-    short = inert_title(facts.task, MAX_TITLE) or inert_title(facts.name, MAX_TITLE)
-    ticket = inert_title(facts.ticket or "", _MAX_NAME)
-    shown = Template(template).safe_substitute(title=short, name=inert_title(facts.name, _MAX_NAME), ticket=ticket)
-    return inert_title(shown, MAX_TITLE)
+    short = escaped_title(facts.task, MAX_TITLE) or escaped_title(facts.name, MAX_TITLE)
+    ticket = escaped_title(facts.ticket or "", _MAX_NAME)
+    shown = Template(template).safe_substitute(title=short, name=escaped_title(facts.name, _MAX_NAME), ticket=ticket)
+    return escaped_title(shown, MAX_TITLE)
 
 
 def body_of(facts: PullRequestFacts, template: str = DEFAULT_BODY) -> str:

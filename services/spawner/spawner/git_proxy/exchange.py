@@ -27,7 +27,7 @@ class DisconnectedError(Exception):
     """The client has closed the connection."""
 
 
-class Body:
+class RequestBody:
     """The body of a request, decompressed if it was compressed. Methods raise `HttpError` above the limit in bytes."""
 
     def __init__(self, receive: Receive, limit: int, *, compressed: bool) -> None:
@@ -112,7 +112,7 @@ class Body:
         return bytes(message.get("body", b""))
 
 
-class Response:
+class ProxyResponse:
     """The response, sent in parts."""
 
     def __init__(self, send: Send) -> None:

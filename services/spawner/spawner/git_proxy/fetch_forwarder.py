@@ -12,11 +12,11 @@ from typing import Final
 
 import aiohttp
 
-from spawner.git_proxy.exchange import HttpError, Response
+from spawner.git_proxy.exchange import HttpError, ProxyResponse
 from spawner.git_proxy.routes import Service
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.lfs_server import machine_proxy
+from spawner.repositories.repository_hosts import RepositoryHosts
 
 _TIMES: Final = aiohttp.ClientTimeout(total=900.0, connect=10.0, sock_read=60.0)
 _PIECE: Final = 256 * 1024
@@ -48,17 +48,17 @@ class FetchForwarder:
     def __init__(self, hosts: RepositoryHosts, session: aiohttp.ClientSession, max_bytes: int) -> None:
         self._hosts, self._session, self._max_bytes = hosts, session, max_bytes
 
-    async def list_refs(self, url: str, version: bytes, response: Response) -> None:
+    async def list_refs(self, url: str, version: bytes, response: ProxyResponse) -> None:
         """The refs of the repository, or what its server can do. Raises `HttpError`."""
         address = f"{url.rstrip('/')}/info/refs?service={_SERVICE}"
         await self._forward(url, _Request("GET", address, f"application/x-{_SERVICE}-advertisement", version), response)
 
-    async def objects(self, url: str, version: bytes, content: bytes, response: Response) -> None:
+    async def objects(self, url: str, version: bytes, content: bytes, response: ProxyResponse) -> None:
         """The objects that the sandbox wants. Raises `HttpError`."""
         wanted = _Request("POST", f"{url.rstrip('/')}/{_SERVICE}", f"application/x-{_SERVICE}-result", version, content)
         await self._forward(url, wanted, response)
 
-    async def _forward(self, url: str, request: _Request, response: Response) -> None:
+    async def _forward(self, url: str, request: _Request, response: ProxyResponse) -> None:
         try:
             await self._hosts.use(url, partial(self._send, request, response))
         except GitError as error:
@@ -67,7 +67,7 @@ class FetchForwarder:
             status, text = _STATUS.get(error.fault, _REFUSED)
             raise HttpError(status, text) from None
 
-    async def _send(self, request: _Request, response: Response, remote: RemoteRepository) -> None:
+    async def _send(self, request: _Request, response: ProxyResponse, remote: RemoteRepository) -> None:
         try:
             async with self._session.request(
                 request.method, request.address, headers=_headers(remote, request), data=request.content,
@@ -83,7 +83,7 @@ class FetchForwarder:
         # Raised here, so that the client's error, which has the request's headers, is no part of it.
         raise GitError(GitFault.UNAVAILABLE, failure)
 
-    async def _return(self, received: aiohttp.ClientResponse, kind: str, response: Response) -> None:
+    async def _return(self, received: aiohttp.ClientResponse, kind: str, response: ProxyResponse) -> None:
         await response.begin(_OK, kind)
         size = 0
         async for part in received.content.iter_chunked(_PIECE):

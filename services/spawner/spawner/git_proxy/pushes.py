@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from sandherd.contracts.events import EventData
-from spawner.git_proxy import decisions
-from spawner.git_proxy.exchange import Body, HttpError
+from spawner.git_proxy import proxy_decisions
+from spawner.git_proxy.exchange import HttpError, RequestBody
 from spawner.git_proxy.push_protocol import (
     MAX_COMMANDS,
     ProtocolError,
@@ -27,11 +27,11 @@ from spawner.git_proxy.push_protocol import (
     report,
 )
 from spawner.live_state import LiveState
-from spawner.records.record import StoreUnavailableError
-from spawner.repositories import decisions as of_branch
-from spawner.repositories.artifacts import BUNDLE, BranchArtifacts
-from spawner.repositories.paths import scratch_folder
-from spawner.repositories.record import BranchRecord, ReceivedCommits
+from spawner.records.base_record import StoreUnavailableError
+from spawner.repositories import branch_transitions as of_branch
+from spawner.repositories.branch_artifacts import BUNDLE, BranchArtifacts
+from spawner.repositories.branch_record import BranchRecord, ReceivedCommits
+from spawner.repositories.mirror_paths import scratch_folder
 
 _SECONDS: Final = 120.0
 """How long a client waits for the result of its push."""
@@ -49,11 +49,11 @@ class PushReceiver:
 
     def refs(self, branch: BranchRecord) -> bytes:
         """What can be pushed. Raises `HttpError`."""
-        if (problem := decisions.refusal(branch)) is not None:
+        if (problem := proxy_decisions.refusal(branch)) is not None:
             raise HttpError(403, problem)
-        return advertisement(branch.branch, decisions.head_of(branch))
+        return advertisement(branch.branch, proxy_decisions.head_of(branch))
 
-    async def push(self, branch_now: BranchNow, sandbox: str, task: str, body: Body) -> bytes:
+    async def push(self, branch_now: BranchNow, sandbox: str, task: str, body: RequestBody) -> bytes:
         """The report of a push. Raises `HttpError`."""
         branch = await branch_now()
         try:
@@ -69,8 +69,8 @@ class PushReceiver:
 
     async def _refused(self, branch: BranchRecord, sandbox: str, pushed: PushCommands) -> bytes | None:
         """The report of a push that can't be taken, whose event is published; None: it can."""
-        refused = refusals(pushed, branch.branch, decisions.head_of(branch))
-        if (problem := decisions.refusal(branch)) is not None:
+        refused = refusals(pushed, branch.branch, proxy_decisions.head_of(branch))
+        if (problem := proxy_decisions.refusal(branch)) is not None:
             refused = {one.ref: problem for one in pushed.updates}
         if not refused:
             return None
@@ -78,7 +78,9 @@ class PushReceiver:
         self._live.meters.count("sandherd_git_proxy_refusals_total", reason="ref")
         return report(pushed, refused)
 
-    async def _take(self, branch_now: BranchNow, sandbox: str, task: str, pushed: PushCommands, body: Body) -> bytes:
+    async def _take(
+        self, branch_now: BranchNow, sandbox: str, task: str, pushed: PushCommands, body: RequestBody
+    ) -> bytes:
         update = pushed.updates[0]
         with scratch_folder(self._folder) as folder:
             file = folder / "bundle"
@@ -105,22 +107,22 @@ class PushReceiver:
                         changed.clear()
             except TimeoutError:
                 known = self._live.branch_index.get(key)
-                return decisions.late(known.view if known else None, commits)
+                return proxy_decisions.late(known.view if known else None, commits)
         after = self._live.branch_index.get(key)
-        old = decisions.superseded(before, after.view) if before and after else None
+        old = proxy_decisions.superseded(before, after.view) if before and after else None
         for bundle in (commits.bundle, old):
             with suppress(StoreUnavailableError):  # the result is known; what stays stored expires
                 await self._artifacts.delete(bundle)
         return result.problem
 
-    def _known_result(self, key: str, commits: ReceivedCommits) -> decisions.PushResult | None:
+    def _known_result(self, key: str, commits: ReceivedCommits) -> proxy_decisions.PushResult | None:
         known = self._live.branch_index.get(key)
         if known is None:
-            return decisions.PushResult("the branch was deleted")
-        return decisions.result_of(known.view, commits)
+            return proxy_decisions.PushResult("the branch was deleted")
+        return proxy_decisions.result_of(known.view, commits)
 
     async def _deny(self, branch: BranchRecord, sandbox: str, reason: str) -> None:
-        event: EventData = decisions.denied(branch, sandbox, reason)
+        event: EventData = proxy_decisions.denied(branch, sandbox, reason)
         await self._change(branch.key, lambda record: record.with_events(self._live.now(), event))
 
     async def _change(self, key: str, decide: Callable[[BranchRecord], BranchRecord]) -> BranchRecord | None:
@@ -144,6 +146,6 @@ class PushReceiver:
             changed.set()
 
 
-async def _write(update: RefUpdate, body: Body, file: IO[bytes]) -> None:
+async def _write(update: RefUpdate, body: RequestBody, file: IO[bytes]) -> None:
     file.write(bundle_head(update))
     await body.into(file)

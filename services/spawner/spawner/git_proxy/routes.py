@@ -25,7 +25,7 @@ class Service(StrEnum):
 
 
 @dataclass(frozen=True)
-class Route:
+class GitRoute:
     """What a request is about. `lists` the refs; otherwise it transfers objects."""
 
     project: str
@@ -34,7 +34,7 @@ class Route:
     lists: bool
 
 
-def route_of(method: str, path: bytes, query: bytes, content_type: str) -> Route | None:
+def route_of(method: str, path: bytes, query: bytes, content_type: str) -> GitRoute | None:
     """The route of a request by its path as it was sent; None: the proxy does not serve that."""
     found = _PATH.fullmatch(path.decode("ascii", "replace"))
     if found is None:
@@ -43,11 +43,11 @@ def route_of(method: str, path: bytes, query: bytes, content_type: str) -> Route
         services = {f"service={service}".encode(): service for service in Service}
         if method != "GET" or query not in services:
             return None
-        return Route(found["project"], found["sandbox"], services[query], lists=True)
+        return GitRoute(found["project"], found["sandbox"], services[query], lists=True)
     service = Service(found["end"])
     if method != "POST" or query or content_type != f"application/x-{service}-request":
         return None
-    return Route(found["project"], found["sandbox"], service, lists=False)
+    return GitRoute(found["project"], found["sandbox"], service, lists=False)
 
 
 def password_of(authorization: Iterable[bytes]) -> str | None:

@@ -23,18 +23,18 @@ from sandherd.service.http_connections import BoundedConnection, ConnectionLimit
 from sandherd.service.uvicorn_server import LONGEST_HEADER, HttpServerError, serving
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
-from spawner.git_proxy import decisions
-from spawner.git_proxy.exchange import Body, DisconnectedError, HttpError, Receive, Response, Send
+from spawner.git_proxy import proxy_decisions
+from spawner.git_proxy.exchange import DisconnectedError, HttpError, ProxyResponse, Receive, RequestBody, Send
 from spawner.git_proxy.pushes import PushReceiver
-from spawner.git_proxy.routes import Route, Service, password_of, route_of
+from spawner.git_proxy.routes import GitRoute, Service, password_of, route_of
 from spawner.live_state import LiveState
-from spawner.records.record import StoreUnavailableError
-from spawner.repositories.artifacts import BranchArtifacts
+from spawner.records.base_record import StoreUnavailableError
+from spawner.repositories.branch_artifacts import BranchArtifacts
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import GitError
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.mirror_paths import mirrors_folder
 from spawner.repositories.mirrors import MAX_BUNDLE
-from spawner.repositories.paths import mirrors_folder
-from spawner.repositories.record import BranchRecord
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.sandboxes.git_proxy_access import ProxyTokens
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _log: Final = logs.get("git_proxy")
 
 
 @dataclass(frozen=True)
-class Caller:
+class PushingSandbox:
     """The sandbox that a request is of, and the branch that it works on."""
 
     sandbox: str
@@ -70,12 +70,12 @@ class GitProxy:
     ) -> None:
         self._live, self._tokens, self._fetches, self._pushes = live, tokens, fetches, pushes
         self._max_push = max_push
-        self._quota, self._fetch_quota = decisions.PushQuota(), decisions.FetchQuota()
-        self._open, self._reports = Counter[str](), decisions.RefusalReports()
+        self._quota, self._fetch_quota = proxy_decisions.PushQuota(), proxy_decisions.FetchQuota()
+        self._open, self._reports = Counter[str](), proxy_decisions.RefusalReports()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Respond to one request."""
-        response, headers = Response(send), _Headers(scope)
+        response, headers = ProxyResponse(send), _Headers(scope)
         try:
             await self._respond(headers, receive, response)
         except HttpError as error:
@@ -85,7 +85,7 @@ class GitProxy:
         except (DisconnectedError, GitError) as error:
             _log.info("git proxy request not completed", error=repr(error))
 
-    async def _respond(self, headers: "_Headers", receive: Receive, response: Response) -> None:
+    async def _respond(self, headers: "_Headers", receive: Receive, response: ProxyResponse) -> None:
         route = headers.route()
         if route is None:
             raise HttpError(404, "the git proxy serves git fetch and git push of one repository, and nothing else")
@@ -95,18 +95,18 @@ class GitProxy:
         with self._place(route.project, route.sandbox):
             await self._serve(route, await self._caller(route), headers, receive, response)
 
-    async def _caller(self, route: Route) -> Caller:
+    async def _caller(self, route: GitRoute) -> PushingSandbox:
         """Raises `HttpError` if the sandbox has ended, or works on no branch of a repository with a URL."""
         held = await self._live.sandboxes.load(f"{route.project}.{route.sandbox}")
         task = await self._live.load_task(held.record) if held else None
-        branch_id = decisions.works_on(held.record if held else None, task.record if task else None)
+        branch_id = proxy_decisions.works_on(held.record if held else None, task.record if task else None)
         branch = await self._live.branches.load(f"{route.project}.{branch_id}") if branch_id else None
         if task is None or branch is None or branch.record.url is None:
             raise HttpError(403, "the sandbox has ended, or its task does not use the git proxy")
-        return Caller(route.sandbox, task.record.task, branch.record, branch.record.url)
+        return PushingSandbox(route.sandbox, task.record.task, branch.record, branch.record.url)
 
     async def _serve(
-        self, route: Route, caller: Caller, headers: "_Headers", receive: Receive, response: Response
+        self, route: GitRoute, caller: PushingSandbox, headers: "_Headers", receive: Receive, response: ProxyResponse
     ) -> None:
         if route.service is Service.FETCH:
             await self._fetch(route, caller, headers, receive, response)
@@ -118,7 +118,7 @@ class GitProxy:
             await response.whole(200, f"application/x-{Service.PUSH}-result", shown)
 
     async def _fetch(
-        self, route: Route, caller: Caller, headers: "_Headers", receive: Receive, response: Response
+        self, route: GitRoute, caller: PushingSandbox, headers: "_Headers", receive: Receive, response: ProxyResponse
     ) -> None:
         if not self._fetch_quota.admit(f"{route.project}.{route.sandbox}", asyncio.get_running_loop().time()):
             raise HttpError(429, "too many fetches; try again in some minutes")
@@ -126,17 +126,17 @@ class GitProxy:
         if route.lists:
             await self._fetches.list_refs(caller.url, version, response)
             return
-        content = await Body(receive, _MAX_REQUEST, compressed=headers.compressed()).whole()
+        content = await RequestBody(receive, _MAX_REQUEST, compressed=headers.compressed()).whole()
         caller = await self._caller(route)  # it may have ended since the first part of a slow request
         await self._fetches.objects(caller.url, version, content, response)
 
-    async def _push(self, route: Route, caller: Caller, headers: "_Headers", receive: Receive) -> bytes:
+    async def _push(self, route: GitRoute, caller: PushingSandbox, headers: "_Headers", receive: Receive) -> bytes:
         async def branch_now() -> BranchRecord:
             return (await self._caller(route)).branch
 
         sandbox, now = f"{route.project}.{route.sandbox}", asyncio.get_running_loop().time()
         limit = min(self._max_push, self._quota.left(sandbox, now))
-        body = Body(receive, limit, compressed=headers.compressed())
+        body = RequestBody(receive, limit, compressed=headers.compressed())
         counted = self._quota.admit(sandbox, now)
         if counted is None:
             raise HttpError(429, "too many pushes, or too large ones; try again in some minutes")
@@ -159,7 +159,7 @@ class GitProxy:
             self._open.subtract(limits.keys())
             self._open = +self._open
 
-    async def _refuse(self, response: Response, headers: "_Headers", error: HttpError) -> None:
+    async def _refuse(self, response: ProxyResponse, headers: "_Headers", error: HttpError) -> None:
         self._count(headers, error)
         if response.begun:
             return
@@ -173,7 +173,7 @@ class GitProxy:
         if error.status == 401 and not headers.all(b"authorization"):  # git's first request is without
             return
         route = headers.route()
-        reason = decisions.reason_of(error.status) if route else "path"
+        reason = proxy_decisions.reason_of(error.status) if route else "path"
         self._live.meters.count("sandherd_git_proxy_refusals_total", reason=reason)
         project, sandbox = (route.project, route.sandbox) if route else ("", "")
         now = asyncio.get_running_loop().time()
@@ -194,7 +194,7 @@ class _Headers:
         """The values of a header."""
         return [value for known, value in self._scope["headers"] if known == name]
 
-    def route(self) -> Route | None:
+    def route(self) -> GitRoute | None:
         kind = b"".join(self.all(b"content-type")).decode("ascii", "replace")
         return route_of(self._scope["method"], self._scope["raw_path"], self._scope["query_string"], kind)
 

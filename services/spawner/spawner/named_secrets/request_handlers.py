@@ -12,8 +12,8 @@ from sandherd.contracts.states import TASK_ENDED
 from sandherd.sealed_secrets import open_sealed, secret_member
 from sandherd.service.requests import IncomingRequest
 from spawner.live_state import LiveState
-from spawner.named_secrets.record import SecretRecord
-from spawner.named_secrets.store import users
+from spawner.named_secrets.secret_record import SecretRecord
+from spawner.named_secrets.secret_store import users
 from spawner.records.availability import available, unknown
 
 MAX_SECRETS: Final = 100

@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import (
-    AskWebhookSecrets,
     DeleteWebhookSecrets,
+    GetWebhookSecrets,
     Request,
     WebhookSecrets,
     WebhookSecretsDeleted,
@@ -19,7 +19,7 @@ from sandherd.webhook_signatures import new_secret
 from spawner.live_state import LiveState
 from spawner.records.availability import available
 
-ANSWERED: Final[Mapping[type[Request[Any]], int]] = {AskWebhookSecrets: 1, DeleteWebhookSecrets: 1}
+ANSWERED: Final[Mapping[type[Request[Any]], int]] = {GetWebhookSecrets: 1, DeleteWebhookSecrets: 1}
 """The requests handled here, and the maximum of each that a replica handles concurrently."""
 _RECORDS: Final = "secrets of webhooks"
 
@@ -42,9 +42,9 @@ class WebhookSecretHandler:
     @property
     def handlers(self) -> dict[type[Request[Any]], Answerer]:
         """The handlers, one for each request in `ANSWERED`."""
-        return {AskWebhookSecrets: self.view, DeleteWebhookSecrets: self.delete}
+        return {GetWebhookSecrets: self.view, DeleteWebhookSecrets: self.delete}
 
-    async def view(self, incoming: IncomingRequest[AskWebhookSecrets]) -> WebhookSecrets:
+    async def view(self, incoming: IncomingRequest[GetWebhookSecrets]) -> WebhookSecrets:
         """The secret of this number and the one before it; created if that is requested and it does not exist."""
         project, request = incoming.project, incoming.request
         with available(_RECORDS):

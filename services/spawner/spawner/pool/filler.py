@@ -11,9 +11,9 @@ from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
-from spawner.pool import decisions
-from spawner.pool.decisions import PoolProfile
-from spawner.pool.record import WarmRecord, WarmState
+from spawner.pool import pool_decisions
+from spawner.pool.pool_decisions import PoolProfile
+from spawner.pool.warm_record import WarmRecord, WarmState
 from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, WarmPlan
 from spawner.sandboxes.reconciler import FOR_NOW
@@ -82,12 +82,12 @@ class Filler:
         for record in self._live.pool_index.views():
             self._lease.check()
             await self._check(record, timeout)
-        found = decisions.needs(self._kinds, self._live.pool_index.views(), self._live.now(), self._max_age)
+        found = pool_decisions.needs(self._kinds, self._live.pool_index.views(), self._live.now(), self._max_age)
         for unit in found.drop:
             await self._drop(unit, timeout)
         for kind in found.make:
             self._lease.check()
-            held, _ = await self._live.pool.create(decisions.requested(new_name(PREFIX), kind, self._live.now()))
+            held, _ = await self._live.pool.create(pool_decisions.requested(new_name(PREFIX), kind, self._live.now()))
             await self._prepare(held, timeout)
         self._measure()
 
@@ -121,7 +121,7 @@ class Filler:
             await self._drop(record.unit, timeout)
             return
         self._lease.check()
-        await self._live.pool.replace(held, decisions.ready(record, key))
+        await self._live.pool.replace(held, pool_decisions.ready(record, key))
 
     async def _close_claim(self, record: WarmRecord, timeout: float) -> None:
         """Drop a claimed one from the pool once its sandbox's record exists; remove it if the claim was abandoned.
@@ -133,7 +133,7 @@ class Filler:
             mine = await self._live.pool.load(record.unit)
             if mine is not None:
                 await self._live.pool.remove(mine)
-        elif held is not None or decisions.stale(record, self._live.now(), _CLAIM_GRACE):
+        elif held is not None or pool_decisions.stale(record, self._live.now(), _CLAIM_GRACE):
             await self._drop(record.unit, timeout, WarmState.CLAIMED)
 
     async def _drop(self, unit: str, timeout: float, *states: WarmState) -> None:

@@ -6,12 +6,12 @@ from typing import Final
 
 from sandherd.contracts.specs import SandboxLimits
 from spawner.live_state import LiveState
-from spawner.pool import decisions
-from spawner.records.record import StoreUnavailableError
-from spawner.sandboxes import decisions as of_sandbox
-from spawner.sandboxes.record import SandboxRecord, WorkerKey
+from spawner.pool import pool_decisions
+from spawner.records.base_record import StoreUnavailableError
+from spawner.sandboxes import sandbox_transitions as of_sandbox
+from spawner.sandboxes.sandbox_record import SandboxRecord, WorkerKey
 from spawner.spec_resolution import SpawnPolicy, expiry, same_as_profile
-from spawner.tasks.record import TaskRecord
+from spawner.tasks.task_record import TaskRecord
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Pool:
         self._live = live
         self._menu = menu
         self._credential_life = credential_life
-        self._has_profiles = bool(decisions.kinds(menu))
+        self._has_profiles = bool(pool_decisions.kinds(menu))
 
     async def intend(self, task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
         """The record of the sandbox of a task's attempt, from the pool if it has a match."""
@@ -68,7 +68,7 @@ class Pool:
         if already_claimed:
             return WarmClaim(already_claimed.unit, already_claimed.public_key)
         try:
-            return await self._claim_first(decisions.claimable(records, profile, runtime, limits), key, now)
+            return await self._claim_first(pool_decisions.claimable(records, profile, runtime, limits), key, now)
         except StoreUnavailableError:
             # A claim that succeeded without a reply is found and removed by the filler.
             return None
@@ -76,7 +76,7 @@ class Pool:
     async def _claim_first(self, units: list[str], key: str, now: datetime) -> WarmClaim | None:
         for unit in units:
             held = await self._live.pool.load(unit)
-            claimed = decisions.claimed(held.record, key, now) if held else None
+            claimed = pool_decisions.claimed(held.record, key, now) if held else None
             if held is None or claimed is None or claimed is held.record:
                 continue
             if await self._live.pool.replace(held, claimed):

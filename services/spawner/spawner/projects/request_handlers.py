@@ -13,10 +13,10 @@ from sandherd.contracts.states import TaskState
 from sandherd.service.requests import Answerer, IncomingRequest
 from spawner.harness_plugins import HarnessPlugins
 from spawner.live_state import LiveState
-from spawner.projects import decisions
-from spawner.projects.record import ProjectRecord
+from spawner.projects import project_changes
+from spawner.projects.project_record import ProjectRecord
 from spawner.records.availability import available
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks.capacity import Capacity
 
@@ -72,20 +72,22 @@ class ProjectRequestHandler:
             return ProjectList(projects=[self._view(name, records.get(name), users) for name in names])
 
     async def _created(self, project: str, request: SetProject) -> ProjectRecord:
-        record = decisions.created(project, request, self._live.now())
+        record = project_changes.created(project, request, self._live.now())
         if len(self._live.project_index) >= MAX_PROJECTS:
             raise ContractError(
                 Code.REFUSED, f"there are {MAX_PROJECTS} projects, the maximum", remedy="change an existing one"
             )
         held, _ = await self._live.projects.create(record)
-        if not decisions.same_values(held.record, record):
+        if not project_changes.same_values(held.record, record):
             remedy = f"change project {project}"
             raise ContractError(Code.CONFLICT, f"project {project} already exists", field="project", remedy=remedy)
         return held.record
 
     async def _changed(self, project: str, request: SetProject) -> ProjectRecord:
         now = self._live.now()
-        held = await self._live.projects.change(project, lambda record, _: decisions.changed(record, request, now))
+        held = await self._live.projects.change(
+            project, lambda record, _: project_changes.changed(record, request, now)
+        )
         if held is None:
             remedy = f"create project {project}"
             raise ContractError(
@@ -94,9 +96,9 @@ class ProjectRequestHandler:
         return held.record
 
     def _check(self, request: SetProject) -> None:
-        refused = decisions.limits_refusal(request.limits, self._max_sandboxes) or decisions.defaults_refusal(
-            request.defaults, self._menu.caps, self._harnesses.names
-        )
+        refused = project_changes.limits_refusal(
+            request.limits, self._max_sandboxes
+        ) or project_changes.defaults_refusal(request.defaults, self._menu.caps, self._harnesses.names)
         refused = refused or self._repository_refusal(request.defaults.repository)
         if refused:
             raise _error(refused)

@@ -3,10 +3,10 @@
 from typing import Final
 
 from sandherd.contracts.repositories import Repository
-from spawner.pull_requests.steps import target_of
-from spawner.repositories.differences import shown_path
+from spawner.pull_requests.pull_request_steps import target_of
+from spawner.repositories.branch_diff import shown_path
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.record import BranchRecord
 
 _PATHS: Final = 100
 

@@ -7,33 +7,35 @@ from functools import partial
 from spawner.forges.factory import Forges
 from spawner.forges.forge import Forge, MergeMethod, PullRequest, PullRequestState
 from spawner.live_state import LiveState
-from spawner.pull_requests import decisions
-from spawner.pull_requests.pull_request_options import Pace, Terms
-from spawner.pull_requests.steps import TaskWork, target_of, wants_ready, work_on
-from spawner.pull_requests.text import About, draft_of, issue_of
-from spawner.repositories.approval import PathApproval
-from spawner.repositories.decisions import Decide
-from spawner.repositories.differences import changed_lines, shown_path
+from spawner.pull_requests import pull_request_transitions
+from spawner.pull_requests.pull_request_facts import PullRequestTask, draft_of, issue_of
+from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
+from spawner.pull_requests.pull_request_steps import TaskWork, target_of, wants_ready, work_on
+from spawner.repositories.branch_diff import changed_lines, shown_path
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.branch_transitions import Decide
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.record import BranchRecord
-from spawner.tasks.record import TaskRecord
+from spawner.repositories.path_approval import PathApproval
+from spawner.tasks.task_record import TaskRecord
 
 
 class ForgeSteps:
     """The steps that send requests to forges."""
 
-    def __init__(self, live: LiveState, forges: Forges, mirrors: Mirrors, pace: Pace) -> None:
+    def __init__(self, live: LiveState, forges: Forges, mirrors: Mirrors, pace: PollIntervals) -> None:
         self._live, self._forges, self._mirrors, self._pace = live, forges, mirrors, pace
 
-    async def open(self, record: BranchRecord, terms: Terms, work: TaskWork, tasks: Mapping[str, TaskRecord]) -> Decide:
+    async def open(
+        self, record: BranchRecord, terms: PullRequestTerms, work: TaskWork, tasks: Mapping[str, TaskRecord]
+    ) -> Decide:
         """Update the pull request, or find or create it if none is known to be open.
 
         `tasks`: the records of the branch's tasks that still exist.
         """
-        pull, forge = decisions.pull_of(record), self._forge(record)
-        ready, about = wants_ready(pull, terms, work), About.of(record, tasks)
+        pull, forge = pull_request_transitions.pull_of(record), self._forge(record)
+        ready, about = wants_ready(pull, terms, work), PullRequestTask.of(record, tasks)
         mirror = await self._mirrors.with_branch(record)
         changed = await changed_lines(mirror, record.base_commit, record.commit)
         issue = issue_of(record.ticket)
@@ -47,7 +49,7 @@ class ForgeSteps:
             found = await forge.find_or_create_pull_request(draft)
         found, now = await self._as_merged(record, found), self._live.now()
         return partial(
-            decisions.opened,
+            pull_request_transitions.opened,
             found=found,
             commit=record.commit,
             now=now,
@@ -60,26 +62,30 @@ class ForgeSteps:
     async def make_ready(self, record: BranchRecord) -> Decide:
         """Make the draft ready for review."""
         await self._forge(record).mark_ready(_number(record))
-        return partial(decisions.made_ready, commit=record.commit, now=self._live.now())
+        return partial(pull_request_transitions.made_ready, commit=record.commit, now=self._live.now())
 
     async def poll(self, record: BranchRecord) -> Decide:
         """Read its state, checks and reviews."""
         status = await self._forge(record).pull_request(_number(record))
         status = replace(status, pull_request=await self._as_merged(record, status.pull_request))
         now = self._live.now()
-        return partial(decisions.polled, status=status, now=now, pace=self._pace, worked_on=self._is_worked_on)
+        return partial(
+            pull_request_transitions.polled, status=status, now=now, pace=self._pace, worked_on=self._is_worked_on
+        )
 
-    async def merge(self, record: BranchRecord, terms: Terms) -> Decide:
+    async def merge(self, record: BranchRecord, terms: PullRequestTerms) -> Decide:
         """Merge it, if its head is the commit that was pushed, and the base as it is now needs no user's approval."""
         paths = await self._to_approve(record, terms)
         if paths:
-            return partial(decisions.merge_needs_approval, commit=record.commit, paths=paths, now=self._live.now())
+            return partial(
+                pull_request_transitions.merge_needs_approval, commit=record.commit, paths=paths, now=self._live.now()
+            )
         outcome = await self._forge(record).merge(
             _number(record), record.commit, MergeMethod(terms.method), queue=terms.merge == "queue"
         )
         now = self._live.now()
         return partial(
-            decisions.merge_answered,
+            pull_request_transitions.merge_answered,
             outcome=outcome,
             commit=record.commit,
             now=now,
@@ -87,7 +93,7 @@ class ForgeSteps:
             worked_on=self._is_worked_on,
         )
 
-    async def _to_approve(self, record: BranchRecord, terms: Terms) -> tuple[str, ...]:
+    async def _to_approve(self, record: BranchRecord, terms: PullRequestTerms) -> tuple[str, ...]:
         """The paths that a user has to approve: the base may have moved, or be another one, since the push."""
         if not terms.approval:
             return ()
@@ -132,6 +138,6 @@ async def _contains(mirror: Mirror, commit: str, ancestor: str) -> bool:
 
 
 def _number(record: BranchRecord) -> int:
-    shown = decisions.pull_of(record).shown
+    shown = pull_request_transitions.pull_of(record).shown
     assert shown is not None, "only one that exists has such a step"
     return shown.number

@@ -8,19 +8,19 @@ from urllib.parse import urlsplit
 
 from sandherd.contracts.states import BranchState
 from spawner.forges.rate_limits import RateLimit
-from spawner.pull_requests.pull_request_options import Pace
-from spawner.repositories.record import BranchRecord
+from spawner.pull_requests.pull_request_options import PollIntervals
+from spawner.repositories.branch_record import BranchRecord
 
 STATES = ("open", "queued", "stuck", "refused")
 
 
-def counts_of(records: Iterable[BranchRecord], now: datetime, pace: Pace) -> Mapping[str, int]:
+def counts_of(records: Iterable[BranchRecord], now: datetime, pace: PollIntervals) -> Mapping[str, int]:
     """The open pull requests by state; each of them is counted once."""
     found = Counter(state_of(record, now, pace) for record in records)
     return {state: found[state] for state in STATES}
 
 
-def state_of(record: BranchRecord, now: datetime, pace: Pace) -> str:
+def state_of(record: BranchRecord, now: datetime, pace: PollIntervals) -> str:
     """Its state; empty without an open pull request, and if the branch was deleted: it is not followed then."""
     pull = record.pull
     if pull is None or not pull.is_open or record.state is not BranchState.LIVE:

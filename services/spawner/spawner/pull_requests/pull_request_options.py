@@ -13,7 +13,7 @@ NO_OPTIONS: Final = PullRequestOptions()
 
 
 @dataclass(frozen=True)
-class Terms:
+class PullRequestTerms:
     """How a pull request is to be."""
 
     open: PullRequestMode = "none"
@@ -44,16 +44,16 @@ class Terms:
             approval=tuple(settings.repository_approval),
         )
 
-    def with_options(self, options: PullRequestOptions | None) -> "Terms":
+    def with_options(self, options: PullRequestOptions | None) -> "PullRequestTerms":
         """With what a task chooses: one that chooses a merge, and not how a pull request is opened, wants one."""
         chosen = (options or NO_OPTIONS).model_dump(exclude_none=True)
         if chosen.get("merge", "never") != "never" and self.open == "none":
             chosen.setdefault("open", "ready")
-        return Terms(**{**self.__dict__, **chosen})
+        return PullRequestTerms(**{**self.__dict__, **chosen})
 
 
 @dataclass(frozen=True)
-class Pace:
+class PollIntervals:
     """How often a forge is asked for a pull request."""
 
     first: timedelta = timedelta(seconds=5)

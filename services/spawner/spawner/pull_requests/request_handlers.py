@@ -17,10 +17,10 @@ from sandherd.service.requests import Answerer, IncomingRequest
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError
 from spawner.live_state import LiveState
-from spawner.pull_requests import requested
+from spawner.pull_requests import pull_request_requests
 from spawner.records.availability import available
-from spawner.repositories.decisions import Decide
-from spawner.repositories.record import BranchRecord
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.branch_transitions import Decide
 from spawner.repositories.request_handlers import load_branch
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {OpenPullRequest: 2, MergeBranch: 2, CheckPullRequests: 2}
@@ -42,7 +42,7 @@ class PullRequestHandler:
         """Have the branch's pull request opened or updated as soon as possible."""
         record, now = await self._usable(incoming.project, incoming.request.branch), self._live.now()
         request = incoming.request
-        return await self._changed(record, lambda held: requested.open_requested(held, request, now))
+        return await self._changed(record, lambda held: pull_request_requests.open_requested(held, request, now))
 
     async def merge(self, incoming: IncomingRequest[MergeBranch]) -> BranchView:
         """Have the branch's pull request merged once its forge permits it."""
@@ -62,7 +62,7 @@ class PullRequestHandler:
                 field="commit",
                 remedy=f"compare branch {record.branch}, and merge again",
             )
-        return await self._changed(record, lambda held: requested.merge_requested(held, request, now))
+        return await self._changed(record, lambda held: pull_request_requests.merge_requested(held, request, now))
 
     async def check(self, incoming: IncomingRequest[CheckPullRequests]) -> PullRequestChecks:
         """Have the pull requests polled that a forge has reported as changed, of whatever project."""
@@ -70,9 +70,9 @@ class PullRequestHandler:
         with available("branches"):
             await self._live.catch_up()
         known = [held.view for _, held in self._live.branch_index.items()]
-        meant = [record for record in known if requested.is_meant(record, incoming.request)]
+        meant = [record for record in known if pull_request_requests.is_meant(record, incoming.request)]
         for record in meant:
-            await self._changed(record, lambda held: requested.poll_hastened(held, now))
+            await self._changed(record, lambda held: pull_request_requests.poll_hastened(held, now))
         return PullRequestChecks(branches=len(meant))
 
     async def _usable(self, project: str, branch: str) -> BranchRecord:

@@ -11,8 +11,8 @@ from sandherd.settings import Settings
 from spawner.forges.factory import Forges
 from spawner.live_state import LiveState
 from spawner.pull_requests.gauges import counts_of, requests_remaining
-from spawner.pull_requests.pull_request_options import Pace, Terms
-from spawner.pull_requests.workflow import PullRequestWorkflow, Submit
+from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
+from spawner.pull_requests.pull_request_workflow import PullRequestWorkflow, Submit
 from spawner.repositories.mirrors import Mirrors
 
 _REPORT_SECONDS: Final = 5.0
@@ -21,7 +21,7 @@ _REPORT_SECONDS: Final = 5.0
 class PullRequestService:
     """Runs on the replica that schedules."""
 
-    def __init__(self, live: LiveState, forges: Forges, workflow: PullRequestWorkflow, pace: Pace) -> None:
+    def __init__(self, live: LiveState, forges: Forges, workflow: PullRequestWorkflow, pace: PollIntervals) -> None:
         self._live, self._forges, self._workflow, self._pace = live, forges, workflow, pace
 
     @classmethod
@@ -30,13 +30,13 @@ class PullRequestService:
         *, forges: Forges, mirrors: Mirrors, submit: Submit,
     ) -> Self:  # fmt: skip
         """From the settings."""
-        pace = Pace(age=timedelta(days=settings.pull_request_days))
+        pace = PollIntervals(age=timedelta(days=settings.pull_request_days))
         workflow = PullRequestWorkflow(
             live,
             lease,
             mirrors,
             forges,
-            terms=Terms.of(settings),
+            terms=PullRequestTerms.of(settings),
             submit=submit,
             ids=bus.ids,
             pace=pace,

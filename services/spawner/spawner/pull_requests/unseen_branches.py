@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from sandherd.contracts.states import BranchState
-from spawner.pull_requests.decisions import pull_of
-from spawner.pull_requests.pull_request_options import Pace
-from spawner.repositories.record import BranchRecord
+from spawner.pull_requests.pull_request_options import PollIntervals
+from spawner.pull_requests.pull_request_transitions import pull_of
+from spawner.repositories.branch_record import BranchRecord
 
 
 def unseen(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
@@ -16,7 +16,7 @@ def unseen(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
     return record.model_copy(update={"pull": pull.changed(unseen=commit, unseen_since=now), "updated_at": now})
 
 
-def is_unseen_for_long(record: BranchRecord, now: datetime, pace: Pace) -> bool:
+def is_unseen_for_long(record: BranchRecord, now: datetime, pace: PollIntervals) -> bool:
     """Whether it is no delay any more: the branch or its base was deleted, or pull requests are disabled."""
     pull = pull_of(record)
     return pull.unseen == record.commit and pull.unseen_since is not None and now - pull.unseen_since >= pace.unseen

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sandherd.contracts.errors import Code, ContractError
-from spawner.records.record import StoreUnavailableError
+from spawner.records.base_record import StoreUnavailableError
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
-from spawner.records.record import IndexEntry, Record, StoreUnavailableError
+from spawner.records.base_record import IndexEntry, Record, StoreUnavailableError
 from spawner.records.store import StoredRecord
 
 _CHECK: Final = 5.0

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
-from spawner.records.record import Record
+from spawner.records.base_record import Record
 
 CLEAR_AFTER: Final = 10.0
 """Seconds after which a published event is removed from its record, if no other write has removed it.

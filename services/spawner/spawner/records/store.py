@@ -15,8 +15,8 @@ from sandherd.bus.errors import StreamFullError
 from sandherd.bus.kv import bucket_of, last_message
 from sandherd.concurrency import KeyedLocks
 from sandherd.telemetry import logs
+from spawner.records.base_record import Record, StoreUnavailableError, address_of
 from spawner.records.outboxes import Outboxes
-from spawner.records.record import Record, StoreUnavailableError, address_of
 from spawner.records.vault import Vault
 
 _MARKER_LIFE: Final = "3600s"

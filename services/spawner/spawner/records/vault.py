@@ -20,7 +20,7 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.kv import bucket_of, last_message
 from sandherd.bus.message_erasure import erase
 from sandherd.telemetry import logs
-from spawner.records.record import StoreUnavailableError
+from spawner.records.base_record import StoreUnavailableError
 
 BUCKET: Final = "secret_keys"
 _STREAM: Final = f"KV_{BUCKET}"

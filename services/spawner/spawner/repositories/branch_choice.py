@@ -9,10 +9,10 @@ from pydantic import TypeAdapter, ValidationError
 from sandherd.contracts.repositories import BranchName, Repository
 from sandherd.contracts.states import BranchState, TaskState
 from spawner.repositories.branch_names import Rules, branch_name, prefix_of
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import GitError, GitFault
-from spawner.repositories.record import BranchRecord
-from spawner.tasks.record import TaskFacts, TaskRecord
-from spawner.tasks.secrets import hidden
+from spawner.tasks.task_record import TaskFacts, TaskRecord
+from spawner.tasks.task_secrets import hidden
 
 FRESH: Final = timedelta(hours=12)
 """How long a checkout that is stored as an artifact may wait for its sandbox."""

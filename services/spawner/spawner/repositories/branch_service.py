@@ -9,20 +9,20 @@ from sandherd.bus.lease import Lease
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.settings import Settings
 from spawner.live_state import LiveState
-from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories.branch_artifacts import BranchArtifacts
 from spawner.repositories.branch_names import rules_of
+from spawner.repositories.branch_workflow import BranchWorkflow
+from spawner.repositories.checkout_preparer import CheckoutPreparer
 from spawner.repositories.commit_signer import CommitSigner
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror_limits import MirrorLimits
+from spawner.repositories.mirror_paths import mirrors_folder
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.paths import mirrors_folder
-from spawner.repositories.preparer import CheckoutPreparer
-from spawner.repositories.repository_cleanup import MirrorUpkeep
-from spawner.repositories.workflow import BranchWorkflow
+from spawner.repositories.repository_cleanup import RepositoryCleanup
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.runtimes.contract import Runtime
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.tasks.scheduler import Intend
+from spawner.tasks.task_record import TaskRecord
 
 _MIB: Final = 1024 * 1024
 
@@ -36,7 +36,7 @@ class BranchService:
         mirrors: Mirrors,
         preparer: CheckoutPreparer,
         workflow: BranchWorkflow,
-        upkeep: MirrorUpkeep,
+        upkeep: RepositoryCleanup,
     ) -> None:
         self._live = live
         self.mirrors = mirrors
@@ -67,7 +67,7 @@ class BranchService:
             mirrors,
             CheckoutPreparer(live, lease, mirrors, artifacts, mounting, rules=rules_of(settings.branch_prefixes)),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval, signer=signer_of(settings)),
-            MirrorUpkeep(live, lease, mirrors, settings.keep_ended),
+            RepositoryCleanup(live, lease, mirrors, settings.keep_ended),
         )
 
     def when_prepared(self, intend: Intend) -> Intend:

@@ -15,9 +15,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
-from spawner.repositories.record import BranchRecord
 from spawner.repositories.ssh_signatures import Sign, read_signing_key
 
 MAX_COMMITS: Final = 1000

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from spawner.repositories.git import Credential, GitError, GitFault
+from spawner.repositories.git import GitCredential, GitError, GitFault
 
 _MAX_FILE: Final = 1024 * 1024
 
@@ -23,12 +23,12 @@ def host_of(repository: str | None) -> str | None:
     return origin_of(repository) if repository is not None and "://" in repository else None
 
 
-def credential_for(origin: str, file: Path | None) -> Credential | None:
+def credential_for(origin: str, file: Path | None) -> GitCredential | None:
     """The first credential of the file for this origin, or None. Raises `GitError`."""
     return next((one for one in read_credentials(file) if one.origin == origin), None)
 
 
-def read_credentials(file: Path | None) -> Iterator[Credential]:
+def read_credentials(file: Path | None) -> Iterator[GitCredential]:
     """The credentials in the file, if there is one. Raises `GitError`; no message contains its content."""
     if file is None:
         return
@@ -45,4 +45,4 @@ def read_credentials(file: Path | None) -> Iterator[Credential]:
         except ValueError:
             continue  # a line that is no URL names no host
         if parts.username and parts.password:
-            yield Credential(origin, unquote(parts.username), unquote(parts.password))
+            yield GitCredential(origin, unquote(parts.username), unquote(parts.password))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Final, TypedDict
 
 from sandherd.process_signals import send_group
-from spawner.repositories.printed_text import printed_text, secrets_of
+from spawner.repositories.git_output import printed_text, secrets_of
 from spawner.repositories.writer_lock import held_descriptors
 
 _LIMITED: Final = 'ulimit -f "$0"; ulimit -v "$1"; shift; exec git "$@"'
@@ -82,7 +82,7 @@ class GitError(Exception):
 
 
 @dataclass(frozen=True)
-class Credential:
+class GitCredential:
     """A user name and a token for one origin, such as `https://github.com`: others never get it, also by a redirect."""
 
     origin: str
@@ -95,7 +95,7 @@ class RemoteRepository:
     """A repository by its URL, which has no credential in it."""
 
     url: str
-    credential: Credential | None = None
+    credential: GitCredential | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class GitOptions(TypedDict, total=False):
 
 async def run_git(
     *arguments: str,
-    credential: Credential | None = None,
+    credential: GitCredential | None = None,
     config: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     limits: GitLimits = DEFAULT_LIMITS,
@@ -169,12 +169,12 @@ async def run_git(
     return status, out
 
 
-def shown_output(printed: bytes, credential: Credential | None) -> str:
+def shown_output(printed: bytes, credential: GitCredential | None) -> str:
     """What git printed, without the credential, which a server may return in a message."""
     return printed_text(printed, secrets_of(credential.username, credential.password) if credential else ())
 
 
-def _environment(credential: Credential | None, config: Mapping[str, str]) -> dict[str, str]:
+def _environment(credential: GitCredential | None, config: Mapping[str, str]) -> dict[str, str]:
     settings = [*_CONFIG.items(), *config.items()]
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),

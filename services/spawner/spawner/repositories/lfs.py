@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spawner.repositories.git import GitError, GitFault, RemoteRepository, in_repository, run_git
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.lfs_pointers import (
-    Pointer,
+    LfsPointer,
     by_oid,
     contradiction,
     listed_objects,
@@ -28,6 +27,7 @@ from spawner.repositories.lfs_pointers import (
     small_blobs,
 )
 from spawner.repositories.mirror import FETCH, Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 
 if TYPE_CHECKING:
     from spawner.repositories.lfs_server import LfsServer
@@ -54,7 +54,7 @@ class LfsObjects:
         """`max_bytes`: the maximum of one checkout."""
         self._hosts, self._max_bytes = hosts, max_bytes
 
-    async def fetch(self, mirror: Mirror, commit: str, url: str, find: Find | None = None) -> Sequence[Pointer]:
+    async def fetch(self, mirror: Mirror, commit: str, url: str, find: Find | None = None) -> Sequence[LfsPointer]:
         """The objects that the files of a commit need; the mirror has them then.
 
         `find` is called if the mirror does not have all: the server may not have them yet.
@@ -110,7 +110,7 @@ class LfsObjects:
             raise GitError(GitFault.UNAVAILABLE, problem) from None
 
 
-def write_tar(mirror: Mirror, objects: Iterable[Pointer], file: Path) -> None:
+def write_tar(mirror: Mirror, objects: Iterable[LfsPointer], file: Path) -> None:
     """Write the objects as a tar file, each with its SHA-256 as its name. It blocks."""
     with tarfile.open(file, "w") as archive:
         for one in objects:
@@ -168,10 +168,10 @@ async def take_objects(mirror: Mirror, bundle: Path, quarantine: Path) -> None:
                     raise GitError(GitFault.REFUSED, f"object {oid[:12]} of Git LFS has another SHA-256")
 
 
-async def _pointers(mirror: Mirror, objects: Iterable[str]) -> Mapping[str, Pointer]:
+async def _pointers(mirror: Mirror, objects: Iterable[str]) -> Mapping[str, LfsPointer]:
     """The pointers among these objects, by the ids of their blobs."""
     small = small_blobs((await _read_batch(mirror, "--batch-check", sorted(set(objects)))).decode())
-    found: dict[str, Pointer] = {}
+    found: dict[str, LfsPointer] = {}
     for begin in range(0, len(small), _AT_ONCE):
         found |= pointers_in(await _read_batch(mirror, "--batch", small[begin : begin + _AT_ONCE]))
     return found
@@ -185,7 +185,7 @@ async def _read_batch(mirror: Mirror, option: str, objects: Sequence[str]) -> by
     return printed
 
 
-async def _download(mirror: Mirror, server: "LfsServer", missing: Sequence[Pointer]) -> None:
+async def _download(mirror: Mirror, server: "LfsServer", missing: Sequence[LfsPointer]) -> None:
     actions = await server.actions("download", missing)
     async with mirror.writing():
         for one in missing:
@@ -197,7 +197,7 @@ async def _download(mirror: Mirror, server: "LfsServer", missing: Sequence[Point
                     await server.download(one, action, file)
 
 
-async def _upload(mirror: Mirror, server: "LfsServer", named: Sequence[Pointer], find: Find | None) -> None:
+async def _upload(mirror: Mirror, server: "LfsServer", named: Sequence[LfsPointer], find: Find | None) -> None:
     # A pointer may state another size than its object has.
     wanted = [
         replace(one, size=file.stat().st_size) if (file := _file(mirror, one.oid)).exists() else one for one in named
@@ -214,7 +214,7 @@ async def _upload(mirror: Mirror, server: "LfsServer", named: Sequence[Pointer],
         await server.upload(one, found, _file(mirror, one.oid))
 
 
-def _missing(mirror: Mirror, wanted: Iterable[Pointer]) -> list[Pointer]:
+def _missing(mirror: Mirror, wanted: Iterable[LfsPointer]) -> list[LfsPointer]:
     return [one for one in wanted if not _file(mirror, one.oid).exists()]
 
 

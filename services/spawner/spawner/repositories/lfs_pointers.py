@@ -15,36 +15,36 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class Pointer:
+class LfsPointer:
     """What a pointer names: an object by its SHA-256, and its size in bytes."""
 
     oid: str
     size: int
 
 
-def pointer_of(content: bytes) -> Pointer | None:
+def pointer_of(content: bytes) -> LfsPointer | None:
     """The pointer that a file of this content is, or None."""
     match = _POINTER.fullmatch(content) if len(content) <= MAX_POINTER else None
-    return Pointer(match["oid"].decode(), int(match["size"])) if match else None
+    return LfsPointer(match["oid"].decode(), int(match["size"])) if match else None
 
 
-def by_oid(found: Iterable[Pointer]) -> list[Pointer]:
+def by_oid(found: Iterable[LfsPointer]) -> list[LfsPointer]:
     """One pointer for each object."""
     return sorted({one.oid: one for one in found}.values(), key=lambda one: one.oid)
 
 
-def contradiction(found: Iterable[Pointer]) -> str | None:
+def contradiction(found: Iterable[LfsPointer]) -> str | None:
     """Why these pointers can't all be right, or None."""
     sizes: dict[str, int] = {}
     wrong = next((one.oid for one in found if sizes.setdefault(one.oid, one.size) != one.size), None)
     return None if wrong is None else f"Git LFS: pointers state different sizes of object {wrong[:12]}"
 
 
-def listed_objects(printed: str) -> list[Pointer]:
+def listed_objects(printed: str) -> list[LfsPointer]:
     """The files that are named as objects, in the output of `git ls-tree -z --long`."""
     rows = (row.partition("\t") for row in printed.split("\0"))
     files = ((about.split(), name) for about, _, name in rows if _SHA256.fullmatch(name))
-    return [Pointer(name, int(about[3])) for about, name in files if about[1] == "blob"]
+    return [LfsPointer(name, int(about[3])) for about, name in files if about[1] == "blob"]
 
 
 def small_blobs(checked: str) -> list[str]:
@@ -53,7 +53,7 @@ def small_blobs(checked: str) -> list[str]:
     return [line[0] for line in lines if line[1:2] == ["blob"] and 0 < int(line[2]) <= MAX_POINTER]
 
 
-def pointers_in(printed: bytes) -> Mapping[str, Pointer]:
+def pointers_in(printed: bytes) -> Mapping[str, LfsPointer]:
     """The pointers by the id of their blob, in the output of `git cat-file --batch`."""
     found, at = {}, 0
     while at < len(printed):
@@ -67,7 +67,7 @@ def pointers_in(printed: bytes) -> Mapping[str, Pointer]:
     return found
 
 
-def size_problem(found: Mapping[str, Pointer], max_bytes: int) -> str | None:
+def size_problem(found: Mapping[str, LfsPointer], max_bytes: int) -> str | None:
     """Why these objects are too large for one checkout, or None."""
     total = sum({pointer.oid: pointer.size for pointer in found.values()}.values())
     if total <= max_bytes:

@@ -20,8 +20,8 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from spawner.repositories.credential_file import origin_of
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.lfs_pointers import Pointer
-from spawner.repositories.printed_text import printed_text, secrets_of
+from spawner.repositories.git_output import printed_text, secrets_of
+from spawner.repositories.lfs_pointers import LfsPointer
 
 _JSON: Final = "application/vnd.git-lfs+json"
 _TIMES: Final = aiohttp.ClientTimeout(total=900.0, connect=10.0, sock_read=60.0)
@@ -41,7 +41,7 @@ _SECRET: Final = 20
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 
 
-class Action(BaseModel):
+class LfsAction(BaseModel):
     """A request that transfers an object."""
 
     href: Annotated[str, StringConstraints(max_length=8000, pattern=r"^https?://[\x21-\x7e]+$")]
@@ -55,7 +55,7 @@ class _Failure(BaseModel):
 
 class _Object(BaseModel):
     oid: str
-    actions: dict[str, Action] = {}
+    actions: dict[str, LfsAction] = {}
     error: _Failure | None = None
 
 
@@ -72,9 +72,11 @@ class LfsServer:
         suffix = "" if remote.url.endswith(".git") else ".git"
         self._url = f"{remote.url.removesuffix('/')}{suffix}/info/lfs/objects/batch"
 
-    async def actions(self, operation: str, wanted: Sequence[Pointer]) -> Mapping[Pointer, Mapping[str, Action]]:
+    async def actions(
+        self, operation: str, wanted: Sequence[LfsPointer]
+    ) -> Mapping[LfsPointer, Mapping[str, LfsAction]]:
         """How the objects are transferred; no action for an object that the server has already."""
-        found: dict[Pointer, Mapping[str, Action]] = {}
+        found: dict[LfsPointer, Mapping[str, LfsAction]] = {}
         for begin in range(0, len(wanted), _MAX_BATCH):
             some = wanted[begin : begin + _MAX_BATCH]
             by_oid = {one.oid: one for one in some}
@@ -87,11 +89,11 @@ class LfsServer:
                 raise GitError(GitFault.UNAVAILABLE, f"Git LFS: the server omits object {next(iter(by_oid))[:12]}")
         return found
 
-    async def _batch(self, operation: str, wanted: Sequence[Pointer]) -> _Batch:
+    async def _batch(self, operation: str, wanted: Sequence[LfsPointer]) -> _Batch:
         objects = [{"oid": one.oid, "size": one.size} for one in wanted]
         body = json.dumps({"operation": operation, "transfers": ["basic"], "objects": objects, "hash_algo": "sha256"})
         headers = {"Accept": _JSON, "Content-Type": _JSON}
-        async with self._request("POST", Action(href=self._url, header=headers), body.encode()) as response:
+        async with self._request("POST", LfsAction(href=self._url, header=headers), body.encode()) as response:
             content = await response.content.read(_MAX_RESPONSE + 1)
             while part := await response.content.read(_MAX_RESPONSE + 1 - len(content)):
                 content += part
@@ -101,7 +103,7 @@ class LfsServer:
             pass  # its error has the response, which may contain a credential
         raise GitError(GitFault.UNAVAILABLE, "Git LFS: the server's response is not one of the batch API")
 
-    async def download(self, pointer: Pointer, action: Action, file: IO[bytes]) -> None:
+    async def download(self, pointer: LfsPointer, action: LfsAction, file: IO[bytes]) -> None:
         """Write the object to a file, if it is the one that the pointer names."""
         digest, size = hashlib.sha256(), 0
         async with self._request("GET", action) as response:
@@ -114,23 +116,23 @@ class LfsServer:
         if (size, digest.hexdigest()) != (pointer.size, pointer.oid):
             raise GitError(GitFault.UNAVAILABLE, f"Git LFS: object {pointer.oid[:12]} is not what its pointer names")
 
-    async def upload(self, pointer: Pointer, actions: Mapping[str, Action], file: Path) -> None:
+    async def upload(self, pointer: LfsPointer, actions: Mapping[str, LfsAction], file: Path) -> None:
         """Store the file's content as the object."""
         put = actions["upload"]
         types = {name.lower() for name in put.header}
         extra = {} if "content-type" in types else {"Content-Type": "application/octet-stream"}
         with file.open("rb") as opened:
             length = {"Content-Length": str(pointer.size)}
-            async with self._request("PUT", Action(href=put.href, header={**put.header, **extra, **length}), opened):
+            async with self._request("PUT", LfsAction(href=put.href, header={**put.header, **extra, **length}), opened):
                 pass
         if (verify := actions.get("verify")) is not None:
             body = json.dumps({"oid": pointer.oid, "size": pointer.size}).encode()
             headers = {"Accept": _JSON, "Content-Type": _JSON, **verify.header}
-            async with self._request("POST", Action(href=verify.href, header=headers), body):
+            async with self._request("POST", LfsAction(href=verify.href, header=headers), body):
                 pass
 
     @asynccontextmanager
-    async def _request(self, method: str, action: Action, body: Any = None) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _request(self, method: str, action: LfsAction, body: Any = None) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
             async with self._followed(method, action, body) as response:
                 if response.status not in _SUCCESS:
@@ -146,7 +148,7 @@ class LfsServer:
         raise GitError(GitFault.UNAVAILABLE, f"Git LFS: {urlsplit(action.href).hostname}: {failure}")
 
     @asynccontextmanager
-    async def _followed(self, method: str, action: Action, body: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _followed(self, method: str, action: LfsAction, body: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         """The response, of a GET also after redirects; another host gets neither headers nor the credential."""
         url, headers = action.href, self._headers(action)
         for _ in range(_REDIRECTS + 1):
@@ -163,7 +165,7 @@ class LfsServer:
                 url, headers = moved, headers if origin_of(moved) == origin_of(url) else {}
         raise GitError(GitFault.REFUSED, f"Git LFS: more than {_REDIRECTS} redirects")
 
-    def _headers(self, action: Action) -> dict[str, str]:
+    def _headers(self, action: LfsAction) -> dict[str, str]:
         headers = {name: value for name, value in action.header.items() if _HEADER.fullmatch(name)}
         credential, known = self._remote.credential, {name.lower() for name in headers}
         if credential is not None and origin_of(action.href) == credential.origin and "authorization" not in known:

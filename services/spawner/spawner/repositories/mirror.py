@@ -23,7 +23,7 @@ from spawner.repositories.git import (
     run_git,
     shown_output,
 )
-from spawner.repositories.paths import folder_bytes
+from spawner.repositories.mirror_paths import folder_bytes
 from spawner.repositories.writer_lock import QUARANTINES, TRIALS, WriterLock
 
 NO_COMMIT: Final = "0" * 40

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.states import BranchState
-from spawner.repositories.record import BranchRecord
+from spawner.repositories.branch_record import BranchRecord
 
 GRACE: Final = timedelta(hours=1)
 """A mirror that was used within this time may be about to get a branch."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror import FETCH, Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 
 _HEADS: Final = "refs/heads/"
 _REMOTE: Final = "refs/remotes/origin/"

@@ -16,17 +16,17 @@ from typing import Final
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.repositories import Repository, Submodule
 from sandherd.telemetry import logs
-from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
-from spawner.repositories.garbage import collect_garbage
+from spawner.repositories.branch_artifacts import ArtifactMissingError, BranchArtifacts
+from spawner.repositories.branch_record import BranchRecord, ReceivedCommits, repository_key
 from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.lfs import LfsObjects, has_objects, remove_unused, restore_objects, take_objects
-from spawner.repositories.lfs_pointers import Pointer
+from spawner.repositories.lfs_pointers import LfsPointer
 from spawner.repositories.mirror import NO_COMMIT, Accept, Mirror
+from spawner.repositories.mirror_gc import collect_garbage
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
+from spawner.repositories.mirror_paths import SCRATCH, folder_bytes, mirror_path, mirrors_of, scratch_folder
 from spawner.repositories.mirror_seed import mirrors_beside, seed
-from spawner.repositories.paths import SCRATCH, folder_bytes, mirror_path, mirrors_of, scratch_folder
-from spawner.repositories.record import BranchRecord, ReceivedCommits, repository_key
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.submodules import SubmoduleFetcher
 
 _MIB: Final = 1024 * 1024
@@ -209,7 +209,7 @@ class Mirrors:
 
     async def lfs_objects(
         self, mirror: Mirror, record: BranchRecord, repository: Repository | None
-    ) -> Sequence[Pointer]:
+    ) -> Sequence[LfsPointer]:
         """The objects of Git LFS of the branch's commit, if a task wants them; the mirror has them."""
         if repository is None or not repository.lfs or record.url is None:
             return ()

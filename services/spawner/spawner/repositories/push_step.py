@@ -3,14 +3,14 @@
 from functools import partial
 
 from spawner.live_state import LiveState
-from spawner.repositories import decisions
-from spawner.repositories.approval import PathApproval
+from spawner.repositories import branch_transitions
 from spawner.repositories.branch_names import collides, distinguished
-from spawner.repositories.decisions import DONE, Decide, outcome_of
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.branch_transitions import DONE, Decide, outcome_of
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.record import BranchRecord
+from spawner.repositories.path_approval import PathApproval
 
 
 class PushStep:
@@ -33,11 +33,11 @@ class PushStep:
                 raise
             return await self._refused(record, error)
         self._live.meters.count("sandherd_branch_steps_total", step="push", outcome=DONE)
-        return partial(decisions.pushed, commit=record.commit, now=now)
+        return partial(branch_transitions.pushed, commit=record.commit, now=now)
 
     async def _again(self, record: BranchRecord) -> Decide:
         """The decision if a user requests a push of what was pushed: the remote branch may be deleted or moved."""
-        pushed = partial(decisions.pushed, commit=record.commit, now=self._live.now())
+        pushed = partial(branch_transitions.pushed, commit=record.commit, now=self._live.now())
         return await self._after_conflict(record) or pushed
 
     async def _before(self, record: BranchRecord) -> Decide | None:
@@ -49,7 +49,7 @@ class PushStep:
         if not approved:  # compared with the base as the repository has it now
             paths = await self._approval.paths(mirror, record, record.base)
             if paths:
-                return partial(decisions.needs_approval, paths=paths, now=self._live.now())
+                return partial(branch_transitions.needs_approval, paths=paths, now=self._live.now())
         return await self._first(mirror, record) if record.pushed is None else None
 
     async def _first(self, mirror: Mirror, record: BranchRecord) -> Decide | None:
@@ -61,14 +61,14 @@ class PushStep:
         remote, now = await mirror.remote_branches(), self._live.now()
         at = remote.get(record.remote_branch)
         if at is not None and at in record.tries:
-            return partial(decisions.pushed, commit=at, now=now)
+            return partial(branch_transitions.pushed, commit=at, now=now)
         if record.pushed_as is None and collides(record.remote_branch, {name.casefold() for name in remote}):
             known = (view for view in self._live.branch_index.views() if view.project == record.project)
             taken = {*remote, *(view.branch for view in known if view.repository == record.repository)}
             name = distinguished(record.branch, record.life, taken)
-            return partial(decisions.renamed, branch=name, now=now)
+            return partial(branch_transitions.renamed, branch=name, now=now)
         if at is None and record.tried != record.commit:
-            return partial(decisions.push_begun, commit=record.commit, now=now)
+            return partial(branch_transitions.push_begun, commit=record.commit, now=now)
         return None
 
     async def _refused(self, record: BranchRecord, error: GitError) -> Decide:
@@ -78,7 +78,7 @@ class PushStep:
             if again is not None:
                 return again
         reason, now = str(error), self._live.now()
-        return partial(decisions.push_refused, reason=reason, code=error.fault.value, now=now)
+        return partial(branch_transitions.push_refused, reason=reason, code=error.fault.value, now=now)
 
     async def _after_conflict(self, record: BranchRecord) -> Decide | None:
         """The decision if the remote branch is not where the spawner pushed it last; None: what git printed is shown.
@@ -98,10 +98,10 @@ class PushStep:
         if at is None:
             base = remote.get(record.base)
             merged = base is not None and await mirror.contains(base, record.pushed)
-            return partial(decisions.deleted_remotely, pushed=record.pushed, now=now, merged=merged)
+            return partial(branch_transitions.deleted_remotely, pushed=record.pushed, now=now, merged=merged)
         if at == record.pushed:
             return None
         known = await mirror.has_commit(at)
         if known and await mirror.contains(record.commit, at) and await mirror.contains(at, record.pushed):
-            return partial(decisions.pushed, commit=at, now=now)
-        return partial(decisions.moved_remotely, at=at, now=now)
+            return partial(branch_transitions.pushed, commit=at, now=now)
+        return partial(branch_transitions.moved_remotely, at=at, now=now)

@@ -10,13 +10,13 @@ from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.states import BranchState
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
-from spawner.repositories.garbage import collect_garbage, delete_ended, has_changed
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import GitError
 from spawner.repositories.lfs import remove_unused
+from spawner.repositories.mirror_gc import collect_garbage, delete_ended, has_changed
 from spawner.repositories.mirror_limits import FoundMirror, may_be_removed, unneeded
+from spawner.repositories.mirror_paths import mirror_path
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.paths import mirror_path
-from spawner.repositories.record import BranchRecord
 from spawner.repositories.submodules import remove_refs
 from spawner.sandboxes.reconciler import FOR_NOW
 
@@ -27,7 +27,7 @@ _GAUGES: Final = ("sandherd_mirrors", "sandherd_mirrors_bytes")
 _log: Final = logs.get("mirrors")
 
 
-class MirrorUpkeep:
+class RepositoryCleanup:
     """Runs while it holds the lease. `keep_ended`: how long the record of an ended branch stays, in seconds."""
 
     def __init__(self, live: LiveState, lease: Lease, mirrors: Mirrors, keep_ended: float) -> None:

@@ -11,8 +11,8 @@ from sandherd.service.cursors import read_cursor, write_cursor
 from sandherd.service.requests import Answerer, IncomingRequest
 from spawner.live_state import LiveState
 from spawner.records.availability import available
-from spawner.repositories import decisions
-from spawner.repositories.record import BranchRecord
+from spawner.repositories import branch_transitions
+from spawner.repositories.branch_record import BranchRecord
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {ListBranches: 4, PushBranch: 2, DeleteBranch: 2}
 """The requests handled here, and the maximum of each that a replica handles concurrently."""
@@ -58,8 +58,8 @@ class BranchRequestHandler:
                 Code.CONFLICT, f"{record.branch} is {record.state}", field="branch", remedy="name a live branch"
             )
         now, request = self._live.now(), incoming.request
-        changed = await self._changed(record, lambda held: decisions.push_requested(held, request, now))
-        if not decisions.may_be_pushed(changed, request):
+        changed = await self._changed(record, lambda held: branch_transitions.push_requested(held, request, now))
+        if not branch_transitions.may_be_pushed(changed, request):
             problem = f"{record.branch} is at {changed.commit[:12]} by now, which was not approved"
             raise ContractError(
                 Code.CONFLICT,
@@ -72,10 +72,12 @@ class BranchRequestHandler:
     async def delete(self, incoming: IncomingRequest[DeleteBranch]) -> BranchView:
         """Have a branch deleted."""
         record, now = await load_branch(self._live, incoming.project, incoming.request.branch), self._live.now()
-        changed = await self._changed(record, lambda held: decisions.delete_requested(held, incoming.request, now))
+        changed = await self._changed(
+            record, lambda held: branch_transitions.delete_requested(held, incoming.request, now)
+        )
         return changed.view()
 
-    async def _changed(self, record: BranchRecord, decide: decisions.Decide) -> BranchRecord:
+    async def _changed(self, record: BranchRecord, decide: branch_transitions.Decide) -> BranchRecord:
         with available("branches"):
             held = await self._live.branches.change(record.key, lambda newest, _: decide(newest))
         return held.record if held else record

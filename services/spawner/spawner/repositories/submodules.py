@@ -11,8 +11,8 @@ from typing import Final
 from sandherd.contracts.repositories import MAX_SUBMODULES, Submodule, Submodules
 from spawner.repositories import submodule_choice
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror import FETCH, Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 
 REFS: Final = "refs/submodules/"
 _MODULES: Final = ".gitmodules"

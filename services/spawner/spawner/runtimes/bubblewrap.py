@@ -39,7 +39,7 @@ _WRITE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True)
-class Host:
+class HostFiles:
     """The files of this host that every sandbox sees, read-only: detected once."""
 
     bwrap: Path
@@ -61,9 +61,9 @@ class Host:
 
 def find_host(
     python: Path, packages: tuple[str, ...], hidden: tuple[Path, ...], toolchains: Path | None = None
-) -> Host:
+) -> HostFiles:
     """Detect the host's files. `packages` must be importable in sandboxes; `hidden` is never visible there."""
-    return Host(
+    return HostFiles(
         bwrap=bwrap_path(),
         system=tuple((path, _link(path)) for path in _SYSTEM if Path(path).exists()),
         etc=tuple((str(Path("/etc", name).resolve()), f"/etc/{name}") for name in _ETC if Path("/etc", name).exists()),
@@ -117,7 +117,7 @@ def folders_of(package: str) -> list[Path]:
     return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
 
 
-class Sources(Protocol):
+class MountSources(Protocol):
     """The paths from which bubblewrap mounts."""
 
     def of(self, path: str, *, writable: bool = False) -> str:
@@ -133,7 +133,7 @@ class Sources(Protocol):
         """Whether this directory, which is below a source, is already hidden without a bubblewrap option."""
 
 
-class Direct:
+class DirectSources:
     """Bubblewrap runs as the spawner's user and uses the original paths."""
 
     def of(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the same for both
@@ -154,13 +154,13 @@ class Direct:
 
 
 def argv(
-    host: Host,
+    host: HostFiles,
     place: SandboxDirectory,
     *,
     shown: Mapping[str, Path],
     info: int | None,
     command: list[str],
-    sources: Sources,
+    sources: MountSources,
     nested: bool = False,
     gate: int | None = None,
 ) -> list[str]:
@@ -186,7 +186,7 @@ def argv(
     ]
 
 
-def _system(host: Host, sources: Sources) -> list[str]:
+def _system(host: HostFiles, sources: MountSources) -> list[str]:
     options: list[str] = []
     for path, target in host.system:
         options += ["--symlink", target, path] if target else ["--ro-bind", path, path]
@@ -202,7 +202,7 @@ def _system(host: Host, sources: Sources) -> list[str]:
     return options
 
 
-def _kernel(host: Host, sources: Sources) -> list[str]:
+def _kernel(host: HostFiles, sources: MountSources) -> list[str]:
     options = ["--proc", "/proc", *sources.devices(), "--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108  # its own
     for path in host.read_only:
         options += ["--ro-bind", path, path]
@@ -211,7 +211,7 @@ def _kernel(host: Host, sources: Sources) -> list[str]:
     return options
 
 
-def _own(place: SandboxDirectory, shown: Mapping[str, Path], sources: Sources) -> list[str]:
+def _own(place: SandboxDirectory, shown: Mapping[str, Path], sources: MountSources) -> list[str]:
     options: list[str] = []
     for folder in place.own_folders:
         options += ["--bind", sources.of(str(folder), writable=True), str(INSIDE / folder.name)]
@@ -222,7 +222,7 @@ def _own(place: SandboxDirectory, shown: Mapping[str, Path], sources: Sources) -
     return options
 
 
-def _toolchains(host: Host, sources: Sources) -> list[str]:
+def _toolchains(host: HostFiles, sources: MountSources) -> list[str]:
     """Mounts for the SDKs of agents, including linked ones, and the interpreters they were created with."""
     if host.toolchains is None or not host.toolchains.is_dir():
         return []

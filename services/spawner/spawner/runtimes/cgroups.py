@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from spawner.runtimes.limits import GroupLimits
+from spawner.runtimes.kernel_limits import GroupLimits
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _PERIOD: Final = 100_000
@@ -19,7 +19,7 @@ _PERIOD: Final = 100_000
 
 
 @dataclass(frozen=True)
-class Groups:
+class ControlGroups:
     """The parent directories of this runtime's groups; each may be missing."""
 
     memory: Path | None
@@ -135,13 +135,13 @@ class Groups:
             (folder / "cpu.cfs_quota_us").write_text(str(quota or -1))
 
 
-def find(name: str, root: Path = _ROOT, own: str | None = None) -> Groups:
+def find(name: str, root: Path = _ROOT, own: str | None = None) -> ControlGroups:
     """The groups that this process may use, created below its own. `name` identifies the runtime on this host."""
     text = Path("/proc/self/cgroup").read_text() if own is None else own
     paths = dict(_own_groups(text))
     if "" in paths and (root / "cgroup.controllers").is_file():
         return _version_2(root / paths[""].lstrip("/"), name)
-    return Groups(
+    return ControlGroups(
         memory=_version_1(root / "memory", paths.get("memory"), name, "memory.limit_in_bytes"),
         pids=_version_1(root / "pids", paths.get("pids"), name, "pids.max"),
         version=1,
@@ -169,7 +169,7 @@ def _version_1(mount: Path, own: str | None, name: str, needed: str) -> Path | N
     return folder if os.access(folder / needed, os.W_OK) else None
 
 
-def _version_2(own: Path, name: str) -> Groups:
+def _version_2(own: Path, name: str) -> ControlGroups:
     """Create the group below or beside our own: in version 2 a group with processes can't have limited children."""
     for parent in (own, own.parent):
         folder = parent / name
@@ -180,8 +180,8 @@ def _version_2(own: Path, name: str) -> Groups:
             with suppress(OSError):
                 folder.rmdir()
             continue
-        return Groups(memory=folder, pids=folder, version=2, freezer=folder, cpu=_with_cores(folder))
-    return Groups(memory=None, pids=None, version=2)
+        return ControlGroups(memory=folder, pids=folder, version=2, freezer=folder, cpu=_with_cores(folder))
+    return ControlGroups(memory=None, pids=None, version=2)
 
 
 def _with_cores(folder: Path) -> Path | None:

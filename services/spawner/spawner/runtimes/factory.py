@@ -77,7 +77,7 @@ class ProcessRuntimeOptions:
 async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
     """Open the runtime. Raises `RuntimeFailedError` if this host does not support the required `isolation`."""
     make_directory(options.root)
-    groups = cgroups.find(_group_name(options.root)) if options.use_groups else cgroups.Groups(None, None, 1)
+    groups = cgroups.find(_group_name(options.root)) if options.use_groups else cgroups.ControlGroups(None, None, 1)
     isolated, _ = await asyncio.gather(asyncio.to_thread(_isolating, options), asyncio.to_thread(_compile, options))
     launch = isolated.launch
     layout = await asyncio.to_thread(_layout, options)
@@ -211,7 +211,7 @@ def _isolation_problem(reason: str | None) -> str:
     )
 
 
-def _process_limit(launch: IsolationLaunch | None, groups: cgroups.Groups) -> str:
+def _process_limit(launch: IsolationLaunch | None, groups: cgroups.ControlGroups) -> str:
     if groups.pids:
         return "cgroup"
     # RLIMIT_NPROC does not apply to the host's root; without a user namespace it counts all processes of the user.

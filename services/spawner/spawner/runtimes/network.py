@@ -20,7 +20,7 @@ from sandherd.contracts.network import NetworkMode, SandboxNetwork, split_destin
 from sandherd.settings import Settings
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import SandboxDirectory
-from spawner.runtimes.run_files import Run
+from spawner.runtimes.run_files import RunFiles
 
 FORWARDER: Final = Path(next(iter(find_spec("sandherd_network").submodule_search_locations or [])), "forwarder.py")  # type: ignore[union-attr]  # our own
 GATE: Final = 4
@@ -96,7 +96,7 @@ def _of_url(url: str) -> Endpoint | None:
     return Endpoint(split_destination(f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname)[0], port)
 
 
-def prepare(place: SandboxDirectory, run: Run, policy: NetworkPolicy) -> None:
+def prepare(place: SandboxDirectory, run: RunFiles, policy: NetworkPolicy) -> None:
     """Write the files that the forwarder and the sandbox read. Raises `OSError`."""
     run.network.write_text(policy.to_json())
     with suppress(FileExistsError):
@@ -135,7 +135,7 @@ def _may_be_loopback(endpoint: Endpoint) -> bool:
     return endpoint.address is None or endpoint.address.is_loopback
 
 
-async def _publish(run: Run, port: int) -> int:
+async def _publish(run: RunFiles, port: int) -> int:
     deadline = asyncio.get_running_loop().time() + _SECONDS
     while True:
         try:
@@ -148,7 +148,7 @@ async def _publish(run: Run, port: int) -> int:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _request_port(run: Run, port: int) -> int:
+def _request_port(run: RunFiles, port: int) -> int:
     folder = os.open(run.folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:

@@ -32,7 +32,7 @@ def refusal(launch: IsolationLaunch, networks: Networks, command: list[str]) -> 
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
         place = SandboxDirectory(Path(folder, "sbx-trial"))
         none = SizedDisks(Path(folder), 0)  # nothing would unmount a file system of its own
-        no_groups = cgroups.Groups(None, None, 1)
+        no_groups = cgroups.ControlGroups(None, None, 1)
         trial = WorkerStarter(tuple(command), launch, no_groups, count_processes=False, disks=none, networks=networks)
         try:
             found = _try(trial, place)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sandherd import processes
 from sandherd.processes import ProcessId
-from spawner.runtimes import entrants
+from spawner.runtimes import nsenter_launch
 from spawner.runtimes.commands import Command, CommandResult, Output, placed
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.fork_server import ForkServer
@@ -34,7 +34,7 @@ _NAME_WIDTH: Final = 26
 
 
 @dataclass(frozen=True)
-class Entry:
+class NsenterContext:
     """The context of a command: next to a worker, with these variables. `namespaced`: the worker has namespaces."""
 
     worker: ProcessId
@@ -66,9 +66,9 @@ class Entry:
         return json.dumps(request).encode()
 
 
-async def run(entry: Entry, command: Command) -> CommandResult:
+async def run(entry: NsenterContext, command: Command) -> CommandResult:
     """Run a command to its end; on timeout it is killed with all its descendants. Raises `RuntimeFailedError`."""
-    visit = await asyncio.to_thread(Visit, entry.request(command), command.max_output, entry.forks)
+    visit = await asyncio.to_thread(NsenterCommand, entry.request(command), command.max_output, entry.forks)
     late = False
     try:
         async with asyncio.timeout(command.seconds):
@@ -80,13 +80,13 @@ async def run(entry: Entry, command: Command) -> CommandResult:
     return visit.ran(late=late)
 
 
-class Visit:
+class NsenterCommand:
     """One entrant (see `nsenter_child`), and our ends of its pipes. The constructor starts it, and blocks shortly."""
 
     def __init__(self, request: bytes, max_output: int, forks: ForkServer | None = None) -> None:
         (self._out, out), (self._err, err), (self._report_pipe, report) = (os.pipe() for _ in range(3))
         try:
-            self._process = entrants.enter(request, forks, out, err, report)
+            self._process = nsenter_launch.enter(request, forks, out, err, report)
         finally:
             for descriptor in (out, err, report):
                 os.close(descriptor)

@@ -24,7 +24,7 @@ from spawner.runtimes.fork_server import ForkServer
 from spawner.runtimes.freezer import Freezer
 from spawner.runtimes.isolation import IsolationLaunch
 from spawner.runtimes.layout import Layout, SandboxDirectory
-from spawner.runtimes.run_files import Run
+from spawner.runtimes.run_files import RunFiles
 from spawner.runtimes.runtime_logs import LogQuery, file_log
 from spawner.runtimes.termination import Termination
 from spawner.runtimes.worker_start import WorkerStart, WorkerStarter, refuse_image
@@ -40,7 +40,7 @@ class ProcessRuntime:
     worker: tuple[str, ...]
     launch: IsolationLaunch | None
     """Isolates the sandboxes; None if nothing does."""
-    groups: cgroups.Groups
+    groups: cgroups.ControlGroups
     capabilities: Capabilities
     toolchains: Path | None = None
     """The folder of the SDKs of agents."""
@@ -235,7 +235,7 @@ class ProcessRuntime:
             await asyncio.to_thread(self.forks.close)
         self.groups.close()
 
-    async def _start(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> None:
+    async def _start(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart) -> None:
         self._refuse_weak()
         for gap in self.capabilities.gaps:
             _log.warning("sandbox starts with weaker isolation", sandbox=place.name, reason=gap)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFiles:
     """The files of one run of the worker."""
 
     folder: Path

@@ -18,8 +18,8 @@ from typing import Final
 
 from sandherd.processes import ProcessId, read_stat
 from spawner.runtimes.contract import RunEnd
-from spawner.runtimes.limits import ProcessLimits
-from spawner.runtimes.run_files import Run
+from spawner.runtimes.kernel_limits import ProcessLimits
+from spawner.runtimes.run_files import RunFiles
 
 CLAIMED_BY_ANOTHER: Final = 75
 """Exit status of a shim whose run is already claimed (EX_TEMPFAIL of sysexits.h)."""
@@ -82,14 +82,14 @@ done
 SIGTERM on to it, and ends with its status. If none was forked it becomes the worker."""
 
 
-def make_pipe(run: Run) -> None:
+def make_pipe(run: RunFiles) -> None:
     """Make the pipe for the run's output; only the spawner's user may open it. Raises `OSError`."""
     with suppress(FileExistsError):
         os.mkfifo(run.pipe, _OWN)
 
 
 def argv(
-    run: Run,
+    run: RunFiles,
     folder: Path,
     limits: ProcessLimits,
     groups: list[Path],
@@ -135,7 +135,7 @@ def limiting_processes(limits: ProcessLimits, command: list[str]) -> list[str]:
     return ["/bin/sh", "-c", _INNER, str(limits.processes), *command]
 
 
-def read_claim(run: Run) -> ProcessId | None:
+def read_claim(run: RunFiles) -> ProcessId | None:
     """The shim that claimed the run; None if none did, or if the shim ended while claiming it."""
     try:
         boot, _, stat = run.claim.read_text().partition(" ")
@@ -144,7 +144,7 @@ def read_claim(run: Run) -> ProcessId | None:
         return None
 
 
-def read_end(runs: list[Run], *, kills: int) -> RunEnd:
+def read_end(runs: list[RunFiles], *, kills: int) -> RunEnd:
     """How the last run ended. `kills` is how many processes of the sandbox the kernel has killed for memory.
 
     A command that was killed is no reason for the end of a worker: that was killed itself, or its status is unknown.
@@ -158,7 +158,7 @@ def read_end(runs: list[Run], *, kills: int) -> RunEnd:
     )
 
 
-def read_last_line(run: Run) -> str:
+def read_last_line(run: RunFiles) -> str:
     """The last line that the worker wrote to its standard error, truncated."""
     try:
         with run.log.open("rb") as log:
@@ -169,7 +169,7 @@ def read_last_line(run: Run) -> str:
     return lines[-1][:_TAIL] if lines else ""
 
 
-def read_exit(run: Run) -> int | None:
+def read_exit(run: RunFiles) -> int | None:
     """The exit status that the shim wrote, if any."""
     try:
         return int(run.exit.read_text())

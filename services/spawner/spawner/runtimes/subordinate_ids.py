@@ -22,7 +22,7 @@ class NoSubordinateError(Exception):
 
 
 @dataclass(frozen=True)
-class User:
+class SubordinateUser:
     """The user who owns the subordinate ids."""
 
     name: str
@@ -46,7 +46,7 @@ class User:
 
 
 @dataclass(frozen=True)
-class Ranges:
+class SubordinateRanges:
     """The subordinate ids of a user. Both ranges have the same length."""
 
     uids: range
@@ -57,32 +57,32 @@ class Ranges:
         """The host uids for sandboxes: all but the first, which is mapped to root inside and used by no sandbox."""
         return self.uids[1:]
 
-    def uid_map(self, user: User) -> list[int]:
+    def uid_map(self, user: SubordinateUser) -> list[int]:
         """The arguments of newuidmap(1) after the pid."""
         return [user.uid, user.uid, 1, 0, self.uids[0], 1, self.uids[1], self.uids[1], len(self.sandboxes)]
 
-    def gid_map(self, user: User) -> list[int]:
+    def gid_map(self, user: SubordinateUser) -> list[int]:
         """The arguments of newgidmap(1) after the pid."""
         return [user.gid, user.gid, 1, 0, self.gids[0], 1, self.uids[1], self.gids[1], len(self.sandboxes)]
 
 
-def find_ranges(user: User, etc: Path = Path("/etc")) -> Ranges:
+def find_ranges(user: SubordinateUser, etc: Path = Path("/etc")) -> SubordinateRanges:
     """The user's largest range in each file. Raises `NoSubordinateError`."""
     uids, gids = (_largest(etc / name, user) for name in ("subuid", "subgid"))
     length = min(len(uids), len(gids))
     if length < MIN_IDS:
         raise NoSubordinateError(f"the range of {user.name} has {length:,} ids, but {MIN_IDS:,} are needed")
-    return Ranges(uids[:length], gids[:length])
+    return SubordinateRanges(uids[:length], gids[:length])
 
 
-def _largest(path: Path, user: User) -> range:
+def _largest(path: Path, user: SubordinateUser) -> range:
     found = sorted(_of(path, user), key=len)
     if not found:
         raise NoSubordinateError(f"{user.name} has no range in {path}")
     return found[-1]
 
 
-def _of(path: Path, user: User) -> Iterator[range]:
+def _of(path: Path, user: SubordinateUser) -> Iterator[range]:
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:

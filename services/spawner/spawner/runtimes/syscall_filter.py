@@ -37,7 +37,7 @@ _OTHER: Final = (0,)
 """Pid 0 is the caller; any other pid may be the worker, which has the same uid."""
 
 
-class Group(StrEnum):
+class ThreatGroup(StrEnum):
     """What a rule protects against."""
 
     MOUNTS = "mounts and namespaces"
@@ -53,7 +53,7 @@ class Group(StrEnum):
 
 
 @dataclass(frozen=True)
-class Condition:
+class ArgumentCondition:
     """True if argument number `argument`, masked, is one of `values`; with `negated`, if it is none of them."""
 
     argument: int
@@ -63,84 +63,109 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Rule:
+class SyscallRule:
     """A system call that is denied with this error if all conditions are true."""
 
     syscall: str
-    group: Group
-    conditions: tuple[Condition, ...] = ()
+    group: ThreatGroup
+    conditions: tuple[ArgumentCondition, ...] = ()
     error: int = errno.EPERM
     when: str = ""
     """The conditions as text, for the documentation."""
 
 
-def _plain(group: Group, names: str, error: int = errno.EPERM) -> tuple[Rule, ...]:
-    return tuple(Rule(name, group, error=error) for name in names.split())
+def _plain(group: ThreatGroup, names: str, error: int = errno.EPERM) -> tuple[SyscallRule, ...]:
+    return tuple(SyscallRule(name, group, error=error) for name in names.split())
 
 
-RULES: Final[tuple[Rule, ...]] = (
-    *_plain(Group.MOUNTS, "mount umount2 pivot_root chroot move_mount open_tree open_tree_attr fsopen fsconfig"),
-    *_plain(Group.MOUNTS, "fsmount fspick mount_setattr setns"),
-    Rule("unshare", Group.MOUNTS, (Condition(0, (0,), _NAMESPACES, negated=True),), when="with a namespace flag"),
-    Rule("clone", Group.MOUNTS, (Condition(0, (0,), _CLONE_NAMESPACES, negated=True),), when="with a namespace flag"),
+RULES: Final[tuple[SyscallRule, ...]] = (
+    *_plain(ThreatGroup.MOUNTS, "mount umount2 pivot_root chroot move_mount open_tree open_tree_attr fsopen fsconfig"),
+    *_plain(ThreatGroup.MOUNTS, "fsmount fspick mount_setattr setns"),
+    SyscallRule(
+        "unshare",
+        ThreatGroup.MOUNTS,
+        (ArgumentCondition(0, (0,), _NAMESPACES, negated=True),),
+        when="with a namespace flag",
+    ),
+    SyscallRule(
+        "clone",
+        ThreatGroup.MOUNTS,
+        (ArgumentCondition(0, (0,), _CLONE_NAMESPACES, negated=True),),
+        when="with a namespace flag",
+    ),
     # Its flags are in memory, which a filter can't read; C libraries fall back to `clone`.
-    *_plain(Group.ABI, "clone3", errno.ENOSYS),
-    *_plain(Group.KEYS, "keyctl add_key request_key"),
-    *_plain(Group.KERNEL, "bpf kexec_load kexec_file_load init_module finit_module delete_module create_module"),
-    *_plain(Group.TRACING, "perf_event_open userfaultfd lookup_dcookie"),
-    *_plain(Group.HOST, "iopl ioperm swapon swapoff reboot quotactl quotactl_fd acct syslog vhangup settimeofday"),
-    *_plain(Group.HOST, "clock_settime clock_adjtime adjtimex sethostname setdomainname"),
-    *_plain(Group.FILES, "open_by_handle_at fanotify_init"),
-    Rule(
+    *_plain(ThreatGroup.ABI, "clone3", errno.ENOSYS),
+    *_plain(ThreatGroup.KEYS, "keyctl add_key request_key"),
+    *_plain(ThreatGroup.KERNEL, "bpf kexec_load kexec_file_load init_module finit_module delete_module create_module"),
+    *_plain(ThreatGroup.TRACING, "perf_event_open userfaultfd lookup_dcookie"),
+    *_plain(
+        ThreatGroup.HOST, "iopl ioperm swapon swapoff reboot quotactl quotactl_fd acct syslog vhangup settimeofday"
+    ),
+    *_plain(ThreatGroup.HOST, "clock_settime clock_adjtime adjtimex sethostname setdomainname"),
+    *_plain(ThreatGroup.FILES, "open_by_handle_at fanotify_init"),
+    SyscallRule(
         "socket",
-        Group.SOCKETS,
-        (Condition(0, (_UNIX, _INET, _INET6, _NETLINK), negated=True),),
+        ThreatGroup.SOCKETS,
+        (ArgumentCondition(0, (_UNIX, _INET, _INET6, _NETLINK), negated=True),),
         errno.EAFNOSUPPORT,
         "of other families than AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK",
     ),
-    Rule(
+    SyscallRule(
         "socket",
-        Group.SOCKETS,
-        (Condition(0, (_INET, _INET6)), Condition(1, (_RAW, _PACKET), _SOCKET_TYPE)),
+        ThreatGroup.SOCKETS,
+        (ArgumentCondition(0, (_INET, _INET6)), ArgumentCondition(1, (_RAW, _PACKET), _SOCKET_TYPE)),
         when="raw sockets",
     ),
-    Rule(
+    SyscallRule(
         "socket",
-        Group.SOCKETS,
-        (Condition(0, (_NETLINK,)), Condition(2, (_NETLINK_ROUTE,), negated=True)),
+        ThreatGroup.SOCKETS,
+        (ArgumentCondition(0, (_NETLINK,)), ArgumentCondition(2, (_NETLINK_ROUTE,), negated=True)),
         errno.EPROTONOSUPPORT,
         "netlink protocols other than NETLINK_ROUTE",
     ),
-    Rule(
+    SyscallRule(
         "socketpair",
-        Group.SOCKETS,
-        (Condition(0, (_UNIX,), negated=True),),
+        ThreatGroup.SOCKETS,
+        (ArgumentCondition(0, (_UNIX,), negated=True),),
         errno.EAFNOSUPPORT,
         "of other families than AF_UNIX",
     ),
     # Compiled, they use memory that no control group counts, up to `net.core.bpf_jit_limit` of the whole host.
-    Rule(
+    SyscallRule(
         "setsockopt",
-        Group.SOCKETS,
-        (Condition(1, (_SOL_SOCKET,)), Condition(2, _SOCKET_PROGRAMS)),
+        ThreatGroup.SOCKETS,
+        (ArgumentCondition(1, (_SOL_SOCKET,)), ArgumentCondition(2, _SOCKET_PROGRAMS)),
         when="SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF",
     ),
     *(
-        Rule(name, Group.OTHERS, (Condition(0, _OTHER, negated=True),), when="with a pid other than 0")
+        SyscallRule(
+            name, ThreatGroup.OTHERS, (ArgumentCondition(0, _OTHER, negated=True),), when="with a pid other than 0"
+        )
         for name in ("prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr")
     ),
     *(
-        Rule(name, Group.OTHERS, (Condition(1, _OTHER, negated=True),), when="with a pid other than 0")
+        SyscallRule(
+            name, ThreatGroup.OTHERS, (ArgumentCondition(1, _OTHER, negated=True),), when="with a pid other than 0"
+        )
         for name in ("setpriority", "ioprio_set")
     ),
-    Rule("setpriority", Group.OTHERS, (Condition(0, (_PRIO_USER,)),), when="of all processes of a user"),
-    Rule("ioprio_set", Group.OTHERS, (Condition(0, (_IOPRIO_WHO_USER,)),), when="of all processes of a user"),
-    Rule("ioctl", Group.TERMINALS, (Condition(1, (_TIOCSTI, _TIOCLINUX)),), when="TIOCSTI, TIOCLINUX"),
+    SyscallRule(
+        "setpriority", ThreatGroup.OTHERS, (ArgumentCondition(0, (_PRIO_USER,)),), when="of all processes of a user"
+    ),
+    SyscallRule(
+        "ioprio_set",
+        ThreatGroup.OTHERS,
+        (ArgumentCondition(0, (_IOPRIO_WHO_USER,)),),
+        when="of all processes of a user",
+    ),
+    SyscallRule(
+        "ioctl", ThreatGroup.TERMINALS, (ArgumentCondition(1, (_TIOCSTI, _TIOCLINUX)),), when="TIOCSTI, TIOCLINUX"
+    ),
     # `fs.aio-max-nr` is one limit for the whole host, and one process can exhaust it.
-    *_plain(Group.HOST, "io_setup", errno.ENOSYS),
-    *_plain(Group.ABI, "io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),
-    *_plain(Group.ABI, "modify_ldt nfsservctl uselib ustat sysfs _sysctl afs_syscall get_kernel_syms"),
-    *_plain(Group.ABI, "query_module security tuxcall vserver getpmsg putpmsg"),
+    *_plain(ThreatGroup.HOST, "io_setup", errno.ENOSYS),
+    *_plain(ThreatGroup.ABI, "io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),
+    *_plain(ThreatGroup.ABI, "modify_ldt nfsservctl uselib ustat sysfs _sysctl afs_syscall get_kernel_syms"),
+    *_plain(ThreatGroup.ABI, "query_module security tuxcall vserver getpmsg putpmsg"),
 )
 
 
@@ -164,12 +189,12 @@ def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes
     ]
     for rule in RULES:
         number = NUMBERS[rule.syscall][column]
-        if number is not None and not (nested and rule.group is Group.MOUNTS):
+        if number is not None and not (nested and rule.group is ThreatGroup.MOUNTS):
             program += _assemble(rule, number)
     return b"".join([*program, _step(_RETURN, _ALLOW)])
 
 
-def _assemble(rule: Rule, number: int) -> list[bytes]:
+def _assemble(rule: SyscallRule, number: int) -> list[bytes]:
     """The block of a rule. The accumulator contains the system call number before it, and after it if no match."""
     blocks = [_check(condition) for condition in rule.conditions]
     inner = [step for block in blocks for step in block]
@@ -185,7 +210,7 @@ def _assemble(rule: Rule, number: int) -> list[bytes]:
     return [*steps, *ending, _step(_LOAD, _NUMBER)]
 
 
-def _check(condition: Condition, failed: int = 0) -> list[bytes]:
+def _check(condition: ArgumentCondition, failed: int = 0) -> list[bytes]:
     """Continue if the condition is true; if not, jump over `failed` further steps."""
     steps = [_step(_LOAD, _ARGUMENTS + 8 * condition.argument)]
     if condition.mask is not None:

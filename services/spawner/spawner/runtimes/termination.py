@@ -26,7 +26,7 @@ _PID_IN_SANDBOX: Final = 2
 class Termination:
     """Finds and ends processes. `namespaced`: each sandbox has a pid namespace, which none of its processes leaves."""
 
-    groups: cgroups.Groups
+    groups: cgroups.ControlGroups
     namespaced: bool
 
     async def terminate_worker(self, shim_process: ProcessId, grace: float) -> None:

@@ -19,7 +19,7 @@ from sandherd.processes import ProcessId
 from spawner.runtimes import shim
 from spawner.runtimes.layout import Layout, SandboxDirectory
 from spawner.runtimes.sandbox_users import SandboxUsers
-from spawner.runtimes.subordinate_ids import NoSubordinateError, User, find_ranges, mapped
+from spawner.runtimes.subordinate_ids import NoSubordinateError, SubordinateUser, find_ranges, mapped
 
 RESERVATIONS: Final = Path(".local/state/sandherd/uids")
 """Below the user's home directory: all spawners of a user share it, as they share the range."""
@@ -34,7 +34,7 @@ _SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True)
-class Subordinate:
+class SubordinateIds:
     """The result of `enter`: the host uids for sandboxes, or the reason why no ids can be used."""
 
     users: SandboxUsers | None = None
@@ -43,10 +43,10 @@ class Subordinate:
     """Whether this process joined the namespace of running sandboxes that have such uids."""
 
 
-_current = Subordinate()
+_current = SubordinateIds()
 
 
-def current() -> Subordinate:
+def current() -> SubordinateIds:
     """The result of `enter` for this process."""
     return _current
 
@@ -60,18 +60,18 @@ def enter(layout: Layout) -> None:
     if os.geteuid() == 0:
         return
     try:
-        user = User.ourselves()
+        user = SubordinateUser.ourselves()
         living = _join_living(layout, user)
         ids = living or _join_new(user)
         _inherit_capabilities()
     except NoSubordinateError as error:
-        _current = Subordinate(reason=str(error))
+        _current = SubordinateIds(reason=str(error))
         return
     users = SandboxUsers(ids.start, len(ids), user.home / RESERVATIONS, of_user=user.names)
-    _current = Subordinate(users, "", joined=living is not None)
+    _current = SubordinateIds(users, "", joined=living is not None)
 
 
-def _join_living(layout: Layout, user: User) -> range | None:
+def _join_living(layout: Layout, user: SubordinateUser) -> range | None:
     """Join the namespace of the sandboxes that still run; None: none runs. Raises `NoSubordinateError`.
 
     Sandboxes without their own uid are managed from the current namespace: the owner of their files must not change.
@@ -87,7 +87,7 @@ def _join_living(layout: Layout, user: User) -> range | None:
     return None
 
 
-def _join_that_of(shim_process: ProcessId, user: User) -> range | None:
+def _join_that_of(shim_process: ProcessId, user: SubordinateUser) -> range | None:
     """Join this shim's namespace; None: it has just ended, or has none of this user's. Raises `NoSubordinateError`."""
     try:
         namespace = os.open(f"/proc/{shim_process.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -113,7 +113,7 @@ def _living(layout: Layout) -> Iterator[tuple[SandboxDirectory, ProcessId]]:
                 yield place, claim
 
 
-def _join_new(user: User) -> range:
+def _join_new(user: SubordinateUser) -> range:
     ranges = find_ranges(user)
     with _namespace() as holder:
         _map("newuidmap", holder, ranges.uid_map(user))

@@ -21,7 +21,7 @@ from spawner.runtimes import (
     cgroups,
     environment,
     image_mounts,
-    limits,
+    kernel_limits,
     network,
     shim,
     warm_workers,
@@ -30,8 +30,8 @@ from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxP
 from spawner.runtimes.fork_server import ForkServer, Handover
 from spawner.runtimes.isolation import IsolationLaunch
 from spawner.runtimes.layout import SandboxDirectory
-from spawner.runtimes.nsenter import Entry
-from spawner.runtimes.run_files import Run
+from spawner.runtimes.nsenter import NsenterContext
+from spawner.runtimes.run_files import RunFiles
 from spawner.runtimes.sandbox_users import NoUserError
 from spawner.runtimes.sized_disks import SizedDisks
 
@@ -70,7 +70,7 @@ class WorkerStarter:
 
     worker: tuple[str, ...]
     launch: IsolationLaunch | None
-    groups: cgroups.Groups
+    groups: cgroups.ControlGroups
     count_processes: bool
     disks: SizedDisks
     toolchains: Path | None = None
@@ -133,10 +133,10 @@ class WorkerStarter:
         """The environment of all processes in the sandbox; the worker's has more."""
         return environment.common(self._paths(place), self._memory_group(place)) | self._toolchains()
 
-    def entry(self, place: SandboxDirectory, worker: ProcessId) -> Entry:
+    def entry(self, place: SandboxDirectory, worker: ProcessId) -> NsenterContext:
         """How to start a command beside this worker."""
         seen = self._paths(place)
-        return Entry(
+        return NsenterContext(
             worker=worker,
             namespaced=self.launch is not None,
             groups=self.groups.of(place.name),
@@ -152,7 +152,7 @@ class WorkerStarter:
         found = environment.variables(plan, self._paths(place), group=self._memory_group(place), lost=lost)
         return found | self._toolchains() | self._search() | self._repository(plan)
 
-    def line(self, place: SandboxDirectory, run: Run, start: WorkerStart, *, forked: bool = False) -> list[str]:
+    def line(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, *, forked: bool = False) -> list[str]:
         """The shim's command line. `forked`: with a stub in place of the worker."""
         own = self._process_limits(start)
         worker = [*self.worker, *start.arguments]
@@ -169,15 +169,15 @@ class WorkerStarter:
         groups, piped = self.groups.of(place.name), self.launch is not None
         return shim.argv(run, place.work, own, groups, command, piped=piped, forwarder=forwarder)
 
-    def _process_limits(self, start: WorkerStart) -> limits.ProcessLimits:
-        return limits.for_processes(
+    def _process_limits(self, start: WorkerStart) -> kernel_limits.ProcessLimits:
+        return kernel_limits.for_processes(
             start.limits,
-            hard_files=limits.hard_open_files(),
+            hard_files=kernel_limits.hard_open_files(),
             memory_group=self.groups.memory is not None,
             count_processes=self.count_processes,
         )
 
-    async def spawn_and_claim(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> None:
+    async def spawn_and_claim(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart) -> None:
         """Start the shim of one run, and return when one has claimed the run. Raises `RuntimeFailedError`."""
         handover = Handover()
         try:
@@ -207,12 +207,12 @@ class WorkerStarter:
                 self.launch.reclaim_files(place)
         image_mounts.detach(*(place.folder for place in places))
 
-    def spawn(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> int:
+    def spawn(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart) -> int:
         """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
         return self._spawn(place, run, start, None)
 
     def _spawn_forked(
-        self, place: SandboxDirectory, run: Run, start: WorkerStart, handover: Handover
+        self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, handover: Handover
     ) -> tuple[int, socket.socket | None]:
         """As `spawn`, with the connection to the process that forks the worker; None: it is started by exec."""
         with ExitStack() as stack:
@@ -227,7 +227,7 @@ class WorkerStarter:
                     connection.close()
                 raise
 
-    def _spawn(self, place: SandboxDirectory, run: Run, start: WorkerStart, channel: socket.socket | None) -> int:
+    def _spawn(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, channel: socket.socket | None) -> int:
         """Start the shim, with a stub that has this channel, or with the worker itself."""
         try:
             if self.forwards(start.network):
@@ -243,7 +243,7 @@ class WorkerStarter:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} did not start: {error}") from error
 
     def _request_fork(
-        self, place: SandboxDirectory, run: Run, start: WorkerStart, channel: socket.socket
+        self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, channel: socket.socket
     ) -> socket.socket | None:
         """Request a worker that waits for the stub at the other end of `channel`. None: the worker can't be forked."""
         if self.forks is None or self.launch is None or not self.forks.usable:
@@ -258,7 +258,7 @@ class WorkerStarter:
             "inode": [inside.st_dev, inside.st_ino],
             "filter": self.launch.filter(nested=start.nested).hex(),
             "groups": [str(group) for group in self.groups.of(place.name)],
-            "limits": limits.as_resources(self._process_limits(start)),
+            "limits": kernel_limits.as_resources(self._process_limits(start)),
         }
         folder = str(self._paths(place).work)
         process = {"folder": folder, "variables": {**start.variables, "PWD": folder}, "arguments": start.arguments}
@@ -284,7 +284,7 @@ class WorkerStarter:
         older = place.warm.exists() and place.user is None
         if self.launch and (self.launch.subordinate or not older):
             self.launch.own(place)
-        self.groups.make(place.name, limits.for_group(allowed))
+        self.groups.make(place.name, kernel_limits.for_group(allowed))
 
     def _repository(self, plan: SandboxPlan) -> dict[str, str]:
         """The path of the mirror as the worker sees it. One that recovers events checks out nothing."""

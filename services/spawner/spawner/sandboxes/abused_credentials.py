@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.connection_list import BrokerConnection
-from sandherd.bus.connection_users import User
+from sandherd.bus.connection_users import ConnectionUser
 from sandherd.bus.identity.revocation import FOREVER, AccountRevoker
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.credential import CredentialRevoked
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
-from spawner.sandboxes.flood_limits import PEOPLE, Abuse
+from spawner.sandboxes.flood_limits import USER_PRINCIPALS, CredentialAbuse
 
 _PUBLISHED_WITHIN: Final = 2.0
 """Seconds until the publication of an event is left to the next check."""
@@ -36,7 +36,9 @@ class AbusedCredentials:
         if self._revoker is None:
             _log.error("users' credentials can not be revoked: run `sandherd identity init` again")
 
-    async def enforce(self, abuses: Iterable[Abuse], connections: Iterable[BrokerConnection], now: datetime) -> None:
+    async def enforce(
+        self, abuses: Iterable[CredentialAbuse], connections: Iterable[BrokerConnection], now: datetime
+    ) -> None:
         """Revoke these credentials, and again those with an open connection although they are revoked.
 
         That happens after a token of the account was pushed that has no list, by `sandherd identity push`. Raises
@@ -53,7 +55,7 @@ class AbusedCredentials:
             self._report(abuse, now)
         await self._publish()
 
-    def _report(self, abuse: Abuse, now: datetime) -> None:
+    def _report(self, abuse: CredentialAbuse, now: datetime) -> None:
         user = abuse.user
         _log.error(
             "credential of a user revoked",
@@ -73,13 +75,15 @@ class AbusedCredentials:
                     del self._unpublished[0]
 
 
-def _connected(connections: Iterable[BrokerConnection], listed: Collection[str]) -> set[User]:
+def _connected(connections: Iterable[BrokerConnection], listed: Collection[str]) -> set[ConnectionUser]:
     return {
-        row.user for row in connections if row.open and row.user.principal in PEOPLE and row.user.public_key in listed
+        row.user
+        for row in connections
+        if row.open and row.user.principal in USER_PRINCIPALS and row.user.public_key in listed
     }
 
 
-def _event(abuse: Abuse, limit: int, now: datetime) -> Envelope[Any]:
+def _event(abuse: CredentialAbuse, limit: int, now: datetime) -> Envelope[Any]:
     user = abuse.user
     data = CredentialRevoked(
         public_key=user.public_key,
@@ -92,5 +96,5 @@ def _event(abuse: Abuse, limit: int, now: datetime) -> Envelope[Any]:
     return wrap(data, data.type, source=source, sequence=1, project=user.project, subject=user.name, time=now)
 
 
-def _end_of(user: User) -> datetime:
+def _end_of(user: ConnectionUser) -> datetime:
     return FOREVER if user.expires is None else datetime.fromtimestamp(user.expires, UTC)

@@ -17,8 +17,8 @@ from nats.js.api import RawStreamMsg
 
 from sandherd.bus.connection import Bus
 from spawner.live_state import LiveState
-from spawner.records.record import StoreUnavailableError
-from spawner.sandboxes.record import SandboxRecord
+from spawner.records.base_record import StoreUnavailableError
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 
 class CapacityCheck(Protocol):

@@ -11,7 +11,7 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.kv import next_unchanging_on
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.service.stream_usage import StreamFill, read_fill
-from spawner.sandboxes.command_share import Stored, above_share, candidates, sampled
+from spawner.sandboxes.command_share import StoredCommands, above_share, candidates, sampled
 
 _STREAM: Final = "COMMANDS"
 _HEADERS: Final = 100
@@ -35,7 +35,7 @@ class CommandBacklog:
         if fill.held <= self._limit:
             return set()
         info = await self._bus.js.stream_info(_STREAM, subjects_filter=BY_STREAM[_STREAM].subjects[0])
-        stored = Stored(fill.held, info.state.subjects or {}, self._bus.client.max_payload)
+        stored = StoredCommands(fill.held, info.state.subjects or {}, self._bus.client.max_payload)
         sizes = {subject: await self._sizes(subject, fill) for subject in candidates(stored, self._limit)}
         return above_share(stored, sizes, self._limit).keys()
 

@@ -11,10 +11,10 @@ from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested
 from sandherd.contracts.names import JOINER_SUFFIX, SANDBOX_PREFIX, UnsafeNameError, safe_sandbox
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 from sandherd.telemetry.traceparents import request_span
-from spawner.sandboxes.decisions import joiner_end, stopping
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.sandboxes.sandbox_transitions import joiner_end, stopping
 from spawner.spec_resolution import Refusal, ResolvedSpec, SpawnPolicy, expiry
-from spawner.tasks.secrets import sandbox_without_secrets
+from spawner.tasks.task_secrets import sandbox_without_secrets
 
 _FROZEN_OR_NEARLY: Final = frozenset({SandboxState.RUNNING, SandboxState.PAUSED})
 

@@ -16,7 +16,7 @@ SAMPLES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredCommands:
     """What is stored: all bytes, the number of messages by subject, and the largest size that one may have."""
 
     held: int
@@ -31,7 +31,7 @@ class Stored:
         return found
 
 
-def candidates(stored: Stored, limit: int) -> list[str]:
+def candidates(stored: StoredCommands, limit: int) -> list[str]:
     """The subjects of projects that may be above `limit` bytes: that would be if all messages were large."""
     totals = stored.totals()
     return [subject for subject in stored.counts if totals[_project(subject)] * stored.largest > limit]
@@ -42,7 +42,7 @@ def sampled(first: int, last: int, offset: float) -> list[int]:
     return sorted({first + int((last - first) * (number + offset) / SAMPLES) for number in range(SAMPLES)})
 
 
-def above_share(stored: Stored, sizes: Mapping[str, Sequence[int]], limit: int) -> dict[str, int]:
+def above_share(stored: StoredCommands, sizes: Mapping[str, Sequence[int]], limit: int) -> dict[str, int]:
     """The projects that hold more than `limit` bytes, with these, by some sizes of each candidate's messages."""
     held: defaultdict[str, float] = defaultdict(float)
     for subject, found in sizes.items():

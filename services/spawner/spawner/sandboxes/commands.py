@@ -26,7 +26,7 @@ from spawner.refusal_events import may_arrive_later, refusal_event
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes import command_decisions
 from spawner.sandboxes.admission import Admission
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import Refusal, SpawnPolicy, project_refusal, resolve
 
 Decide = Callable[[SandboxRecord], SandboxRecord | Refusal]

@@ -7,15 +7,15 @@ from typing import Final, Protocol
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.requests import AskCredential, CredentialGrant
+from sandherd.contracts.requests import CredentialGrant, GetCredential
 from sandherd.contracts.states import SANDBOX_ENDING
 from sandherd.service.service import IncomingRequest
 from sandherd.telemetry import logs
 from sandherd.telemetry.line_limit import LineLimit
 from spawner.live_state import LiveState
-from spawner.sandboxes import decisions
-from spawner.sandboxes.record import SandboxRecord, WorkerKey
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes import sandbox_transitions
+from spawner.sandboxes.sandbox_record import SandboxRecord, WorkerKey
+from spawner.tasks.task_record import TaskRecord
 
 _refusals: Final = LineLimit()
 """Of this process: an agent can repeat a refused request at any rate."""
@@ -50,7 +50,7 @@ class Credentials:
         self._minter = minter
         self._life = life
 
-    async def grant(self, incoming: IncomingRequest[AskCredential]) -> CredentialGrant:
+    async def grant(self, incoming: IncomingRequest[GetCredential]) -> CredentialGrant:
         """A token for the requesting key. Raises `ContractError`.
 
         It is `refused` if its sandbox may no longer publish, and `unavailable` while it has too many keys.
@@ -64,9 +64,13 @@ class Credentials:
         def decide(record: SandboxRecord, revision: int) -> SandboxRecord:
             why = refusal(record, record.fence_of(revision), incoming.request.fence)
             refusals[:] = [_refused(sandbox, why)] if why else []
-            if not why and decisions.has_keys_enough(record, noted.public_key, now):
+            if not why and sandbox_transitions.has_keys_enough(record, noted.public_key, now):
                 refusals.append(_too_many(sandbox))
-            return record if refusals else decisions.granted(decisions.fenced(record, revision), noted, now)
+            return (
+                record
+                if refusals
+                else sandbox_transitions.granted(sandbox_transitions.fenced(record, revision), noted, now)
+            )
 
         held = await self._live.sandboxes.change(f"{project}.{sandbox}", decide)
         if held is None or refusals:
@@ -86,7 +90,7 @@ class Credentials:
 
     def _new_joiner(self, sandbox: SandboxRecord, now: datetime) -> str | None:
         """Repeated in each reply, because a reply may be lost, while the first may expire too early."""
-        until = decisions.joiner_end(sandbox.expires_at)
+        until = sandbox_transitions.joiner_end(sandbox.expires_at)
         if until is None or sandbox.joiner_until is None or until <= sandbox.joiner_until:
             return None
         life = (until - now).total_seconds()
@@ -122,10 +126,13 @@ def _refused(sandbox: str, why: str) -> ContractError:
 def _too_many(sandbox: str) -> ContractError:
     if times := _refusals.add(sandbox, time.monotonic()):
         _log.warning(
-            "sandbox requests credentials for too many keys", sandbox=sandbox, most=decisions.MAX_KEYS, times=times
+            "sandbox requests credentials for too many keys",
+            sandbox=sandbox,
+            most=sandbox_transitions.MAX_KEYS,
+            times=times,
         )
     return ContractError(
         Code.UNAVAILABLE,
-        f"sandbox {sandbox} has credentials for {decisions.MAX_KEYS} other keys",
+        f"sandbox {sandbox} has credentials for {sandbox_transitions.MAX_KEYS} other keys",
         remedy="retry when one has expired",
     )

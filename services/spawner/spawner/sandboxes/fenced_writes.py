@@ -7,9 +7,9 @@ from typing import Protocol
 from sandherd.bus.lease import LeaseLostError
 from spawner.live_state import LiveState
 from spawner.records.store import StoredRecord
-from spawner.sandboxes import decisions
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes import sandbox_transitions
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
 
 DecideSandbox = Callable[[SandboxRecord], SandboxRecord]
 
@@ -83,7 +83,9 @@ class FencedWriter:
                 raise LeaseLostError(f"{record.sandbox} is now reconciled by another replica")
             changed = decide(record)
             return (
-                changed if changed is record else decisions.with_reconciler_fence(changed, revision, self.lease.fence)
+                changed
+                if changed is record
+                else sandbox_transitions.with_reconciler_fence(changed, revision, self.lease.fence)
             )
 
         return decide_stamped

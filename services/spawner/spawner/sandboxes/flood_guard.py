@@ -24,15 +24,23 @@ from sandherd.contracts.states import SANDBOX_ENDED, SANDBOX_ENDING
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
-from spawner.records.record import IndexEntry
-from spawner.sandboxes import decisions
+from spawner.records.base_record import IndexEntry
+from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.abused_credentials import AbusedCredentials
 from spawner.sandboxes.command_backlog import CommandBacklog
 from spawner.sandboxes.credentials import Revoke
 from spawner.sandboxes.fenced_writes import LeaseState
-from spawner.sandboxes.flood_limits import CHECK_SECONDS, PEOPLE, CutOff, Excess, FloodLimits, FloodMeter, FloodResult
+from spawner.sandboxes.flood_limits import (
+    CHECK_SECONDS,
+    USER_PRINCIPALS,
+    CutOff,
+    ExceededLimit,
+    FloodLimits,
+    FloodMeter,
+    FloodResult,
+)
 from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 _FOREVER: Final = timedelta(days=7)
 """For a token without an expiry: no token of a sandbox is valid for longer."""
@@ -140,7 +148,7 @@ class FloodGuard:
         for project in result.flooded:
             _log.warning("flooding clients disconnected", project=project)
         for connection in result.closed:
-            if connection.user.principal in PEOPLE:
+            if connection.user.principal in USER_PRINCIPALS:
                 self._live.meters.count("sandherd_connections_closed_total")
             with suppress(*FOR_NOW):  # the next check finds it again
                 await table.close(connection)
@@ -150,7 +158,10 @@ class FloodGuard:
         for key, known in self._live.sandbox_index.items():
             if key not in self._cut and self._is_marked(known) and known.view.state not in SANDBOX_ENDED:
                 yield CutOff(
-                    (known.view.project, known.view.sandbox), Excess.REPORTED, (), "the sandbox flooded the stream"
+                    (known.view.project, known.view.sandbox),
+                    ExceededLimit.REPORTED,
+                    (),
+                    "the sandbox flooded the stream",
                 )
 
     async def cut_off(self, found: CutOff) -> None:
@@ -174,7 +185,7 @@ class FloodGuard:
 
 
 def _cut_off(record: SandboxRecord, error: str, now: datetime) -> SandboxRecord:
-    return decisions.stopping(record, ErrorType.FLOODING, now, error=error, error_type=ErrorType.FLOODING)
+    return sandbox_transitions.stopping(record, ErrorType.FLOODING, now, error=error, error_type=ErrorType.FLOODING)
 
 
 def _end_of(expires: int | None, now: datetime) -> datetime:

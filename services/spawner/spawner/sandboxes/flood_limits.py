@@ -12,12 +12,12 @@ from itertools import accumulate
 from typing import Final
 
 from sandherd.bus.connection_list import BrokerConnection
-from sandherd.bus.connection_users import User
+from sandherd.bus.connection_users import ConnectionUser
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.principals import Principal
 
 SANDBOXES: Final = frozenset({Principal.WORKER, Principal.JOINER})
-PEOPLE: Final = frozenset({Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPERATOR})
+USER_PRINCIPALS: Final = frozenset({Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPERATOR})
 CHECK_SECONDS: Final = 1.0
 """The time between two checks."""
 BURST_SECONDS: Final = 10.0
@@ -37,7 +37,7 @@ Key = tuple[str, str]
 """`(project, sandbox)`."""
 
 
-class Excess(StrEnum):
+class ExceededLimit(StrEnum):
     """The limit that was exceeded."""
 
     MESSAGES = "messages"
@@ -65,16 +65,16 @@ class CutOff:
     """A sandbox to end, with all its credentials. `users` are those that are connected."""
 
     key: Key
-    excess: Excess
-    users: tuple[User, ...]
+    excess: ExceededLimit
+    users: tuple[ConnectionUser, ...]
     error: str
 
 
 @dataclass(frozen=True, slots=True)
-class Abuse:
+class CredentialAbuse:
     """A user's credential to revoke, and the most connections that it had at one time."""
 
-    user: User
+    user: ConnectionUser
     connections: int
 
 
@@ -84,7 +84,7 @@ class FloodResult:
 
     cut_offs: tuple[CutOff, ...] = ()
     closed: tuple[BrokerConnection, ...] = ()
-    abuses: tuple[Abuse, ...] = ()
+    abuses: tuple[CredentialAbuse, ...] = ()
     flooded: frozenset[str] = frozenset()
     """Projects whose clients publish too much: some of `closed` are theirs."""
 
@@ -102,7 +102,7 @@ class _Delta:
 class _Crowd:
     """The connections of a user: the most that were open at one time, and those that are, the oldest first."""
 
-    user: User
+    user: ConnectionUser
     maximum: int
     open: list[BrokerConnection]
 
@@ -146,7 +146,7 @@ class FloodMeter:
         deltas = self._deltas(connections)
         sent = _by_sandbox(deltas)
         noisy = self._noisy(sent, since, now)
-        crowded = {key: Excess.CONNECTIONS for key, of in sent.items() if _too_many(of.connections)}
+        crowded = {key: ExceededLimit.CONNECTIONS for key, of in sent.items() if _too_many(of.connections)}
         cut_offs = tuple(self._cut_off(key, excess, sent[key]) for key, excess in {**noisy, **crowded}.items())
         clients = [delta for delta in deltas if delta.row.user.principal is Principal.CLIENT]
         flooding = [*self._flooding_clients(clients, since, now), *_publishing(clients, over_share)]
@@ -173,32 +173,32 @@ class FloodMeter:
                 loudest = credentials.most_common(1)[0][0]
                 yield from (delta.row for delta in clients if delta.row.user.public_key == loudest and delta.row.open)
 
-    def _noisy(self, sent: dict[Key, _Sent], since: float, now: float) -> dict[Key, Excess]:
-        found: dict[Key, Excess] = {}
+    def _noisy(self, sent: dict[Key, _Sent], since: float, now: float) -> dict[Key, ExceededLimit]:
+        found: dict[Key, ExceededLimit] = {}
         totals: Counter[str] = Counter()
         for key, of in sent.items():
             totals[key[0]] += of.messages
             if self._bytes.excess(key, now, of.bytes, since):
-                found[key] = Excess.BYTES
+                found[key] = ExceededLimit.BYTES
             if self._messages.excess(key, now, of.messages, since):
-                found[key] = Excess.MESSAGES
+                found[key] = ExceededLimit.MESSAGES
         for project, total in totals.items():
             if total and self._projects.excess(project, now, total, since):
                 loudest = max((key for key in sent if key[0] == project), key=lambda key: sent[key].messages)
-                found.setdefault(loudest, Excess.PROJECT_MESSAGES)
+                found.setdefault(loudest, ExceededLimit.PROJECT_MESSAGES)
         return found
 
     def _crowds(self, connections: Iterable[BrokerConnection]) -> list[_Crowd]:
         """The connections of each user who has too many now, or had since the last check."""
         of: defaultdict[str, list[BrokerConnection]] = defaultdict(list)
         for row in connections:
-            if row.user.principal in PEOPLE and row.user.public_key:
+            if row.user.principal in USER_PRINCIPALS and row.user.public_key:
                 of[row.user.public_key].append(row)
         maximum = self._limits.person_connections
         large = (rows for rows in of.values() if len(rows) > maximum)
         return [crowd for crowd in map(_crowd, large) if crowd.maximum > maximum]
 
-    def _abuses(self, crowds: Iterable[_Crowd], now: float) -> Iterable[Abuse]:
+    def _abuses(self, crowds: Iterable[_Crowd], now: float) -> Iterable[CredentialAbuse]:
         """The credentials that had too many connections again and again."""
         since = now - REVOKED_WITHIN
         recent = {key: [row for row in rows if row[0] > since] for key, rows in self._crowded.items()}
@@ -207,9 +207,9 @@ class FloodMeter:
             found = self._crowded.setdefault(crowd.user.public_key, [])
             found.append((now, crowd.maximum))
             if len(found) >= REVOKED_AFTER:
-                yield Abuse(crowd.user, max(count for _, count in found))
+                yield CredentialAbuse(crowd.user, max(count for _, count in found))
 
-    def _cut_off(self, key: Key, excess: Excess, sent: _Sent) -> CutOff:
+    def _cut_off(self, key: Key, excess: ExceededLimit, sent: _Sent) -> CutOff:
         users = tuple({row.user for row in sent.connections})
         return CutOff(key, excess, users, f"the sandbox was cut off: {_excess_text(excess, self._limits)}")
 
@@ -259,17 +259,17 @@ def _too_many(connections: Sequence[BrokerConnection]) -> bool:
     return too_many or len(connections) > MAX_SANDBOX_CONNECTIONS
 
 
-def _excess_text(excess: Excess, limits: FloodLimits) -> str:
+def _excess_text(excess: ExceededLimit, limits: FloodLimits) -> str:
     match excess:
-        case Excess.MESSAGES:
+        case ExceededLimit.MESSAGES:
             return f"it published more than {limits.messages:g} messages per second"
-        case Excess.BYTES:
+        case ExceededLimit.BYTES:
             return f"it published more than {limits.bytes / 1024 / 1024:.1f} MiB per second for a minute"
-        case Excess.PROJECT_MESSAGES:
+        case ExceededLimit.PROJECT_MESSAGES:
             return (
                 f"its project published more than {limits.project_messages:g} messages per second, and it most of them"
             )
-        case Excess.CONNECTIONS:
+        case ExceededLimit.CONNECTIONS:
             return f"it opened more than {MAX_CONNECTIONS[Principal.WORKER]} connections with one credential"
-        case Excess.REPORTED:
+        case ExceededLimit.REPORTED:
             return "the monitor found that it floods the stream"

@@ -10,7 +10,7 @@ import nats.errors
 from sandherd.bus.errors import BusError
 from sandherd.contracts.requests import SandboxView
 from sandherd.telemetry import logs
-from spawner.records.record import StoreUnavailableError
+from spawner.records.base_record import StoreUnavailableError
 
 Handled = Callable[[str], None]
 """Receives the key of a task whose sandbox has ended, once all events of the sandbox are handled."""

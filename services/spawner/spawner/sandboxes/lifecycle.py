@@ -12,7 +12,7 @@ from sandherd.backoff import Backoff
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.runtimes.contract import ObservedSandbox, RunEnd
-from spawner.sandboxes.facts import Facts, Rules
+from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.lifecycle_steps import (
     BeginStop,
     Clear,
@@ -27,8 +27,8 @@ from spawner.sandboxes.lifecycle_steps import (
     Step,
     Stop,
 )
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
 
 _ERROR_TYPE: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _OUT_OF_MEMORY: Final = "out of memory: the kernel killed its worker; its limit of memory is too low for it"
@@ -38,7 +38,7 @@ _PATIENCE: Final = timedelta(seconds=30)
 _RECOVERY_BACKOFF: Final = Backoff(base=2.0, cap=60.0, jitter=0)
 
 
-def next_step(facts: Facts, rules: Rules) -> Step:
+def next_step(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     """The next step."""
     if facts.sandbox.ended:
         return _after_the_end(facts, rules)
@@ -48,7 +48,7 @@ def next_step(facts: Facts, rules: Rules) -> Step:
     return _rest_until_expiry(step, facts) if isinstance(step, Rest) else step
 
 
-def _step_while_needed(facts: Facts, rules: Rules) -> Step:
+def _step_while_needed(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     unwanted = None if facts.alone else _unwanted(facts)
     if isinstance(unwanted, BeginStop):
         return unwanted
@@ -62,7 +62,7 @@ def _step_while_needed(facts: Facts, rules: Rules) -> Step:
     return _step_while_alive(facts, rules)
 
 
-def _expiry_step(facts: Facts) -> Step | None:
+def _expiry_step(facts: LifecycleFacts) -> Step | None:
     """The step for an expired sandbox, or None. The time limits of its task are checked by the scheduler."""
     if not facts.expired or facts.sandbox.expires_at is None:
         return None
@@ -74,14 +74,14 @@ def _expiry_step(facts: Facts) -> Step | None:
     return BeginStop(ErrorType.EXPIRED)
 
 
-def _rest_until_expiry(rest: Rest, facts: Facts) -> Rest:
+def _rest_until_expiry(rest: Rest, facts: LifecycleFacts) -> Rest:
     """Rest until it expires at the latest."""
     if facts.expired or facts.sandbox.expires_at is None:
         return rest
     return Rest(min(rest.until or facts.sandbox.expires_at, facts.sandbox.expires_at))
 
 
-def _after_the_end(facts: Facts, rules: Rules) -> Step:
+def _after_the_end(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     if facts.working:
         return EndTask(_because(facts.sandbox), error_type(facts.sandbox))
     if facts.seen is not None and facts.sandbox.unsaid:
@@ -89,7 +89,7 @@ def _after_the_end(facts: Facts, rules: Rules) -> Step:
     return _disarmed(facts) or (Rest() if facts.seen is None else Clear(keep=False))
 
 
-def _undelivered_step(facts: Facts, seen: ObservedSandbox, rules: Rules) -> Step:
+def _undelivered_step(facts: LifecycleFacts, seen: ObservedSandbox, rules: LifecycleTimeouts) -> Step:
     """It ended with undelivered events: it is recovered if it was moved out of quarantine, else moved there."""
     if seen.alive:
         return _while_recovering(facts, rules)
@@ -98,12 +98,12 @@ def _undelivered_step(facts: Facts, seen: ObservedSandbox, rules: Rules) -> Step
     return _recovery(facts, rules) or _disarmed(facts) or Clear(keep=True)
 
 
-def _disarmed(facts: Facts) -> Step | None:
+def _disarmed(facts: LifecycleFacts) -> Step | None:
     """Revoke the credentials of the workers that recovered it; None if none is valid any more."""
     return Finish(unsaid=facts.sandbox.unsaid) if facts.sandbox.keys else None
 
 
-def _while_stopping(facts: Facts, rules: Rules) -> Step:
+def _while_stopping(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     sandbox, seen = facts.sandbox, facts.seen
     if facts.working:
         # Before the worker is stopped: its own final event must not be taken for the reason.
@@ -124,12 +124,12 @@ def _is_cut_off(sandbox: SandboxRecord) -> bool:
     return ErrorType.FLOODING in {sandbox.error_type, sandbox.reason}
 
 
-def _while_recovering(facts: Facts, rules: Rules) -> Step:
+def _while_recovering(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     until = facts.since(facts.sandbox.recovered_at or facts.now) + timedelta(seconds=rules.recovery_timeout)
     return Rest(until) if facts.now < until else Stop()
 
 
-def _unwanted(facts: Facts) -> Step | None:
+def _unwanted(facts: LifecycleFacts) -> Step | None:
     """The step for a sandbox that its task does not need any more; None while the task runs here."""
     task, sandbox = facts.task, facts.sandbox
     if task is None:
@@ -155,7 +155,7 @@ def _stop_reason(task: TaskRecord, sandbox: SandboxRecord) -> str:
     return (task.error_type if ended_here else None) or "superseded"
 
 
-def _step_while_alive(facts: Facts, rules: Rules) -> Step:
+def _step_while_alive(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     """It is needed, and a runtime was requested to create it."""
     sandbox, seen = facts.sandbox, facts.seen
     if seen is None or (seen.end and seen.end.files_deleted):
@@ -174,7 +174,7 @@ def _step_while_alive(facts: Facts, rules: Rules) -> Step:
     return _recovery(facts, rules) or _lost(facts, _worker_lost(facts, seen.end))
 
 
-def _freezing(facts: Facts) -> Step | None:
+def _freezing(facts: LifecycleFacts) -> Step | None:
     """Freeze or thaw it as requested; again if its actual state has changed since."""
     sandbox = facts.sandbox
     frozen = facts.seen.frozen if facts.seen else None
@@ -184,12 +184,12 @@ def _freezing(facts: Facts) -> Step | None:
     return Resume() if paused or sandbox.may_be_frozen or (running and frozen) else None
 
 
-def _lost(facts: Facts, verdict: Step) -> Step:
+def _lost(facts: LifecycleFacts, verdict: Step) -> Step:
     """The verdict, but only once no final event of the worker can still arrive."""
     return verdict if facts.settled else Rest(facts.now + _SOON)
 
 
-def _vanished(facts: Facts) -> Step:
+def _vanished(facts: LifecycleFacts) -> Step:
     """A sandbox that its runtime has lost has failed; the transitions from paused allow that only by an ordered end."""
     why = facts.seen.end.last_line if facts.seen and facts.seen.end else ""
     error = f"the runtime has lost the sandbox{': ' + why if why else ''}"
@@ -198,12 +198,12 @@ def _vanished(facts: Facts) -> Step:
     return Fail(error, ErrorType.SANDBOX_LOST)
 
 
-def _verdict(facts: Facts, error: str, error_type: str) -> Step:
+def _verdict(facts: LifecycleFacts, error: str, error_type: str) -> Step:
     """Fail its task's attempt, or end the sandbox itself if it has no task."""
     return EndTask(error, error_type) if facts.working else BeginStop(error_type, error)
 
 
-def _recovery(facts: Facts, rules: Rules) -> Step | None:
+def _recovery(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step | None:
     """Recover its events, with backoff, up to the maximum number of times; None after that."""
     sandbox = facts.sandbox
     if sandbox.recoveries >= rules.max_recoveries:
@@ -214,7 +214,7 @@ def _recovery(facts: Facts, rules: Rules) -> Step | None:
     return Recover() if facts.now >= until else Rest(until)
 
 
-def _worker_lost(facts: Facts, end: RunEnd | None) -> Step:
+def _worker_lost(facts: LifecycleFacts, end: RunEnd | None) -> Step:
     if end and end.out_of_memory:
         return _verdict(facts, _OUT_OF_MEMORY, ErrorType.OUT_OF_MEMORY)
     if end and end.not_started:

@@ -3,9 +3,9 @@
 from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.sandboxes.fenced_writes import FencedWriter
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import Refusal
-from spawner.tasks.record import TaskRecord
+from spawner.tasks.task_record import TaskRecord
 
 
 async def with_pinned_secrets(

@@ -12,7 +12,7 @@ from sandherd.contracts.requests import Orphan, Prune, PruneResult, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.service.service import IncomingRequest
 from spawner.live_state import LiveState
-from spawner.records.record import IndexEntry
+from spawner.records.base_record import IndexEntry
 from spawner.runtimes.contract import ObservedSandbox, Runtime
 from spawner.sandboxes.inventory import RuntimeInventory, list_runtimes
 from spawner.sandboxes.orphans import OrphanCollector

@@ -7,10 +7,10 @@ from typing import Final
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.runtimes.contract import Runtime, RuntimeFailedError
-from spawner.sandboxes import decisions
+from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.reconciler import SandboxReconciler
-from spawner.sandboxes.record import SandboxRecord
 from spawner.sandboxes.runtime_calls import call_with_timeout
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.sandboxes.sweep import units
 
 AGAIN: Final = timedelta(minutes=10)
@@ -42,7 +42,7 @@ class Quarantine:
 
     async def _remove_if_needless(self, key: str, unit: str, runtime: Runtime) -> None:
         held = await self._live.sandboxes.load(key)
-        if held is None or not decisions.is_needlessly_quarantined(held.record):
+        if held is None or not sandbox_transitions.is_needlessly_quarantined(held.record):
             return
         _log.warning("unexpected quarantined sandbox removed", sandbox=unit, runtime=runtime.name)
         try:
@@ -55,7 +55,7 @@ class Quarantine:
         if held is None or not held.record.unsaid or not await self._has_plan(held.record):
             return
         _log.info("retrying unpublished events of quarantined sandbox", sandbox=unit)
-        await self._live.change_sandbox(key, decisions.one_more_recovery)
+        await self._live.change_sandbox(key, sandbox_transitions.one_more_recovery)
         await runtime.unquarantine(unit)
         self._reconciler.wake(key)
 

@@ -14,11 +14,11 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.requests import SandboxView
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
-from spawner.records.record import StoreUnavailableError
+from spawner.records.base_record import StoreUnavailableError
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.sandboxes.fenced_writes import LeaseState
 from spawner.sandboxes.step_runner import StepRunner
-from spawner.tasks.record import TaskFacts
+from spawner.tasks.task_record import TaskFacts
 
 FOR_NOW: Final = (
     StoreUnavailableError,

@@ -8,15 +8,15 @@ from sandherd.contracts.states import SandboxState
 from sandherd.telemetry import logs
 from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import RuntimeFailedError
-from spawner.sandboxes import decisions
+from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.credentials import Mint
-from spawner.sandboxes.facts import Facts, Rules
 from spawner.sandboxes.fenced_writes import FencedWriter
+from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.pinned_secrets import with_pinned_secrets
-from spawner.sandboxes.plans import SandboxPlans
-from spawner.sandboxes.record import SandboxRecord
 from spawner.sandboxes.runtime_calls import RuntimeCaller
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes.sandbox_plans import SandboxPlans
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
 
 _AGAIN: Final = timedelta(seconds=1)
 _log: Final = logs.get("runtime_actions")
@@ -30,7 +30,7 @@ class RuntimeActions:
     runtimes: RuntimeCaller
     minter: Mint
     plans: SandboxPlans
-    rules: Rules
+    rules: LifecycleTimeouts
 
     async def spawn(
         self, held: StoredRecord[SandboxRecord], task: TaskRecord | None, begun: datetime
@@ -47,7 +47,7 @@ class RuntimeActions:
         except RuntimeFailedError as error:
             return await self._not_made(held, error, begun)
         now, isolation = live.now(), self.runtimes.of(held.record).capabilities.isolation
-        await self.writer.note(held.record.key, lambda record: decisions.spawned(record, isolation, now))
+        await self.writer.note(held.record.key, lambda record: sandbox_transitions.spawned(record, isolation, now))
         await live.flush_task_of(held.record)
         return None
 
@@ -65,17 +65,17 @@ class RuntimeActions:
                 return record
             if record.keys:
                 # It was created without a reply: its worker was granted a credential. So it is stopped in order.
-                return decisions.stopping(record, error.fault, now, error=str(error), error_type=error.fault)
-            return decisions.failed(record, str(error), error.fault, now)
+                return sandbox_transitions.stopping(record, error.fault, now, error=str(error), error_type=error.fault)
+            return sandbox_transitions.failed(record, str(error), error.fault, now)
 
         await self.writer.note(sandbox.key, decide)
         return None
 
-    async def recover(self, held: StoredRecord[SandboxRecord], facts: Facts) -> None:
+    async def recover(self, held: StoredRecord[SandboxRecord], facts: LifecycleFacts) -> None:
         """Recover it. Counted first: a recovery that crashes the spawner must not be retried forever."""
         _log.warning("recovering sandbox", sandbox=held.record.sandbox, end=str(facts.seen and facts.seen.end))
         counted = await self.writer.note(
-            held.record.key, lambda record: decisions.recovering(record, facts.now), publish=False
+            held.record.key, lambda record: sandbox_transitions.recovering(record, facts.now), publish=False
         )
         if counted:
             plan = self.plans.make(counted, facts.task, self.minter, facts.now)
@@ -90,15 +90,15 @@ class RuntimeActions:
             if not error.permanent:
                 raise
             why = str(error)
-            await self.writer.note(sandbox.key, lambda record: decisions.unfreezable(record, why, now))
+            await self.writer.note(sandbox.key, lambda record: sandbox_transitions.unfreezable(record, why, now))
             return
-        await self.writer.note(sandbox.key, lambda record: decisions.paused(record, now))
+        await self.writer.note(sandbox.key, lambda record: sandbox_transitions.paused(record, now))
 
     async def resume(self, sandbox: SandboxRecord) -> None:
         """Unfreeze it."""
         await self.runtimes.call(sandbox, lambda runtime: runtime.resume(sandbox.runtime_unit))
         now = self.writer.live.now()
-        await self.writer.note(sandbox.key, lambda record: decisions.resumed(record, now))
+        await self.writer.note(sandbox.key, lambda record: sandbox_transitions.resumed(record, now))
 
     async def stop(self, sandbox: SandboxRecord) -> None:
         """Stop its worker and all its processes."""
@@ -106,7 +106,7 @@ class RuntimeActions:
         await self.runtimes.call(sandbox, lambda runtime: runtime.stop(sandbox.runtime_unit, grace), longer=grace)
         seen = await self.runtimes.observe(sandbox)
         code = seen.end.code if seen and seen.end else None
-        await self.writer.note(sandbox.key, lambda record: decisions.stopped(record, code))
+        await self.writer.note(sandbox.key, lambda record: sandbox_transitions.stopped(record, code))
 
     async def clear(self, sandbox: SandboxRecord, *, keep: bool) -> None:
         """Remove its files, or quarantine them if `keep`."""

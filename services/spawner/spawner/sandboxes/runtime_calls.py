@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from sandherd.telemetry import logs
 from spawner.runtimes.contract import ObservedSandbox, Runtime, RuntimeFailedError, RuntimeFault
 from spawner.sandboxes.fenced_writes import LeaseState
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 AnswerT = TypeVar("AnswerT")
 _DISRUPTION_SECONDS: Final = 2.0

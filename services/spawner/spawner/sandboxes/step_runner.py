@@ -13,8 +13,8 @@ from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import ObservedSandbox, Runtime
 from spawner.sandboxes import lifecycle
 from spawner.sandboxes.credentials import Mint, Revoke
-from spawner.sandboxes.facts import Facts, Rules
 from spawner.sandboxes.fenced_writes import FencedWriter, LeaseState
+from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.lifecycle_steps import (
     BeginStop,
     Clear,
@@ -29,12 +29,12 @@ from spawner.sandboxes.lifecycle_steps import (
     Step,
     Stop,
 )
-from spawner.sandboxes.plans import SandboxPlans
-from spawner.sandboxes.record import SandboxRecord
-from spawner.sandboxes.record_transitions import Transitions
 from spawner.sandboxes.runtime_actions import RuntimeActions
 from spawner.sandboxes.runtime_calls import RuntimeCaller
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes.sandbox_plans import SandboxPlans
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.sandboxes.transition_writer import TransitionWriter
+from spawner.tasks.task_record import TaskRecord
 
 _LIVES: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING, SandboxState.PAUSED})
 Settled = Callable[[], Awaitable[bool]]
@@ -49,7 +49,7 @@ class StepFacts:
     sandbox: StoredRecord[SandboxRecord]
     task: StoredRecord[TaskRecord] | None
     seen: ObservedSandbox | None
-    facts: Facts
+    facts: LifecycleFacts
 
     def same(self, other: "StepFacts | None") -> bool:
         """Whether nothing has changed since the other."""
@@ -68,7 +68,7 @@ def make_steps(
     minter: Mint,
     revoker: Revoke,
     plans: SandboxPlans,
-    rules: Rules,
+    rules: LifecycleTimeouts,
     settled: Settled,
 ) -> "StepRunner":
     """The step runner of a spawner that starts now."""
@@ -77,7 +77,7 @@ def make_steps(
         live=live,
         runtimes=caller,
         acts=RuntimeActions(writer, caller, minter, plans, rules),
-        verdicts=Transitions(writer, revoker, minter, plans),
+        transitions=TransitionWriter(writer, revoker, minter, plans),
         rules=rules,
         settled=settled,
         since=live.now(),
@@ -91,8 +91,8 @@ class StepRunner:
     live: LiveState
     runtimes: RuntimeCaller
     acts: RuntimeActions
-    verdicts: Transitions
-    rules: Rules
+    transitions: TransitionWriter
+    rules: LifecycleTimeouts
     settled: Settled
     since: datetime
     """When this spawner started."""
@@ -129,7 +129,7 @@ class StepRunner:
         # `settled` includes what other replicas handled and wrote: that must be read.
         task = await (self.live.load_task(sandbox) if settled else self.live.newest_task(sandbox))
         record = task.record if task else None
-        facts = Facts(sandbox, record, seen, self.live.now(), settled=settled, leading_since=self.since)
+        facts = LifecycleFacts(sandbox, record, seen, self.live.now(), settled=settled, leading_since=self.since)
         return StepFacts(held, task, seen, facts)
 
     async def _publish(self, found: StepFacts) -> None:
@@ -163,13 +163,13 @@ class StepRunner:
         held, now = found.sandbox, found.facts.now
         match step:
             case BeginStop():
-                await self.verdicts.begin_stop(held, step, now)
+                await self.transitions.begin_stop(held, step, now)
             case EndTask() if found.task:
-                await self.verdicts.end_task(held.record, found.task, step, now)
+                await self.transitions.end_task(held.record, found.task, step, now)
             case Fail():
-                await self.verdicts.fail(held, step)
+                await self.transitions.fail(held, step)
             case Finish(unsaid=unsaid):
-                await self.verdicts.finish(held, unsaid=unsaid)
+                await self.transitions.finish(held, unsaid=unsaid)
             case _:
                 pass
 

@@ -8,14 +8,14 @@ from typing import Final
 
 from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, SandboxState, TaskState
-from spawner.records.record import IndexEntry
+from spawner.records.base_record import IndexEntry
 from spawner.runtimes.contract import ObservedSandbox
 
 _CREATED: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING, SandboxState.PAUSED})
 
 
 @dataclass(frozen=True)
-class Findings:
+class SweepFindings:
     """The result of a pass."""
 
     wake: frozenset[str]
@@ -40,7 +40,7 @@ def compare_records(
     keep: float,
     quarantined: AbstractSet[str] = frozenset(),
     warm: AbstractSet[str] = frozenset(),
-) -> Findings:
+) -> SweepFindings:
     """Compare the records with each other and with what exists. `keep` is in seconds.
 
     `quarantined`: the records of these sandboxes stay, because their delivery is retried.
@@ -53,7 +53,7 @@ def compare_records(
     needed = living | {names[name] for name in existing | quarantined if name in names}
     awaited = {f"{known.view.project}.{name}" for known in tasks.values() for name in _waits_for(known.view)}
     unfinished = {_sandbox_of(known.view) for known in tasks.values() if _waits_for_sandbox(known.view)}
-    return Findings(
+    return SweepFindings(
         wake=frozenset(living | left_behind | (unfinished & sandboxes.keys())),
         strays=frozenset(
             key

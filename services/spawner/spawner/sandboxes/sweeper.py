@@ -16,10 +16,10 @@ from spawner.sandboxes.inventory import list_runtimes
 from spawner.sandboxes.orphans import OrphanCollector
 from spawner.sandboxes.quarantine import Quarantine
 from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
-from spawner.sandboxes.sweep import Findings, compare_records, unpublished
+from spawner.sandboxes.sweep import SweepFindings, compare_records, unpublished
 from spawner.sandboxes.unneeded_keys import UnneededKeys
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.unsubmitted_uploads import UnsubmittedUploads
 
 _TIMEOUT: Final = 60.0
@@ -118,19 +118,19 @@ class Sweeper:
             if sandbox := await self._live.sandboxes.newest(key):
                 await self._live.flush_sandbox(sandbox)
 
-    async def _fail_strays(self, findings: Findings, now: datetime) -> None:
+    async def _fail_strays(self, findings: SweepFindings, now: datetime) -> None:
         for key in findings.strays:
             task = await self._live.tasks.load(key)
             if task is None or await self._live.sandboxes.load(f"{task.record.project}.{task.record.sandbox}"):
                 continue
             await self._live.change_task(key, _without_sandbox(task.record.sandbox, now))
 
-    async def _erase_secrets(self, findings: Findings, now: datetime) -> None:
+    async def _erase_secrets(self, findings: SweepFindings, now: datetime) -> None:
         for key in findings.expired_secrets:
             await self._live.change_task(key, lambda record: of_task.secrets_expired(record, now))
         await self._keys.erase()
 
-    async def _purge(self, findings: Findings) -> None:
+    async def _purge(self, findings: SweepFindings) -> None:
         for key in findings.old_tasks:
             task = await self._live.tasks.load(key)
             if task and task.record.ended and await self._live.delete_task(task):

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 _ALWAYS: Final = {
     "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",

@@ -3,8 +3,8 @@
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
-from spawner.named_secrets.store import BUCKET as SECRETS
-from spawner.named_secrets.store import OF_WEBHOOKS
+from spawner.named_secrets.secret_store import BUCKET as SECRETS
+from spawner.named_secrets.secret_store import OF_WEBHOOKS
 
 _log = logs.get("unneeded_keys")
 

@@ -9,7 +9,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.labels import RESERVED_PREFIX
 from sandherd.contracts.specs import TaskSpec
 from spawner.schedules.due_times import cron_refusal
-from spawner.schedules.record import ScheduleRecord
+from spawner.schedules.schedule_record import ScheduleRecord
 from spawner.spec_resolution import Refusal
 
 MAX_SPEC_BYTES: Final = 256 * 1024

@@ -22,11 +22,11 @@ from sandherd.contracts.requests import (
 from sandherd.service.requests import Answerer, IncomingRequest
 from spawner.live_state import LiveState
 from spawner.records.availability import available, unknown
-from spawner.records.record import StoreUnavailableError
+from spawner.records.base_record import StoreUnavailableError
 from spawner.records.store import StoredRecord
-from spawner.schedules import decisions
-from spawner.schedules.record import ScheduleRecord
+from spawner.schedules import due_decisions
 from spawner.schedules.refusals import schedule_refusal
+from spawner.schedules.schedule_record import ScheduleRecord
 from spawner.schedules.views import next_times, running_by_schedule, schedule_view
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks.resolved_task import terms_of
@@ -99,7 +99,7 @@ class ScheduleRequestHandler:
         """Pause or resume a schedule."""
         wanted, now = incoming.request.paused, self._live.now()
         record = await self._changed(
-            incoming.project, incoming.request.name, lambda old: decisions.paused(old, now, wanted=wanted)
+            incoming.project, incoming.request.name, lambda old: due_decisions.paused(old, now, wanted=wanted)
         )
         return self._view(record)
 
@@ -108,7 +108,7 @@ class ScheduleRequestHandler:
         now, name = self._live.now(), incoming.request.name
 
         def decide(record: ScheduleRecord) -> ScheduleRecord:
-            start = decisions.triggered_start(record, now)
+            start = due_decisions.triggered_start(record, now)
             if start in record.starts:
                 return record
             if len(record.starts) >= MAX_WAITING_STARTS:
@@ -116,7 +116,7 @@ class ScheduleRequestHandler:
             return record.model_copy(update={"starts": (*record.starts, start)})
 
         record = await self._changed(incoming.project, name, decide)
-        return ScheduleTriggered(name=name, task=decisions.triggered_start(record, now).task)
+        return ScheduleTriggered(name=name, task=due_decisions.triggered_start(record, now).task)
 
     async def delete_schedule(self, incoming: IncomingRequest[DeleteSchedule]) -> ScheduleDeleted:
         """Delete a schedule; its tasks are not affected."""
@@ -161,7 +161,7 @@ class ScheduleRequestHandler:
             )
 
     async def _task_refusal(self, record: ScheduleRecord) -> Refusal | None:
-        start = decisions.triggered_start(record, record.created_at)
+        start = due_decisions.triggered_start(record, record.created_at)
         terms = terms_of(record.project, SubmitTask(task=start.task, spec=record.task_spec()), self._menu)
         if isinstance(terms, Refusal):
             return _of_task(terms)

@@ -18,12 +18,12 @@ from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.records.store import StoredRecord
 from spawner.sandboxes.reconciler import FOR_NOW
-from spawner.schedules import decisions
+from spawner.schedules import due_decisions
 from spawner.schedules.due_times import due_times
-from spawner.schedules.record import ScheduleRecord, Start
+from spawner.schedules.schedule_record import ScheduledStart, ScheduleRecord
 from spawner.spec_resolution import Refusal
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskFacts
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.task_record import TaskFacts
 
 Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
 """Creates a task, once for each command. Returns why it is refused, or None."""
@@ -94,37 +94,41 @@ class ScheduleRunner:
             if held.record.starts:
                 continue  # their removal is a newer revision
             now = self._live.now()
-            decision = decisions.next_decision(held.record, now, running=bool(self._running(held.record)))
+            decision = due_decisions.next_decision(held.record, now, running=bool(self._running(held.record)))
             if decision is None:
                 return
             self._lease.check()
             await self._write(held, decision, now)
 
-    async def _write(self, held: StoredRecord[ScheduleRecord], decision: decisions.DueDecision, now: datetime) -> None:
+    async def _write(
+        self, held: StoredRecord[ScheduleRecord], decision: due_decisions.DueDecision, now: datetime
+    ) -> None:
         """Write a decision, if the record is unchanged."""
-        if await self._live.schedules.replace(held, decisions.decided(held.record, decision, now)) is not None:
+        if await self._live.schedules.replace(held, due_decisions.decided(held.record, decision, now)) is not None:
             for run in decision.passed:
                 self._report(held.record, run)
 
-    async def _carry_out(self, record: ScheduleRecord, start: Start) -> None:
+    async def _carry_out(self, record: ScheduleRecord, start: ScheduledStart) -> None:
         self._lease.check()
         run = await self._started(record, start)
         self._lease.check()
-        await self._live.schedules.change(record.key, lambda newest, _: decisions.finished(newest, start, run))
+        await self._live.schedules.change(record.key, lambda newest, _: due_decisions.finished(newest, start, run))
         self._report(record, run)
 
-    async def _started(self, record: ScheduleRecord, start: Start) -> ScheduleRun:
+    async def _started(self, record: ScheduleRecord, start: ScheduledStart) -> ScheduleRun:
         now = self._live.now()
         existing = await self._live.tasks.load(f"{record.project}.{start.task}")
         if existing is None and now - start.at >= self._keep_ended:
             # The task may have been started, ended and deleted: it is not started again.
-            return decisions.run_of(start, "missed", now, _FORGOTTEN)
+            return due_decisions.run_of(start, "missed", now, _FORGOTTEN)
         if start.cancel:
             await self._cancel_others(record, start, now)
         refused = await self._submit(submission(self._ids, record, start), start.at)
-        return decisions.run_of(start, "refused" if refused else "started", now, refused.reason if refused else None)
+        return due_decisions.run_of(
+            start, "refused" if refused else "started", now, refused.reason if refused else None
+        )
 
-    async def _cancel_others(self, record: ScheduleRecord, start: Start, now: datetime) -> None:
+    async def _cancel_others(self, record: ScheduleRecord, start: ScheduledStart, now: datetime) -> None:
         command = CancelTask(task=start.task, reason=f"{start.task} is due", cancelled_by=f"schedule {record.schedule}")
         for view in self._running(record):
             if view.task != start.task:
@@ -186,7 +190,7 @@ class ScheduleRunner:
             self._wake.set()
 
 
-def submission(ids: DerivedIds, record: ScheduleRecord, start: Start) -> Envelope[SubmitTask]:
+def submission(ids: DerivedIds, record: ScheduleRecord, start: ScheduledStart) -> Envelope[SubmitTask]:
     """The command that submits the task of a start: identical whenever it is made."""
     command = SubmitTask(task=start.task, spec=record.task_spec(), submitted_by=f"schedule {record.schedule}")
     return wrap(

@@ -11,7 +11,7 @@ from sandherd.contracts.schedules import SCHEDULE_BATCH_PREFIX
 from sandherd.contracts.states import TASK_ENDED
 from spawner.live_state import LiveState
 from spawner.schedules.due_times import due_times
-from spawner.schedules.record import ScheduleRecord
+from spawner.schedules.schedule_record import ScheduleRecord
 
 
 def schedule_view(record: ScheduleRecord, tasks: Sequence[str], times: Sequence[datetime]) -> ScheduleView:

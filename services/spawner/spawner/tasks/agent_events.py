@@ -18,13 +18,13 @@ from sandherd.contracts.subjects import ARTIFACT
 from sandherd.telemetry import logs, spans
 from sandherd.telemetry.traces import span
 from spawner.live_state import LiveState
-from spawner.records.record import StoreUnavailableError
-from spawner.repositories import decisions as of_branch
-from spawner.repositories.record import ReceivedCommits
-from spawner.sandboxes import decisions as of_sandbox
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.records.base_record import StoreUnavailableError
+from spawner.repositories import branch_transitions as of_branch
+from spawner.repositories.branch_record import ReceivedCommits
+from spawner.sandboxes import sandbox_transitions as of_sandbox
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.task_record import TaskRecord
 
 Move = Callable[[TaskRecord], TaskRecord]
 Disruption = Callable[[SandboxRecord], Awaitable[str]]

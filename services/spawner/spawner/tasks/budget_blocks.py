@@ -11,7 +11,7 @@ from sandherd.bus.kv import read_record
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import BudgetBlocks
 from sandherd.telemetry import logs
-from spawner.tasks.queue import Queue
+from spawner.tasks.task_queue import TaskQueue
 
 NAME: Final = "blocked"
 _UNREADABLE: Final = (nats.js.errors.Error, nats.errors.Error, TimeoutError, OSError, ValueError)
@@ -21,7 +21,7 @@ _log: Final = logs.get("budget_blocks")
 class BudgetBlockReader:
     """Reads the record again and again: a service that only reads a bucket may not watch it."""
 
-    def __init__(self, bus: Bus, queue: Queue, interval: float) -> None:
+    def __init__(self, bus: Bus, queue: TaskQueue, interval: float) -> None:
         self._bus = bus
         self._queue = queue
         self._interval = interval

@@ -21,16 +21,16 @@ from spawner.live_state import LiveState
 from spawner.projects.defaults import with_defaults
 from spawner.records.quota import Quota
 from spawner.refusal_events import may_arrive_later, refusal_event, unknown
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.sealed_commands import retry_values
 from spawner.spec_resolution import Refusal, SpawnPolicy
-from spawner.tasks import decisions as of_task
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.dependencies import PendingDependencies, absent, circle
-from spawner.tasks.inputs import input_refusal, load_dependencies
-from spawner.tasks.record import TaskRecord
 from spawner.tasks.resolved_task import NO_DEFAULTS, ResolvedTask, own_upload, terms_of, uploaded, work_refusal
 from spawner.tasks.resume_rules import resume_refusal
-from spawner.tasks.retry import retry_refusal, retry_requested
+from spawner.tasks.task_inputs import input_refusal, load_dependencies
+from spawner.tasks.task_record import TaskRecord
+from spawner.tasks.task_retry import retry_refusal, retry_requested
 
 
 class TaskCommands:

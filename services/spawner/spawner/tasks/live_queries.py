@@ -11,27 +11,27 @@ from typing import Any, Final, Generic, TypeVar
 from sandherd.contracts.labels import matches
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import (
-    AskSubmittedTask,
-    LiveSandboxes,
-    LiveTasks,
+    GetSubmittedTask,
+    ListLiveSandboxes,
+    ListLiveTasks,
     SandboxList,
     SandboxView,
     SubmittedTask,
     TaskList,
     TaskView,
 )
-from sandherd.contracts.requests.live import SortOrder
+from sandherd.contracts.requests.live_state import SortOrder
 from sandherd.contracts.states import TaskState
 from sandherd.service.cursors import read_cursor, write_cursor
 from sandherd.service.service import IncomingRequest
 from spawner.live_state import LiveState, sandbox_key, task_key
 from spawner.records.availability import unknown
-from spawner.records.record import IndexEntry
-from spawner.tasks.queue import Queue
-from spawner.tasks.record import TaskFacts
-from spawner.tasks.secrets import as_submitted
+from spawner.records.base_record import IndexEntry
+from spawner.tasks.task_queue import TaskQueue
+from spawner.tasks.task_record import TaskFacts
+from spawner.tasks.task_secrets import as_submitted
 
-QueryT = TypeVar("QueryT", LiveTasks, LiveSandboxes)
+QueryT = TypeVar("QueryT", ListLiveTasks, ListLiveSandboxes)
 ViewT = TypeVar("ViewT", TaskView, SandboxView)
 PagePosition = tuple[str, str]
 """A record's sort key: its time, as text that sorts like the time, and its key."""
@@ -51,11 +51,11 @@ class LivePage(Generic[ViewT]):
 class LiveQueries:
     """Answers `spawner.tasks` and `spawner.sandboxes`."""
 
-    def __init__(self, live: LiveState, queue: Queue) -> None:
+    def __init__(self, live: LiveState, queue: TaskQueue) -> None:
         self._live = live
         self._queue = queue
 
-    async def tasks(self, incoming: IncomingRequest[LiveTasks]) -> TaskList:
+    async def tasks(self, incoming: IncomingRequest[ListLiveTasks]) -> TaskList:
         """The tasks of a project, or of all projects. A task requested by name is shown in full."""
         request = incoming.request
         wanted: list[IndexEntry[TaskView]] = [
@@ -69,7 +69,7 @@ class LiveQueries:
         page = _page(wanted, task_position, incoming)
         return TaskList(tasks=[self._explained(view) for view in page.views], next_cursor=_cursor(page, incoming))
 
-    async def submitted(self, incoming: IncomingRequest[AskSubmittedTask]) -> SubmittedTask:
+    async def submitted(self, incoming: IncomingRequest[GetSubmittedTask]) -> SubmittedTask:
         """What was submitted as a task. Raises `ContractError` (`not_found`)."""
         task = incoming.request.task
         held = await self._live.tasks.load(f"{incoming.project}.{task}")
@@ -77,7 +77,7 @@ class LiveQueries:
             raise unknown("task", incoming.project, task)
         return SubmittedTask(task=task, spec=as_submitted(held.record.spec))
 
-    async def sandboxes(self, incoming: IncomingRequest[LiveSandboxes]) -> SandboxList:
+    async def sandboxes(self, incoming: IncomingRequest[ListLiveSandboxes]) -> SandboxList:
         """The sandboxes of a project, or of all projects."""
         request = incoming.request
         wanted = [
@@ -111,7 +111,7 @@ class LiveQueries:
         return view.model_copy(update={"pull_request": pull.view() if pull else None})
 
 
-def is_wanted_task(view: TaskView, request: LiveTasks) -> bool:
+def is_wanted_task(view: TaskView, request: ListLiveTasks) -> bool:
     """Whether a task meets the conditions of a request. Pure."""
     states = request.wanted_states
     return (
@@ -123,7 +123,7 @@ def is_wanted_task(view: TaskView, request: LiveTasks) -> bool:
     )
 
 
-def is_wanted_sandbox(view: SandboxView, labels: Mapping[str, str], request: LiveSandboxes) -> bool:
+def is_wanted_sandbox(view: SandboxView, labels: Mapping[str, str], request: ListLiveSandboxes) -> bool:
     """Whether a sandbox, whose task has these labels, meets the conditions of a request. Pure."""
     states = request.wanted_states
     return (
@@ -156,7 +156,7 @@ def page_of(
     return LivePage(page, place(page[-1]) if page and len(page) < len(rest) else None)
 
 
-def parse_cursor(request: LiveTasks | LiveSandboxes, project: str) -> PagePosition | None:
+def parse_cursor(request: ListLiveTasks | ListLiveSandboxes, project: str) -> PagePosition | None:
     """Where the last page ended, from the request's cursor. Raises `ContractError` for an invalid cursor.
 
     Versions before this one wrote `<time>~<key>` instead, which is accepted: a user may have such a cursor.

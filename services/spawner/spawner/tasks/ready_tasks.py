@@ -9,7 +9,7 @@ import heapq
 from typing import Final
 
 from spawner.tasks.capacity import Capacity
-from spawner.tasks.turn_order import QueuePosition
+from spawner.tasks.scheduling_order import QueuePosition
 
 Line = tuple[str, str]
 """A runtime and a project: all tasks of a line have capacity, or none has."""

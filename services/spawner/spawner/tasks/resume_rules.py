@@ -6,10 +6,10 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.states import SANDBOX_ENDING
 from spawner.live_state import LiveState
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import Refusal
 from spawner.tasks.agent_events import has_subject_of
-from spawner.tasks.record import TaskRecord
+from spawner.tasks.task_record import TaskRecord
 
 FIELD: Final = "spec.resume"
 

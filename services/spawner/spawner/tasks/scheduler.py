@@ -18,13 +18,13 @@ from spawner.records.store import StoredRecord
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.last_events import SAVED_WITHIN
 from spawner.sandboxes.reconciler import FOR_NOW
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks import decisions as of_task
-from spawner.tasks.inputs import with_results
-from spawner.tasks.queue import Queue
-from spawner.tasks.record import TaskFacts, TaskRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.scheduling_order import sandbox_name
+from spawner.tasks.task_inputs import with_results
+from spawner.tasks.task_queue import TaskQueue
 from spawner.tasks.task_reaper import TaskEnd, TaskReaper
-from spawner.tasks.turn_order import sandbox_name
+from spawner.tasks.task_record import TaskFacts, TaskRecord
 
 Intend = Callable[[TaskRecord, str, datetime], Awaitable[SandboxRecord | None]]
 """Creates, without writing it, the record of the sandbox of this name for the task's current attempt.
@@ -48,7 +48,7 @@ class Scheduler:
     def __init__(
         self,
         live: LiveState,
-        queue: Queue,
+        queue: TaskQueue,
         lease: Lease,
         *,
         admission: Admission,

@@ -10,9 +10,9 @@ from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.states import TaskState
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
-from spawner.tasks import decisions as of_task
-from spawner.tasks.queue import Queue
-from spawner.tasks.record import TaskRecord
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.task_queue import TaskQueue
+from spawner.tasks.task_record import TaskRecord
 
 _PATIENCE: Final = timedelta(seconds=30)
 """Grace period of an attempt over its time limit, in which its own final event may still arrive."""
@@ -30,7 +30,7 @@ class TaskEnd(Protocol):
 class TaskReaper:
     """Checks the tasks that the queue reports, and decides by their records in the bucket."""
 
-    def __init__(self, live: LiveState, queue: Queue, settled: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, live: LiveState, queue: TaskQueue, settled: Callable[[], Awaitable[bool]]) -> None:
         self._live = live
         self._queue = queue
         self._settled = settled

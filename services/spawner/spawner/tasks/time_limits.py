@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sandherd.contracts.events.task import TaskTimedOut
 from sandherd.contracts.failures import ErrorType
-from spawner.tasks.record import TaskRecord
+from spawner.tasks.task_record import TaskRecord
 
 
 @dataclass(frozen=True)

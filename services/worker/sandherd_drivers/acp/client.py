@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 from acp import RequestError
 from acp.schema import AllowedOutcome, DeniedOutcome, ReadTextFileResponse, RequestPermissionResponse
 
-from sandherd_drivers.acp.blocks import Json
+from sandherd_drivers.acp.client_files import ClientFiles, RefusedPathError
+from sandherd_drivers.acp.content_blocks import Json
 from sandherd_drivers.acp.outcomes import choose_option
+from sandherd_drivers.acp.session_updates import SessionUpdates
 from sandherd_drivers.acp.tool_calls import EventLine, ToolCall
-from sandherd_drivers.acp.updates import Updates
-from sandherd_drivers.acp.work_tree import ClientFiles, RefusedPathError
 from sandherd_drivers.wire import Decision, Wire
 
 _Result = TypeVar("_Result")
@@ -22,7 +22,7 @@ class WorkClient:
     The events of an update are published before its method first awaits anything, so they are in the agent's order.
     """
 
-    def __init__(self, wire: Wire, updates: Updates, files: ClientFiles, *, needs_approval: bool) -> None:
+    def __init__(self, wire: Wire, updates: SessionUpdates, files: ClientFiles, *, needs_approval: bool) -> None:
         self._wire, self._files, self._needs_approval = wire, files, needs_approval
         self._granted: set[tuple[int, str]] = set()
         """Turn and path of files named by an approved call, which it may access."""

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from sandherd_drivers.acp.client import WorkClient
+from sandherd_drivers.acp.client_files import ClientFiles
 from sandherd_drivers.acp.outcomes import AcpOutcome, as_start_failure, outcome_of_exit
 from sandherd_drivers.acp.program import AgentProgram
 from sandherd_drivers.acp.receipts import PromptReceipts
 from sandherd_drivers.acp.session import AcpSession, SessionInfo, UnansweredError
+from sandherd_drivers.acp.session_updates import SessionUpdates
 from sandherd_drivers.acp.turns import PromptTurns
-from sandherd_drivers.acp.updates import Updates
-from sandherd_drivers.acp.work_tree import ClientFiles
 from sandherd_drivers.approval_policy import needs_approval
 from sandherd_drivers.commands import Command
 from sandherd_drivers.wire import Begin, Interrupt, Message, Stop, Wire
@@ -110,7 +110,7 @@ class AcpConversation:
         except (OSError, ValueError) as error:
             raise UnansweredError(AcpOutcome(None, "start", f"{argv[0]!r} could not be started: {error}")) from None
         program.exit.add_done_callback(lambda _: self._wakeup.set())
-        updates = Updates(resumed=begin.resume is not None)
+        updates = SessionUpdates(resumed=begin.resume is not None)
         client = self._client = WorkClient(
             self._wire, updates, ClientFiles(work_dir), needs_approval=needs_approval(begin.harness)
         )

@@ -12,8 +12,8 @@ from acp.client.connection import ClientSideConnection
 from acp.meta import AGENT_METHODS
 from acp.schema import ClientCapabilities, EnvVariable, FileSystemCapabilities, Implementation, McpServerStdio
 
-from sandherd_drivers.acp.blocks import Json
 from sandherd_drivers.acp.client import WorkClient
+from sandherd_drivers.acp.content_blocks import Json
 from sandherd_drivers.acp.outcomes import AcpOutcome, outcome_of_error_response, outcome_of_exit, outcome_of_stop_reason
 from sandherd_drivers.acp.program import AgentProgram
 from sandherd_drivers.commands import Resume

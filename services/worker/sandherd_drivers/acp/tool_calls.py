@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sandherd_drivers.acp.blocks import MAX_RESULT_LENGTH, Json, parent_call, tool_text, vendor_text
+from sandherd_drivers.acp.content_blocks import MAX_RESULT_LENGTH, Json, parent_call, tool_text, vendor_text
 from sandherd_drivers.call_results import CallResult, exit_status, result_of_status
 
 EventLine = tuple[str, Json]

@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from sandherd_drivers.acp.blocks import Json
 from sandherd_drivers.acp.client import WorkClient
+from sandherd_drivers.acp.content_blocks import Json
 from sandherd_drivers.acp.outcomes import INTERRUPTED, AcpOutcome
 from sandherd_drivers.acp.program import AgentProgram
 from sandherd_drivers.acp.receipts import PromptReceipts

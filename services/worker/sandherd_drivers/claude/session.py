@@ -20,8 +20,8 @@ from claude_agent_sdk import (
     ProcessError,
 )
 
-from sandherd_drivers.claude.deadlines import Deadlines
 from sandherd_drivers.claude.event_mapper import EventLine
+from sandherd_drivers.claude.message_deadlines import MessageDeadlines
 from sandherd_drivers.claude.options import options
 from sandherd_drivers.claude.outcomes import exit_signal
 from sandherd_drivers.claude.permissions import ToolPermissions
@@ -92,7 +92,7 @@ class ClaudeSession:
         content = f"{_SENDER_PREFIXES.get(message.message_type, '')}{message.content}"
         uuid = await self._send(message.message, content, message.origin)
         if message.expires_at is not None:
-            Deadlines(self._client, self._tracker).watch(uuid, message.expires_at)
+            MessageDeadlines(self._client, self._tracker).watch(uuid, message.expires_at)
 
     async def interrupt(self) -> None:
         """Stop the turn, also one that is about to begin, and keep the session."""

@@ -3,9 +3,9 @@
 import os
 import sys
 
-from sandherd_drivers.herd.mcp_server import Server
+from sandherd_drivers.herd.mcp_server import McpStdioServer
 from sandherd_drivers.herd.worker_calls import call
 
-Server(sys.stdin.buffer, sys.stdout.buffer, call).run()
+McpStdioServer(sys.stdin.buffer, sys.stdout.buffer, call).run()
 # Calls that still wait for a reply are threads that need not be joined.
 os._exit(0)

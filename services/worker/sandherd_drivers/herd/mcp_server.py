@@ -15,7 +15,7 @@ Cancel = Callable[[], None]
 Call = Callable[[str, Mapping[str, Any], Callable[[Cancel], None]], tuple[str, bool]]
 
 
-class Server:
+class McpStdioServer:
     """Serves one agent until the end of its input."""
 
     def __init__(self, requests: IO[bytes], replies: IO[bytes], call: Call) -> None:

@@ -18,7 +18,7 @@ from sandherd_drivers.approval_policy import needs_approval
 from sandherd_drivers.commands import Begin
 from sandherd_drivers.openhands import transcripts
 from sandherd_drivers.openhands.event_mapper import Document
-from sandherd_drivers.openhands.usage import Totals
+from sandherd_drivers.openhands.usage import ConversationTotals
 
 _ENVIRONMENT: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise it downloads prices while it is imported
@@ -86,11 +86,11 @@ class OpenHandsConversation:
         return str(self._sdk.state.execution_status.value)
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> ConversationTotals:
         """The conversation's usage since its beginning."""
         metrics = self._sdk.conversation_stats.get_combined_metrics()
         usage = metrics.accumulated_token_usage
-        return Totals(
+        return ConversationTotals(
             cost_usd=metrics.accumulated_cost,
             prompt_tokens=usage.prompt_tokens,
             output_tokens=usage.completion_tokens,

@@ -7,7 +7,7 @@ MILLION: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class Totals:
+class ConversationTotals:
     """A conversation's totals from its beginning, over all its models."""
 
     cost_usd: float = 0.0
@@ -33,13 +33,13 @@ class Totals:
 class UsageMeter:
     """Computes differences between totals. For a resumed session it starts at the earlier usage."""
 
-    baseline: Totals = field(default_factory=Totals)
+    baseline: ConversationTotals = field(default_factory=ConversationTotals)
     _reported: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self._reported = self.baseline.event_fields()
 
-    def difference(self, totals: Totals) -> dict[str, Any] | None:
+    def difference(self, totals: ConversationTotals) -> dict[str, Any] | None:
         """The usage since the last call, or since the beginning; None without usage."""
         current = totals.event_fields()
         difference = {name: max(value - self._reported[name], 0) for name, value in current.items()}

@@ -29,7 +29,7 @@ Moved = Callable[[int], None]
 
 
 @dataclass
-class Progress:
+class TransferProgress:
     """The progress of a transfer."""
 
     kind: Literal["file", "folder"] = "file"

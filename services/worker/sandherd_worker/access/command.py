@@ -14,9 +14,9 @@ from sandherd.contracts.requests.terminal import ExecInputFields
 from sandherd.process_signals import end, send
 from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand, launch
 from sandherd_worker.access.command_log import CommandLog, Stream
-from sandherd_worker.access.command_terminal import Terminal
+from sandherd_worker.access.command_terminal import CommandTerminal
 from sandherd_worker.emitter import now
-from sandherd_worker.harnesses.output import Allowance, Output, OutputRate
+from sandherd_worker.harnesses.terminal_output import OutputAllowance, OutputRate, TerminalOutput
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 
@@ -33,7 +33,7 @@ TERMINAL_IDLE_SECONDS: Final = 60.0
 _RATE: Final = 256.0 * 1024 * 1024
 
 
-class Command:
+class UserCommand:
     """Runs once. Its output is stored without the secrets that are known here."""
 
     def __init__(self, request: ExecFields, log: CommandLog, ownership: ProcessOwnership) -> None:
@@ -47,7 +47,7 @@ class Command:
         self.ended_at: datetime | None = None
         self._ownership = ownership
         self._late = False
-        self._terminal: Terminal | None = None
+        self._terminal: CommandTerminal | None = None
         self._requested_at = asyncio.get_running_loop().time()
         self._launched = False
         self._waiting: list[Signals] = []
@@ -157,12 +157,14 @@ class Command:
         finally:
             await cancel_and_wait([*watching, reading], again_after=SHORT_CLEANUP_SECONDS)
 
-    def _reader(self, stream: Stream, redactor: Redactor) -> Output:
+    def _reader(self, stream: Stream, redactor: Redactor) -> TerminalOutput:
         async def store(text: str) -> None:
             self.log.add(stream, text.encode("utf-8", "surrogateescape"))
             self._notify()
 
-        return Output(redactor, store, OutputRate(_RATE, _RATE), together=0.0, allowance=Allowance.unbounded())
+        return TerminalOutput(
+            redactor, store, OutputRate(_RATE, _RATE), together=0.0, allowance=OutputAllowance.unbounded()
+        )
 
     async def _watch_the_clock(self) -> None:
         await asyncio.sleep(self.request.timeout_seconds)
@@ -195,7 +197,7 @@ def _verdict(code: int, *, late: bool) -> State:
     return "killed" if code < 0 else "exited"
 
 
-def _no_terminal(command: Command) -> ContractError:
+def _no_terminal(command: UserCommand) -> ContractError:
     name = command.request.exec
     if command.ended:
         return ContractError(Code.CONFLICT, f"{name} has ended", field="exec")

@@ -12,8 +12,8 @@ from typing import IO
 from sandherd.contracts.requests.terminal import TerminalSize
 from sandherd.process_signals import send_group
 from sandherd_worker import confinement
-from sandherd_worker.access.command_terminal import Terminal, TerminalProtocol, take_control
-from sandherd_worker.harnesses.output import CHUNK_BYTES
+from sandherd_worker.access.command_terminal import CommandTerminal, TerminalProtocol, take_control
+from sandherd_worker.harnesses.terminal_output import CHUNK_BYTES
 from sandherd_worker.processes import Reaper
 
 
@@ -33,7 +33,7 @@ class LaunchedCommand:
     """A running command, and the worker's ends of its pipes or its terminal."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], exit: asyncio.Future[int], terminal: Terminal | None = None
+        self, process: subprocess.Popen[bytes], exit: asyncio.Future[int], terminal: CommandTerminal | None = None
     ) -> None:
         self.exit = exit
         """Its exit code, or the negative number of the signal that ended it."""
@@ -102,7 +102,7 @@ async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
 
 
 async def _launch_with_terminal(what: CommandLaunch, size: TerminalSize, reaper: Reaper) -> LaunchedCommand:
-    terminal = Terminal(size)
+    terminal = CommandTerminal(size)
     end = terminal.command_end
     try:
         process = subprocess.Popen(  # noqa: ASYNC220  # as above

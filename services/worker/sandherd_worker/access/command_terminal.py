@@ -13,7 +13,7 @@ from sandherd.contracts.requests.terminal import TerminalSize
 _STANDARD_INPUT: Final = 0
 
 
-class Terminal:
+class CommandTerminal:
     """The worker's end. Raises `OSError` if there is no terminal left to open."""
 
     def __init__(self, size: TerminalSize) -> None:

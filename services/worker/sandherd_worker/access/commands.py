@@ -10,13 +10,13 @@ from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecCompleted, AgentExecStarted
 from sandherd.contracts.requests.access import ExecFields, ExecKillFields, ExecState, ExecStatusFields
 from sandherd.contracts.requests.terminal import ExecInputFields, InputAccepted
-from sandherd_worker.access.command import Command
+from sandherd_worker.access.command import UserCommand
 from sandherd_worker.access.command_launch import CommandLaunch
 from sandherd_worker.access.command_log import CommandLog
 from sandherd_worker.access.safe_paths import WorkTreePaths
 from sandherd_worker.processes import EXEC_VARIABLE
 from sandherd_worker.spool_disk import SpoolError
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 MAX_RUNNING: Final = 32
 MAX_ENDED: Final = 200
@@ -29,14 +29,14 @@ _SETTLE: Final = 0.05
 Publish = Callable[[EventData], Awaitable[object]]
 
 
-class Commands:
+class UserCommands:
     """Handles requests about commands. `environment` is the agent's."""
 
-    def __init__(self, parts: Parts, environment: Mapping[str, str], tree: WorkTreePaths) -> None:
+    def __init__(self, parts: WorkerResources, environment: Mapping[str, str], tree: WorkTreePaths) -> None:
         self._parts = parts
         self._environment = environment
         self._tree = tree
-        self._known: dict[str, Command] = {}
+        self._known: dict[str, UserCommand] = {}
         """In the order in which they were started."""
         self._running: dict[str, asyncio.Task[None]] = {}
 
@@ -72,7 +72,7 @@ class Commands:
             if self._running:
                 await asyncio.wait(self._running.values(), timeout=_LAST_GRACE)
 
-    def _start(self, request: ExecFields) -> Command:
+    def _start(self, request: ExecFields) -> UserCommand:
         if sum(not command.ended for command in self._known.values()) >= MAX_RUNNING:
             raise ContractError(
                 Code.CONFLICT,
@@ -88,7 +88,7 @@ class Commands:
             )
         folder = self._tree.folder(request.cwd, field="cwd")
         log = CommandLog(self._parts.who.state_dir, request.exec, self._free_output)
-        command = self._known[request.exec] = Command(request, log, self._parts.ownership)
+        command = self._known[request.exec] = UserCommand(request, log, self._parts.ownership)
         environment = {**self._environment, **request.env, **self._marks(request.exec)}
         what = CommandLaunch(
             argv=request.command,
@@ -101,7 +101,7 @@ class Commands:
         self._delete_oldest()
         return command
 
-    async def _attend(self, command: Command, what: CommandLaunch) -> None:
+    async def _attend(self, command: UserCommand, what: CommandLaunch) -> None:
         request, parts = command.request, self._parts
         try:
             await parts.emitter.emit(AgentExecStarted(exec_id=request.exec, command=request.command, cwd=request.cwd))
@@ -113,13 +113,13 @@ class Commands:
         finally:
             self._running.pop(request.exec, None)
 
-    async def _wait_state(self, command: Command, offset: int, seconds: float) -> ExecState:
+    async def _wait_state(self, command: UserCommand, offset: int, seconds: float) -> ExecState:
         await command.wait(offset, seconds)
         if not command.ended:
             await command.wait(command.log.size, min(_SETTLE, seconds))
         return command.status(offset)
 
-    def _find(self, name: str) -> Command:
+    def _find(self, name: str) -> UserCommand:
         command = self._known.get(name)
         if command is None:
             raise ContractError(
@@ -157,7 +157,7 @@ def _same(first: ExecFields, second: ExecFields) -> bool:
     return all(getattr(first, field) == getattr(second, field) for field in fields)
 
 
-def _completed(command: Command) -> AgentExecCompleted:
+def _completed(command: UserCommand) -> AgentExecCompleted:
     assert command.ended_at is not None
     assert command.state != "running"
     return AgentExecCompleted(

@@ -11,7 +11,7 @@ from sandherd.archives.no_follow import READ_DIRECTORY
 from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.requests.access import FileEntry, FileList, ListFilesFields
 from sandherd_worker.access.safe_paths import WorkTreePaths, opened, path_error
-from sandherd_worker.text import valid_text
+from sandherd_worker.storable_text import valid_text
 
 _ANSWER_BYTES: Final = 192 * 1024
 _ENTRY_BYTES: Final = 160

@@ -16,9 +16,9 @@ from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.access import AgentFileDownloaded
 from sandherd.contracts.requests.access import INLINE_BYTES, FileRead
 from sandherd.contracts.requests.worker import WorkerDownload
-from sandherd_worker.access.artifact_client import ArtifactClient, Progress
+from sandherd_worker.access.artifact_client import ArtifactClient, TransferProgress
 from sandherd_worker.access.safe_paths import WorkTreePaths, path_error, refused
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 _BYTES: Final = "application/octet-stream"
 _TAR: Final = "application/x-tar"
@@ -27,10 +27,10 @@ _TAR: Final = "application/x-tar"
 class Downloads:
     """Performs downloads."""
 
-    def __init__(self, parts: Parts, tree: WorkTreePaths, artifacts: ArtifactClient) -> None:
+    def __init__(self, parts: WorkerResources, tree: WorkTreePaths, artifacts: ArtifactClient) -> None:
         self._parts, self._tree, self._artifacts = parts, tree, artifacts
 
-    async def perform(self, request: WorkerDownload, progress: Progress) -> FileRead:
+    async def perform(self, request: WorkerDownload, progress: TransferProgress) -> FileRead:
         """Perform one download. Raises `ContractError` and `SpoolError`."""
         try:
             reply = await self._read(request, progress)
@@ -39,7 +39,7 @@ class Downloads:
         await self._parts.emitter.emit(AgentFileDownloaded(path=request.path, size=reply.size, sha256=reply.sha256))
         return reply
 
-    async def _read(self, request: WorkerDownload, progress: Progress) -> FileRead:
+    async def _read(self, request: WorkerDownload, progress: TransferProgress) -> FileRead:
         with self._tree.open_parent(request.path) as (folder, name):
             descriptor = os.open(name, READ_FILE, dir_fd=folder)
         try:
@@ -51,7 +51,9 @@ class Downloads:
         finally:
             os.close(descriptor)
 
-    async def _read_file(self, request: WorkerDownload, file: IO[bytes], mode: int, progress: Progress) -> FileRead:
+    async def _read_file(
+        self, request: WorkerDownload, file: IO[bytes], mode: int, progress: TransferProgress
+    ) -> FileRead:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode):
             raise refused(request.path, "is neither a file nor a folder")
@@ -62,7 +64,9 @@ class Downloads:
             file, FileRead(path=request.path, kind="file", size=info.st_size, mode=mode), progress
         )
 
-    async def _read_folder(self, request: WorkerDownload, folder: int, mode: int, progress: Progress) -> FileRead:
+    async def _read_folder(
+        self, request: WorkerDownload, folder: int, mode: int, progress: TransferProgress
+    ) -> FileRead:
         progress.kind = "folder"
         with tempfile.TemporaryFile(dir=self._parts.who.state_dir) as file:
             await asyncio.to_thread(_pack, request, folder, file)
@@ -72,7 +76,7 @@ class Downloads:
                 file, FileRead(path=request.path, kind="folder", size=size, mode=mode), progress
             )
 
-    async def _with_content(self, file: IO[bytes], reply: FileRead, progress: Progress) -> FileRead:
+    async def _with_content(self, file: IO[bytes], reply: FileRead, progress: TransferProgress) -> FileRead:
         """Put the bytes into the reply if they are few, else store them as an artifact; adds size and digest."""
         if reply.size <= INLINE_BYTES:
             data = file.read(INLINE_BYTES)

@@ -11,11 +11,11 @@ from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests.access import FileRead, FileWritten
 from sandherd.contracts.requests.worker import WorkerDownload, WorkerUpload
-from sandherd_worker.access.artifact_client import ArtifactClient, Progress
+from sandherd_worker.access.artifact_client import ArtifactClient, TransferProgress
 from sandherd_worker.access.download import Downloads
 from sandherd_worker.access.safe_paths import WorkTreePaths
 from sandherd_worker.access.upload import Uploads
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 MAX_CONCURRENT: Final = 8
 _MAX_CACHED: Final = 200
@@ -28,7 +28,7 @@ _CACHE_BYTES: Final = 2 * 1024 * 1024
 class _Transfer:
     request: dict[str, Any]
     working: "asyncio.Task[Any]"
-    progress: Progress
+    progress: TransferProgress
     ended_at: float | None = None
     weight: int = field(default=0)
 
@@ -36,7 +36,7 @@ class _Transfer:
 class Transfers:
     """Handles requests about files. Raises `ContractError` as the reply, and the same for each repeat."""
 
-    def __init__(self, parts: Parts, tree: WorkTreePaths) -> None:
+    def __init__(self, parts: WorkerResources, tree: WorkTreePaths) -> None:
         artifacts = ArtifactClient(parts.who, parts.line)
         self._uploads = Uploads(parts, tree, artifacts)
         self._downloads = Downloads(parts, tree, artifacts)
@@ -69,7 +69,7 @@ class Transfers:
         )
 
     def _find(
-        self, request: WorkerUpload | WorkerDownload, work: Callable[[Progress], Awaitable[BaseModel]]
+        self, request: WorkerUpload | WorkerDownload, work: Callable[[TransferProgress], Awaitable[BaseModel]]
     ) -> _Transfer:
         fields = {"kind": type(request), **request.model_dump(exclude={"wait_seconds", "data", "max_bytes"})}
         found = self._known.get(request.transfer)
@@ -79,13 +79,15 @@ class Transfers:
             raise ContractError(Code.CONFLICT, f"{request.transfer} is another transfer", field="transfer")
         return found
 
-    def _start(self, name: str, fields: dict[str, Any], work: Callable[[Progress], Awaitable[BaseModel]]) -> _Transfer:
+    def _start(
+        self, name: str, fields: dict[str, Any], work: Callable[[TransferProgress], Awaitable[BaseModel]]
+    ) -> _Transfer:
         self._evict()
         if sum(transfer.ended_at is None for transfer in self._known.values()) >= MAX_CONCURRENT:
             raise ContractError(
                 Code.UNAVAILABLE, f"{MAX_CONCURRENT} transfers are running, which is the limit", remedy="retry"
             )
-        progress = Progress()
+        progress = TransferProgress()
         working = asyncio.ensure_future(work(progress))
         transfer = self._known[name] = _Transfer(fields, working, progress)
         working.add_done_callback(lambda _: self._end(name, transfer))

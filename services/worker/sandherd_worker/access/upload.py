@@ -16,18 +16,18 @@ from sandherd.contracts.events.access import AgentFileUploaded
 from sandherd.contracts.requests.access import FileWritten
 from sandherd.contracts.requests.worker import WorkerUpload
 from sandherd_worker.access.archive import unpack_staged
-from sandherd_worker.access.artifact_client import ArtifactClient, Progress
+from sandherd_worker.access.artifact_client import ArtifactClient, TransferProgress
 from sandherd_worker.access.safe_paths import WorkTreePaths, path_error, refused
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 
 class Uploads:
     """Performs uploads."""
 
-    def __init__(self, parts: Parts, tree: WorkTreePaths, artifacts: ArtifactClient) -> None:
+    def __init__(self, parts: WorkerResources, tree: WorkTreePaths, artifacts: ArtifactClient) -> None:
         self._parts, self._tree, self._artifacts = parts, tree, artifacts
 
-    async def perform(self, request: WorkerUpload, progress: Progress) -> FileWritten:
+    async def perform(self, request: WorkerUpload, progress: TransferProgress) -> FileWritten:
         """Perform one upload. Raises `ContractError` and `SpoolError`."""
         size = len(request.data or b"") if request.artifact is None else request.artifact.size
         if size > request.max_bytes:
@@ -43,7 +43,7 @@ class Uploads:
         await self._parts.emitter.emit(event)
         return FileWritten(path=request.path, size=size, sha256=request.sha256, files=files, moved=size)
 
-    async def _write_file(self, request: WorkerUpload, progress: Progress) -> int:
+    async def _write_file(self, request: WorkerUpload, progress: TransferProgress) -> int:
         with self._tree.open_parent(request.path, make=True, follow=False) as (folder, name):
             if name == "." or is_directory(folder, name):
                 raise refused(request.path, "is a folder; name the file in it")
@@ -53,13 +53,13 @@ class Uploads:
                 os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
         return 1
 
-    async def _write_folder(self, request: WorkerUpload, progress: Progress) -> int:
+    async def _write_folder(self, request: WorkerUpload, progress: TransferProgress) -> int:
         with tempfile.TemporaryFile(dir=self._parts.who.state_dir) as file:
             await self._fill(file, request, progress)
             file.seek(0)
             return await asyncio.to_thread(self._unpack, file, request.path, request.max_bytes)
 
-    async def _fill(self, file: IO[bytes], request: WorkerUpload, progress: Progress) -> None:
+    async def _fill(self, file: IO[bytes], request: WorkerUpload, progress: TransferProgress) -> None:
         """Write the content into the file, and check its digest."""
         if request.artifact is not None:
             await self._artifacts.fetch(request.artifact, self._parts.who.sandbox, file, progress.move)

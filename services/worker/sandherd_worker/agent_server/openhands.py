@@ -12,7 +12,7 @@ from sandherd_worker.assignment import Assignment
 from sandherd_worker.harness_factory import environment
 from sandherd_worker.processes import EXEC_VARIABLE
 from sandherd_worker.toolchains import NoToolchainError, interpreter
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 _SETTINGS: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise it downloads prices while it is imported
@@ -29,7 +29,7 @@ _LONGEST_PLACE: Final = 50
 """A terminal's socket has a long name there, and the kernel limits its path to 107 characters."""
 
 
-async def make(parts: Parts, spec: SandboxSpec, wanted: AgentServer) -> Supervisor | None:
+async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -> Supervisor | None:
     """Its supervisor; None if the SDK is not installed, which is published. Raises `SpoolError`, `OSError`."""
     who, key = parts.who, parts.server_key
     status = StatusFile(who.state_dir / FILE, wanted.kind, key)

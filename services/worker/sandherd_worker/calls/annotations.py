@@ -7,7 +7,7 @@ from typing import Any, Final
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.call_facts import CallEnd
 from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse
-from sandherd_worker.calls.checks import Check, check_of
+from sandherd_worker.calls.checks import WorkCheck, check_of
 from sandherd_worker.calls.outages import is_outage, may_be_outage
 
 MAX_CALLS: Final = 1000
@@ -16,7 +16,7 @@ MAX_CALLS: Final = 1000
 
 @dataclass
 class _Call:
-    check: Check | None
+    check: WorkCheck | None
     may_be_outage: bool
     is_outage: bool = False
 

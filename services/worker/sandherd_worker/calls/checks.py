@@ -83,7 +83,7 @@ _FORMAT_PARTS: Final = frozenset({"format", "fmt", "formatting"})
 
 
 @dataclass(frozen=True)
-class Check:
+class WorkCheck:
     """A check that a command runs."""
 
     kind: CheckKind
@@ -102,10 +102,10 @@ class Check:
         return False if outcome == "failed" and self.failure_shown else None
 
 
-def check_of(tool_input: Mapping[str, Any]) -> Check | None:
+def check_of(tool_input: Mapping[str, Any]) -> WorkCheck | None:
     """The check that this input of a tool runs; of several, the strongest."""
     found = [
-        Check(kind, program.success_shown, program.failure_shown)
+        WorkCheck(kind, program.success_shown, program.failure_shown)
         for program in programs_of(tool_input)
         if (kind := kind_of(program)) is not None
     ]

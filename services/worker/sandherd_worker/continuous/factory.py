@@ -5,25 +5,25 @@ from typing import Final
 
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.continuous import Continuous
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.continuous.iteration_events import IterationEvents
 from sandherd_worker.continuous.iterations import IterationLoop
 from sandherd_worker.continuous.prompts import first_prompt, next_prompt
-from sandherd_worker.continuous.runs import IterationTurns, Runs
+from sandherd_worker.continuous.runs import IterationRuns, IterationTurns
 from sandherd_worker.continuous.validation import ValidationContext, Validator
 from sandherd_worker.emitter import now
 from sandherd_worker.harness_factory import Turned, environment, make_once
 from sandherd_worker.harnesses.base import EventSink, Harness
 from sandherd_worker.harnesses.driver_task import IterationPrompt
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 _COMMAND: Final = "command"
 _LIFE: Final = timedelta(days=1)
 
 
-def make_rounds(spec: TaskSpec, terms: Continuous, parts: Parts, sink: EventSink, turned: Turned) -> Harness:
+def make_rounds(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink: EventSink, turned: Turned) -> Harness:
     """The harness of a task with iterations."""
     turns = IterationTurns()
     iteration_events = IterationEvents(sink, terms.completion_signal, shown=spec.harness.kind == _COMMAND)
@@ -35,7 +35,9 @@ def make_rounds(spec: TaskSpec, terms: Continuous, parts: Parts, sink: EventSink
     def make(iteration: int, feedback: str) -> Harness:
         return make_once(for_iteration(spec, terms, iteration, feedback), parts, iteration_events, on_turn)
 
-    runs = Runs(make, lambda feedback: _message(parts.who, next_prompt(terms, feedback)), iteration_events, turns)
+    runs = IterationRuns(
+        make, lambda feedback: _message(parts.who, next_prompt(terms, feedback)), iteration_events, turns
+    )
     rounds = IterationLoop(
         terms,
         runs,
@@ -58,7 +60,7 @@ def for_iteration(spec: TaskSpec, terms: Continuous, iteration: int, feedback: s
     return spec.model_copy(update={"env": {**spec.env, **variables}, "text": text})
 
 
-def _validator(spec: TaskSpec, terms: Continuous, parts: Parts, sink: EventSink) -> Validator | None:
+def _validator(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink: EventSink) -> Validator | None:
     if terms.validation is None:
         return None
     place = ValidationContext(

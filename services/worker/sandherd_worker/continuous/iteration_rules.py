@@ -7,7 +7,7 @@ from sandherd.contracts.continuous import Continuous, StopReason
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class IterationState:
     """The state so far, as published in iteration events."""
 
     began: float
@@ -62,12 +62,12 @@ class StopIterations:
 Next = Literal["go_on", "validate"] | StopIterations
 
 
-def next_iteration(state: State) -> State:
+def next_iteration(state: IterationState) -> IterationState:
     """The state at the start of the next iteration."""
     return replace(state, iteration=state.iteration + 1)
 
 
-def after(state: State, happened: Happened) -> State:
+def after(state: IterationState, happened: Happened) -> IterationState:
     """The state after this."""
     match happened:
         case IterationResult(signalled=signalled):
@@ -81,7 +81,7 @@ def after(state: State, happened: Happened) -> State:
             return replace(state, errors=state.errors + 1)
 
 
-def decide(terms: Continuous, state: State, happened: Happened, now: float) -> Next:
+def decide(terms: Continuous, state: IterationState, happened: Happened, now: float) -> Next:
     """The next step. `state` already includes what has happened (`after`).
 
     Completed work counts as completed, even if it reached a limit; and the work of the last allowed iteration is
@@ -98,7 +98,7 @@ def decide(terms: Continuous, state: State, happened: Happened, now: float) -> N
     return "go_on" if limit is None else StopIterations(limit)
 
 
-def time_left(terms: Continuous, state: State, now: float) -> float | None:
+def time_left(terms: Continuous, state: IterationState, now: float) -> float | None:
     """How long an iteration may take, in seconds; None for no limit."""
     if terms.max_duration_seconds is None:
         return None
@@ -110,12 +110,12 @@ def too_dear(terms: Continuous, cost: int) -> bool:
     return terms.max_cost_micro_usd is not None and cost >= terms.max_cost_micro_usd
 
 
-def _claimed(terms: Continuous, state: State) -> bool:
+def _claimed(terms: Continuous, state: IterationState) -> bool:
     """Whether the agent claims to be done, so that validation is due. Without a completion signal it always is."""
     return terms.completion_signal is None or state.signals >= terms.completion_threshold
 
 
-def _limit(terms: Continuous, state: State, now: float) -> StopReason | None:
+def _limit(terms: Continuous, state: IterationState, now: float) -> StopReason | None:
     if state.errors_in_a_row >= terms.max_consecutive_errors:
         return "consecutive_errors"
     if too_dear(terms, state.cost):

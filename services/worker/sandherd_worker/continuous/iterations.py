@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.continuous import Continuous, StopReason
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events import iteration as events
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.continuous import prompts
 from sandherd_worker.continuous.iteration_events import IterationEvents
 from sandherd_worker.continuous.iteration_rules import (
@@ -18,8 +18,8 @@ from sandherd_worker.continuous.iteration_rules import (
     IterationFailed,
     IterationInterrupted,
     IterationResult,
+    IterationState,
     Next,
-    State,
     StopIterations,
     WorkValidated,
     after,
@@ -28,7 +28,7 @@ from sandherd_worker.continuous.iteration_rules import (
     time_left,
     too_dear,
 )
-from sandherd_worker.continuous.runs import Runs
+from sandherd_worker.continuous.runs import IterationRuns
 from sandherd_worker.continuous.validation import Validator
 from sandherd_worker.harnesses.base import AgentEnd, EventSink
 
@@ -45,7 +45,7 @@ class IterationLoop:
     def __init__(  # noqa: PLR0913  # its parts
         self,
         terms: Continuous,
-        runs: Runs,
+        runs: IterationRuns,
         iteration_events: IterationEvents,
         validator: Validator | None,
         sink: EventSink,
@@ -60,7 +60,7 @@ class IterationLoop:
         self._preview, self._lingers, self._rested, self._spent_grace = preview, lingers, rested, spent
         loop = asyncio.get_running_loop()
         self._now = loop.time
-        self._state = State(began=loop.time())
+        self._state = IterationState(began=loop.time())
         iteration_events.listen(self._spend)
         self._feedback = ""
         self._last = AgentEnd()
@@ -74,7 +74,7 @@ class IterationLoop:
 
     async def start(self) -> None:
         """Start the iterations."""
-        self._state = State(began=self._now())
+        self._state = IterationState(began=self._now())
         self._doing = asyncio.create_task(self._loop())
         self._doing.add_done_callback(lambda over: over.cancelled() or over.exception())
 

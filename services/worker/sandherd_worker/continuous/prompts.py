@@ -4,10 +4,10 @@ from textwrap import shorten
 from typing import Final
 
 from sandherd.contracts.continuous import Continuous, StopReason
-from sandherd_worker.continuous.iteration_rules import State
+from sandherd_worker.continuous.iteration_rules import IterationState
 from sandherd_worker.continuous.validation import ValidationResult
 from sandherd_worker.harnesses.base import AgentEnd, FailureType
-from sandherd_worker.text import valid_text
+from sandherd_worker.storable_text import valid_text
 
 _DONE: Final = frozenset({"validation_passed", "completion_signal"})
 _LONGEST: Final = 16_000
@@ -55,7 +55,7 @@ def cut_short(terms: Continuous, reason: StopReason) -> str:
     return f"it was stopped before its end: {_limit(terms, reason)}"
 
 
-def conclude(terms: Continuous, state: State, reason: StopReason, last: AgentEnd) -> AgentEnd:
+def conclude(terms: Continuous, state: IterationState, reason: StopReason, last: AgentEnd) -> AgentEnd:
     """The end of all iterations; `last` is the end of the last one."""
     if reason in _DONE:
         return AgentEnd(stop_reason=reason, validation_passed=state.valid)
@@ -73,7 +73,7 @@ def _failure(reason: StopReason, last: AgentEnd) -> FailureType:
     return (last.error_type or "internal") if reason == "consecutive_errors" else "limit_reached"
 
 
-def _why(terms: Continuous, state: State, reason: StopReason, last: AgentEnd) -> str:
+def _why(terms: Continuous, state: IterationState, reason: StopReason, last: AgentEnd) -> str:
     if reason == "consecutive_errors":
         return f"{state.errors_in_a_row} consecutive iterations failed, the last one with: {last.error}"
     went = "iteration" if state.iteration == 1 else "iterations"

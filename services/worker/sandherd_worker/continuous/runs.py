@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.continuous.iteration_events import IterationEvents
 from sandherd_worker.emitter import now
 from sandherd_worker.harnesses.base import AgentEnd, Harness, MessageRefusedError, check_in_time
@@ -79,7 +79,7 @@ Write = Callable[[str], InboxMessage]
 """Creates the message for the next iteration of an agent that keeps running."""
 
 
-class Runs:
+class IterationRuns:
     """All runs. Messages that come between two iterations wait for the next."""
 
     def __init__(

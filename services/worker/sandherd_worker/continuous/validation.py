@@ -14,8 +14,8 @@ from sandherd.contracts.names import new_name
 from sandherd.process_signals import end
 from sandherd_worker.harnesses.base import EventSink
 from sandherd_worker.harnesses.exit_reasons import call_outcome, end_of_exit
-from sandherd_worker.harnesses.output import CHUNK_BYTES, TAIL, Output
 from sandherd_worker.harnesses.program import Program, RunningProgram, launch
+from sandherd_worker.harnesses.terminal_output import CHUNK_BYTES, TAIL, TerminalOutput
 from sandherd_worker.processes import EXEC_VARIABLE, ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 
@@ -66,7 +66,7 @@ class Validator:
         await self._place.sink.publish(
             AgentToolUse(turn=turn, tool=TOOL, tool_use_id=call, input=tool_input, event_subtype="program")
         )
-        output = Output(self._place.redactor, self._place.sink.show)
+        output = TerminalOutput(self._place.redactor, self._place.sink.show)
         code, found = await self._run_command(call, output, stopped)
         await self._place.sink.publish(
             AgentToolResult(
@@ -95,7 +95,7 @@ class Validator:
         return found
 
     async def _run_command(
-        self, call: str, output: Output, stopped: asyncio.Event
+        self, call: str, output: TerminalOutput, stopped: asyncio.Event
     ) -> tuple[int | None, ValidationResult]:
         program = Program(
             argv=["/bin/sh", "-c", self._wanted.command],
@@ -116,7 +116,9 @@ class Validator:
         outcome, why = early or (call_outcome(ended), ended.error)
         return code, ValidationResult(why=why, output=output.tail, outcome=outcome)
 
-    async def _run(self, call: str, running: RunningProgram, output: Output, stopped: asyncio.Event) -> _Early | None:
+    async def _run(
+        self, call: str, running: RunningProgram, output: TerminalOutput, stopped: asyncio.Event
+    ) -> _Early | None:
         """Run until no process of it is left; returns why it was ended early, if it was."""
         readers = asyncio.gather(output.read(running.output), _ignore(running.events))
         readers.add_done_callback(lambda over: _kill_on_output_error(over, running))

@@ -17,10 +17,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
 from sandherd.contracts.harnesses import HERD_SERVER, Approvals, Verdict
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd_worker.harnesses.base import MessageRefusedError
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentUsage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.model import MAX_WHOLE
 
 FailureType = Literal[

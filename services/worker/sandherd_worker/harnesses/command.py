@@ -15,17 +15,17 @@ from signal import SIGINT, SIGKILL, SIGTERM, Signals
 from typing import Any, Final
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentTurnCompleted, AgentTurnStarted
 from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.process_signals import end
 from sandherd_worker.harnesses.base import AgentEnd, EventSink, MessageRefusedError, UsageTotals
 from sandherd_worker.harnesses.event_lines import EventLines
 from sandherd_worker.harnesses.exit_reasons import MemoryKills, call_outcome, end_of_exit
-from sandherd_worker.harnesses.output import TAIL, Output
 from sandherd_worker.harnesses.program import Program, RunningProgram, launch
+from sandherd_worker.harnesses.terminal_output import TAIL, TerminalOutput
 from sandherd_worker.processes import Reaper, descendants
 from sandherd_worker.redaction import Redactor
 
@@ -59,7 +59,7 @@ class CommandHarness:
         self._memory_kills = MemoryKills(memory_kills)
         self._reaper = reaper
         self._below = below
-        self._output = Output(redactor, sink.show)
+        self._output = TerminalOutput(redactor, sink.show)
         self._lines = EventLines(self._publish, lambda: 1)
         self._used = UsageTotals()
         self._call = new_name("call")

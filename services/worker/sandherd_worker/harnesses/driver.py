@@ -13,19 +13,19 @@ from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events import EventData
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.process_signals import end
 from sandherd_worker.harnesses import driver_lines as lines
 from sandherd_worker.harnesses.approvals import ApprovalGate
 from sandherd_worker.harnesses.base import AgentEnd, MessageRefusedError, UsageTotals
 from sandherd_worker.harnesses.conclusion import Conclusion
-from sandherd_worker.harnesses.driver_task import HarnessContext, Task, as_line, outcome, to_agent
+from sandherd_worker.harnesses.driver_task import DriverTask, HarnessContext, as_line, outcome, to_agent
 from sandherd_worker.harnesses.event_lines import EventLines
 from sandherd_worker.harnesses.exit_reasons import MemoryKills, broke_off, end_of_exit, not_started
-from sandherd_worker.harnesses.output import Output
 from sandherd_worker.harnesses.program import Program, RunningProgram, launch
 from sandherd_worker.harnesses.receipts import Receipts
+from sandherd_worker.harnesses.terminal_output import TerminalOutput
 
 _LEFTOVER_GRACE: Final = 0.5
 """How long processes that the driver started may outlive it, in seconds."""
@@ -37,9 +37,9 @@ _AGENT_ENDED: Final = "the agent has ended"
 class DriverHarness:
     """Runs one driver, once. A `Harness`."""
 
-    def __init__(self, program: Program, task: Task, around: HarnessContext) -> None:
+    def __init__(self, program: Program, task: DriverTask, around: HarnessContext) -> None:
         self._program, self._task, self._around = program, task, around
-        self._output = Output(around.redactor, around.sink.show)
+        self._output = TerminalOutput(around.redactor, around.sink.show)
         self._lines = EventLines(self._publish, lambda: self._turn, self._heed)
         self._desk = ApprovalGate(task.approvals, around.sink.publish, self._decide, lambda: self._stopped)
         self._receipts = Receipts()
@@ -167,20 +167,20 @@ class DriverHarness:
 
     async def _heed(self, type: str, data: dict[str, Any]) -> None:
         match lines.read_driver_line(type, data):
-            case lines.Ready(session_id=session):
+            case lines.ReadyLine(session_id=session):
                 self._session = session
                 self._ready.set()
-            case lines.Taken() | lines.MessageRefused() as receipt:
+            case lines.MessageTaken() | lines.MessageRefused() as receipt:
                 self._receipts.resolve(receipt.message, receipt.refusal)
-            case lines.Turn(turn=turn, state=state):
+            case lines.TurnLine(turn=turn, state=state):
                 await self._on_turn(turn, working=state == "running")
-            case lines.Ask(approval_id=question, tool=tool, input=input, reason=reason):
+            case lines.ApprovalLine(approval_id=question, tool=tool, input=input, reason=reason):
                 await self._desk.request_approval(question, tool, input, reason, self._turn)
             case lines.TranscriptLine(path=path, session_id=session, keep=now):
                 self._transcript = (Path(path), session)
                 if now:
                     await self._around.keep(*self._transcript)
-            case lines.Result() as result:
+            case lines.ResultLine() as result:
                 kills = self._memory_kills.new()
                 self._conclusion.result(outcome(result, self._session, stopped=self._stopped, memory_kills=kills))
 

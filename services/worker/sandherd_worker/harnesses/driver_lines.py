@@ -17,7 +17,7 @@ class DriverLine(BaseModel):
     """The `data` of a line; unknown fields are ignored."""
 
 
-class Ready(DriverLine):
+class ReadyLine(DriverLine):
     """The agent can take messages."""
 
     session_id: Name | None = None
@@ -25,7 +25,7 @@ class Ready(DriverLine):
     version: Short | None = None
 
 
-class Taken(DriverLine):
+class MessageTaken(DriverLine):
     """The agent has taken a message."""
 
     message: Name
@@ -44,14 +44,14 @@ class MessageRefused(DriverLine):
         return self.reason or "the agent did not take it"
 
 
-class Turn(DriverLine):
+class TurnLine(DriverLine):
     """A turn has begun (`running`) or ended (`idle`)."""
 
     turn: Count
     state: Literal["running", "idle"]
 
 
-class Ask(DriverLine):
+class ApprovalLine(DriverLine):
     """The agent requests to use a tool."""
 
     approval_id: Name
@@ -69,7 +69,7 @@ class TranscriptLine(DriverLine):
     """False: the path is only announced, in case the driver can't send it again."""
 
 
-class Result(DriverLine):
+class ResultLine(DriverLine):
     """The task's result."""
 
     error_type: Short | None = None
@@ -82,13 +82,13 @@ class Result(DriverLine):
 
 
 _LINES: Final[dict[str, type[DriverLine]]] = {
-    "driver.ready": Ready,
-    "driver.taken": Taken,
+    "driver.ready": ReadyLine,
+    "driver.taken": MessageTaken,
     "driver.refused": MessageRefused,
-    "driver.turn": Turn,
-    "driver.ask": Ask,
+    "driver.turn": TurnLine,
+    "driver.ask": ApprovalLine,
     "driver.transcript": TranscriptLine,
-    "driver.result": Result,
+    "driver.result": ResultLine,
 }
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any, Final, cast, get_args
 
-from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events.agent import TurnOrigin
 from sandherd.contracts.harnesses import Approvals
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.harnesses.base import AgentEnd, EventSink, FailureType
-from sandherd_worker.harnesses.driver_lines import Result
+from sandherd_worker.harnesses.driver_lines import ResultLine
 from sandherd_worker.harnesses.exit_reasons import for_memory
 from sandherd_worker.herd.mcp_config import McpConfig
 from sandherd_worker.herd.tools import Answer, ToolUser
@@ -26,7 +26,7 @@ _FROM_AGENT: Final = "[MESSAGE FROM AGENT "
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class DriverTask:
     """The task that a driver starts with."""
 
     text: str
@@ -109,7 +109,7 @@ def as_line(command: Mapping[str, Any]) -> bytes:
     return json.dumps(command).encode() + b"\n"
 
 
-def outcome(result: Result, session: str | None, *, stopped: bool, memory_kills: int) -> AgentEnd:
+def outcome(result: ResultLine, session: str | None, *, stopped: bool, memory_kills: int) -> AgentEnd:
     """The end of the agent for a driver's result. The result is not trusted: unknown failures become `internal`.
 
     When memory is exhausted, the kernel kills the largest process, the agent; its driver then survives and reports it.

@@ -13,7 +13,7 @@ from typing import Final
 from sandherd.process_signals import send_group
 from sandherd_worker import confinement
 from sandherd_worker.harnesses.event_lines import LONGEST_LINE
-from sandherd_worker.harnesses.output import CHUNK_BYTES
+from sandherd_worker.harnesses.terminal_output import CHUNK_BYTES
 from sandherd_worker.processes import EVENTS_VARIABLE, Reaper
 
 EVENTS_FD: Final = 3

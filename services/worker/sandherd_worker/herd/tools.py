@@ -9,7 +9,7 @@ from sandherd.bus.connection import BusError
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.conversation import AgentMessageSent
 from sandherd.contracts.names import UnsafeNameError, new_name, safe_name
-from sandherd.contracts.requests.worker import AskPeers, PeerList
+from sandherd.contracts.requests.worker import ListPeers, PeerList
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.herd.tool_socket import CallRefusedError
@@ -60,7 +60,7 @@ class HerdTools:
             raise CallRefusedError("recipient: this is not a valid sandbox name; list_peers lists them") from None
         if recipient == self._who.sandbox:
             raise CallRefusedError("recipient: this is your own sandbox")
-        found = await self._peers(AskPeers(sandbox=recipient))
+        found = await self._peers(ListPeers(sandbox=recipient))
         if found is not None and not found.peers:
             raise CallRefusedError(f"no agent works in {recipient} now; list_peers lists the sandboxes with agents")
         message = new_name("msg")
@@ -70,12 +70,12 @@ class HerdTools:
         return f"{message} is on its way to {recipient}. A reply, if there is one, arrives as a message to you."
 
     async def _list(self) -> str:
-        found = await self._peers(AskPeers())
+        found = await self._peers(ListPeers())
         if found is None:
             raise CallRefusedError("the herd is unavailable; try again later")
         return found.model_dump_json()
 
-    async def _peers(self, question: AskPeers) -> PeerList | None:
+    async def _peers(self, question: ListPeers) -> PeerList | None:
         """The reply; None if the herd is unavailable."""
         try:
             async with asyncio.timeout(_PATIENCE):

@@ -12,18 +12,18 @@ from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.repository.checkout import MARK
 from sandherd_worker.repository.commit_identity import identity_of
-from sandherd_worker.repository.git import Git, GitError, NoGitError, OutputTooLargeError, Repository
+from sandherd_worker.repository.git import Git, GitError, GitRepository, NoGitError, OutputTooLargeError
 from sandherd_worker.repository.lfs import NewObjects
 from sandherd_worker.repository.submodules import unsaved_submodules
 from sandherd_worker.repository.uncommitted_changes import (
     CommitContext,
-    Notes,
+    OmissionNotes,
     UncommittedChanges,
     message_of,
     repository_in,
 )
 from sandherd_worker.work_snapshot import SHARE_OF_FREE_SPACE, SHARE_OF_GRACE
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 REST_SECONDS: Final = 120.0
 """How long committing the rest may take: a program that the agent's repository names may never end."""
@@ -38,7 +38,7 @@ _LATE: Final = "the sandbox had to end before the branch was saved"
 class BranchSaver:
     """Saves the branch of one task, any number of times. Nothing the agent does to its repository makes it fail."""
 
-    def __init__(self, spec: TaskSpec, parts: Parts, redactor: Redactor | None = None) -> None:
+    def __init__(self, spec: TaskSpec, parts: WorkerResources, redactor: Redactor | None = None) -> None:
         """Without a redactor, the emitter's knows the task's secrets."""
         self._parts, self._who, self._emitter = parts, parts.who, parts.emitter
         self._wanted = spec.repository
@@ -121,7 +121,7 @@ class BranchSaver:
         return NewObjects(git, self.repository, self._identity)
 
     @property
-    def repository(self) -> Repository:
+    def repository(self) -> GitRepository:
         """The agent's repository."""
         return repository_in(self._who.work_dir)
 
@@ -133,7 +133,7 @@ class _Saving:
         self._saver, self._git, self._checkout, self._file = saver, git, checkout, file
         self._own = saver.repository
         self._branch = f"refs/heads/{checkout.branch}"
-        self._notes = Notes()
+        self._notes = OmissionNotes()
 
     async def run(self) -> AgentBranchSaved:
         """Raises `GitError`, `NoGitError`, `OSError`."""

@@ -18,11 +18,11 @@ from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.repositories import Repository as TaskRepository
 from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.repository import lfs
-from sandherd_worker.repository.commit_identity import HOOK, PARTIAL, Identity, settings_of
-from sandherd_worker.repository.git import Git, GitError, NoGitError, Repository
+from sandherd_worker.repository.commit_identity import HOOK, PARTIAL, CommitIdentity, settings_of
+from sandherd_worker.repository.git import Git, GitError, GitRepository, NoGitError
 from sandherd_worker.repository.object_copy import StoppedError, copy_objects
 from sandherd_worker.repository.submodules import SubmoduleCheckout
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 PHASE: Final = "repository"
 MARK: Final = "checked-out"
@@ -47,7 +47,7 @@ class CheckoutError(Exception):
 
 
 async def check_out(
-    wanted: TaskRepository, identity: Identity, parts: Parts, publish: Publish, *, restored: bool
+    wanted: TaskRepository, identity: CommitIdentity, parts: WorkerResources, publish: Publish, *, restored: bool
 ) -> bool:
     """Check the branch out, or continue it in a work tree that was restored from the previous attempt.
 
@@ -75,11 +75,13 @@ async def check_out(
 
 
 class _Run:
-    def __init__(self, wanted: TaskRepository, checkout: Checkout, identity: Identity, parts: Parts, git: Git) -> None:
+    def __init__(
+        self, wanted: TaskRepository, checkout: Checkout, identity: CommitIdentity, parts: WorkerResources, git: Git
+    ) -> None:
         self._wanted, self._checkout, self._identity, self._git = wanted, checkout, identity, git
         self._parts, self._who = parts, parts.who
         self._folder = parts.who.work_dir / ".git"
-        self._own = Repository(git_dir=self._folder, work_tree=parts.who.work_dir)
+        self._own = GitRepository(git_dir=self._folder, work_tree=parts.who.work_dir)
 
     async def check_out(self) -> None:
         """Create the repository, and write the branch's files; they replace what is there."""
@@ -176,7 +178,7 @@ class _Run:
         mirror = self._who.repository
         if not (mirror / "objects").is_dir():
             raise CheckoutError(f"the repository is not mounted at {mirror}", passes=False)
-        place = Repository(git_dir=mirror, work_tree=self._who.work_dir)
+        place = GitRepository(git_dir=mirror, work_tree=self._who.work_dir)
         base = self._checkout.base
         patterns = ("refs/tags", f"{_ORIGIN}{base}", f"{_HEADS}{base}")
         shown = await self._git.run(place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns)

@@ -28,7 +28,7 @@ PARTIAL: Final = (
 
 
 @dataclass(frozen=True)
-class Identity:
+class CommitIdentity:
     """The author, and the user who has submitted the task, if that is known."""
 
     name: str = _NAME
@@ -43,13 +43,13 @@ class Identity:
         return names | {f"GIT_{kind}_EMAIL": self.address for kind in kinds}
 
 
-def identity_of(spec: TaskSpec) -> Identity:
+def identity_of(spec: TaskSpec) -> CommitIdentity:
     """The author that a task's variables `GIT_AUTHOR_NAME` and `GIT_AUTHOR_EMAIL` state, and its co-author.
 
     A secret is no name.
     """
     open_ = {name: value for name, value in spec.env.items() if name not in spec.secret_env}
-    return Identity(
+    return CommitIdentity(
         _clean(open_.get("GIT_AUTHOR_NAME", "")) or _NAME,
         _clean(open_.get("GIT_AUTHOR_EMAIL", "")) or _ADDRESS,
         spec.co_author.shown if spec.co_author else None,
@@ -61,7 +61,7 @@ def _clean(text: str) -> str:
     return _CRUD.sub("", text).strip(" .,:;\"'\\")[:200]
 
 
-def settings_of(identity: Identity, url: str | None) -> str:
+def settings_of(identity: CommitIdentity, url: str | None) -> str:
     """The settings of a repository with this URL, as its configuration file has them."""
     user = f"[user]\n\tname = {quoted(identity.name)}\n\temail = {quoted(identity.address)}\n"
     if identity.co_author is not None:

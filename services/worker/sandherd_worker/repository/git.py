@@ -18,7 +18,7 @@ from sandherd.process_signals import end, send_group
 from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand, launch
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.processes import EXEC_VARIABLE, PLACE_VARIABLE, SANDBOX_VARIABLE
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 
 _SEARCHED: Final = "/usr/local/bin:/usr/bin:/bin"
 _SECONDS: Final = 600.0
@@ -75,7 +75,7 @@ class OutputTooLargeError(GitError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repository:
+class GitRepository:
     """Where a command finds its repository, and what is changed in its environment."""
 
     git_dir: Path
@@ -86,7 +86,7 @@ class Repository:
 class Git:
     """The git processes of one operation. As a context it ends, at its end, whatever they have started."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: WorkerResources) -> None:
         self._parts = parts
         self._name = new_name("git")
         self._started = False
@@ -105,7 +105,7 @@ class Git:
 
     async def run(
         self,
-        repository: Repository,
+        repository: GitRepository,
         *arguments: str,
         stdin: bytes | IO[bytes] | None = None,
         into: IO[bytes] | None = None,
@@ -134,7 +134,7 @@ class Git:
         return output.content
 
     async def _launch(
-        self, repository: Repository, arguments: Sequence[str], stdin: bytes | IO[bytes] | None
+        self, repository: GitRepository, arguments: Sequence[str], stdin: bytes | IO[bytes] | None
     ) -> LaunchedCommand:
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         what = CommandLaunch(
@@ -167,7 +167,7 @@ class Git:
         return code, messages
 
 
-def environment(who: Assignment, repository: Repository, name: str) -> dict[str, str]:
+def environment(who: Assignment, repository: GitRepository, name: str) -> dict[str, str]:
     """The whole environment of a git process: none of the worker's credentials, none of the task's variables."""
     passed = {key: value for key, value in who.inherited.items() if key not in {"LANG", "LC_ALL"}}
     own = {SANDBOX_VARIABLE: who.sandbox, PLACE_VARIABLE: who.place, EXEC_VARIABLE: name}

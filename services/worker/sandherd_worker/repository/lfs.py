@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from sandherd_worker.repository.commit_identity import Identity, quoted
-from sandherd_worker.repository.git import Git, GitError, Repository
+from sandherd_worker.repository.commit_identity import CommitIdentity, quoted
+from sandherd_worker.repository.git import Git, GitError, GitRepository
 
 REF: Final = "refs/sandherd/lfs"
 _MAX_POINTER: Final = 1024
@@ -87,7 +87,7 @@ def unpack(archive: IO[bytes], git_dir: Path) -> None:
 class NewObjects:
     """The objects that the commits since the base need, as far as they are in the agent's repository."""
 
-    def __init__(self, git: Git, own: Repository, identity: Identity) -> None:
+    def __init__(self, git: Git, own: GitRepository, identity: CommitIdentity) -> None:
         self._git, self._own, self._identity = git, own, identity
 
     async def commit(self, base: str, tip: str) -> str | None:
@@ -108,7 +108,9 @@ class NewObjects:
             for blob, oid in sorted(entries, key=lambda one: one[1])
         )
         tree = (await self._run("mktree", stdin=lines)).decode().strip()
-        own = Repository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=self._identity.variables)
+        own = GitRepository(
+            git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=self._identity.variables
+        )
         made = (await self._git.run(own, "commit-tree", "-m", "Objects of Git LFS", tree)).decode().strip()
         await self._run("update-ref", REF, made)
         return REF

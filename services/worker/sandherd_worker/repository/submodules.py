@@ -12,7 +12,7 @@ from typing import Final
 
 from sandherd.contracts.repositories import Submodule
 from sandherd_worker.repository.commit_identity import quoted
-from sandherd_worker.repository.git import Git, GitError, Repository
+from sandherd_worker.repository.git import Git, GitError, GitRepository
 
 _SHA256: Final = 64
 _REFS: Final = "refs/sandherd/submodules/"
@@ -32,7 +32,7 @@ class SubmoduleCheckout:
     """The submodules of one work tree, each after the one that it is in."""
 
     def __init__(
-        self, git: Git, own: Repository, submodules: Sequence[Submodule], settings: Callable[[str], str]
+        self, git: Git, own: GitRepository, submodules: Sequence[Submodule], settings: Callable[[str], str]
     ) -> None:
         """`settings`: the settings of a repository with this URL, for its configuration file."""
         self._git, self._own, self._settings = git, own, settings
@@ -47,7 +47,7 @@ class SubmoduleCheckout:
         """Write their files, once those of the work tree and all objects are there. Raises `GitError`, `OSError`."""
         for place in self._places.values():
             self._create(place)
-            where = Repository(git_dir=place.git_dir, work_tree=place.work_tree)
+            where = GitRepository(git_dir=place.git_dir, work_tree=place.work_tree)
             await self._git.run(where, "read-tree", "--reset", "-u", "HEAD")
             await self._git.run(self._own, "update-ref", f"{_REFS}{place.submodule.commit}", place.submodule.commit)
 
@@ -81,7 +81,7 @@ class SubmoduleCheckout:
         return core + format_ + self._settings(place.submodule.url)
 
 
-async def unsaved_submodules(git: Git, own: Repository, commit: str) -> Sequence[str]:
+async def unsaved_submodules(git: Git, own: GitRepository, commit: str) -> Sequence[str]:
     """The submodules whose commit or files differ from what this commit names. Raises `GitError`, `OSError`."""
     shown = await git.run(own, "diff-index", "-z", "--raw", "--no-renames", "--ignore-submodules=none", commit)
     parts = shown.split(b"\0")

@@ -14,10 +14,10 @@ from typing import Final
 
 from sandherd.archives.ignore import content
 from sandherd.contracts.repositories import Checkout
-from sandherd.inert_text import inert
-from sandherd_worker.repository.commit_identity import Identity
-from sandherd_worker.repository.git import Git, GitError, Repository
-from sandherd_worker.text import valid_text
+from sandherd.forge_markup import escape_forge_markup
+from sandherd_worker.repository.commit_identity import CommitIdentity
+from sandherd_worker.repository.git import Git, GitError, GitRepository
+from sandherd_worker.storable_text import valid_text
 
 _SUMMARY: Final = 72
 _UNNAMED: Final = "Work of the agent"
@@ -28,7 +28,7 @@ _OWN_INDEX: Final = "sandherd-index"
 
 
 @dataclass
-class Notes:
+class OmissionNotes:
     """What is left out, and why, for the event."""
 
     texts: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ class CommitContext:
     """The branch, and how its commit is described."""
 
     checkout: Checkout
-    identity: Identity
+    identity: CommitIdentity
     message: str
     largest: int
     """Maximum bytes of one file."""
@@ -56,7 +56,7 @@ class CommitContext:
     """A file that contains one of these is not committed, because the branch may be published."""
 
 
-def message_of(text: str, task: str | None, identity: Identity) -> str:
+def message_of(text: str, task: str | None, identity: CommitIdentity) -> str:
     """The message: the first line of the task's text, which has no secrets by now, without effects on a forge."""
     first = next((line for line in valid_text(text).splitlines() if line.strip()), _UNNAMED)
     summary = " ".join("".join(char if char.isprintable() else " " for char in first).split())
@@ -64,13 +64,13 @@ def message_of(text: str, task: str | None, identity: Identity) -> str:
         summary = summary[: _SUMMARY - 1].rstrip() + "…"
     trailers = [f"Sandherd-Task: {task}"] if task else []
     trailers += [f"Co-authored-by: {identity.co_author}"] if identity.co_author else []
-    return "\n".join([inert(summary) or _UNNAMED, "", _BODY, "", *trailers]).rstrip() + "\n"
+    return "\n".join([escape_forge_markup(summary) or _UNNAMED, "", _BODY, "", *trailers]).rstrip() + "\n"
 
 
 class UncommittedChanges:
     """Commits the rest of one work tree."""
 
-    def __init__(self, git: Git, own: Repository, context: CommitContext, notes: Notes) -> None:
+    def __init__(self, git: Git, own: GitRepository, context: CommitContext, notes: OmissionNotes) -> None:
         self._git, self._own, self._context, self._notes = git, own, context, notes
         self._branch = f"refs/heads/{context.checkout.branch}"
 
@@ -168,7 +168,7 @@ class UncommittedChanges:
             self._notes.add(f"{len(paths)} uncommitted paths ({why}), the first of them {first!r}")
 
     async def _paths(self, *arguments: str, variables: Mapping[str, str]) -> list[bytes]:
-        own = Repository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=variables)
+        own = GitRepository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=variables)
         return [path for path in (await self._git.run(own, *arguments)).split(b"\0") if path]
 
     async def _read(
@@ -178,10 +178,10 @@ class UncommittedChanges:
         variables: Mapping[str, str] | None = None,
         accepted: frozenset[int] = frozenset({0}),
     ) -> str:
-        own = Repository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=variables or {})
+        own = GitRepository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=variables or {})
         return (await self._git.run(own, *arguments, stdin=stdin, accepted=accepted)).decode("utf-8", "replace").strip()
 
 
-def repository_in(work_dir: Path) -> Repository:
+def repository_in(work_dir: Path) -> GitRepository:
     """The repository whose work tree this folder is; none of a folder above."""
-    return Repository(git_dir=work_dir / ".git", work_tree=work_dir)
+    return GitRepository(git_dir=work_dir / ".git", work_tree=work_dir)

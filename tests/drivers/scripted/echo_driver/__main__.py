@@ -1,9 +1,9 @@
-"""An agent that does what it is told, word by word.
+"""An agent that executes its commands, one after the other.
 
 The task and each message are lines of words: `say TEXT`, `print TEXT`, `usage IN OUT COST`, `use TOOL`, `raw JSON`,
-`wait` (until it is interrupted), `spawn SCRIPT` (and leave it be), `hang` (deaf to everything), `die` (by SIGKILL),
-`exit N`, `raise`, `fail TEXT` (as the outcome). A message given while it waits is said with the word `heard`, and the
-turn goes on; one given while it asks for leave is held until it has it or not, which is said with the word `holds`; any
+`wait` (until it is interrupted), `spawn SCRIPT` (and leave it be), `hang` (responds to nothing), `die` (by SIGKILL),
+`exit N`, `raise`, `fail TEXT` (as the outcome). A message given while it waits is reported as `heard`, and the
+turn goes on; one given while it awaits an approval is held until that is decided, which is reported by `holds`; any
 other one is a turn of its own.
 """
 
@@ -27,7 +27,7 @@ class Echo:
         self._turn = 0
         self._interrupted = asyncio.Event()
         self._turns: asyncio.Queue[str] = asyncio.Queue()
-        self._waiting = self._asking = self._told = False
+        self._waiting = self._asking = self._reported = False
         self._held: list[Message] = []
         self._failure: str | None = None
         self._state = Path()
@@ -41,7 +41,7 @@ class Echo:
                     self._turns.put_nowait(command.task)
                     working = asyncio.create_task(self._work())
                 case Message():
-                    self._hear(command)
+                    self._receive(command)
                 case Interrupt():
                     self._wire.deny_pending_approvals()
                     self._waiting = False
@@ -56,10 +56,10 @@ class Echo:
     def _begin(self, begin: Begin) -> None:
         self._state = Path(begin.state_dir)
         if begin.resume is not None:
-            told = f"resumed {begin.resume.session_id}: {Path(begin.resume.transcript).read_text()}"
-            self._wire.publish_event("agent.message", content=told, content_length=len(told))
+            resumed_text = f"resumed {begin.resume.session_id}: {Path(begin.resume.transcript).read_text()}"
+            self._wire.publish_event("agent.message", content=resumed_text, content_length=len(resumed_text))
 
-    def _hear(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         if message.content == "no":
             self._wire.report_refused(message.message, "it does not want to")
             return
@@ -89,12 +89,12 @@ class Echo:
                 await self._do(*line.partition(" ")[::2])
             self._wire.publish_event("agent.turn_completed", turn=self._turn, stop_reason="end_turn")
             self._keep(f"turn {self._turn}")
-            if not self._told and self._turns.empty():
-                self._told = True
-                self._tell_result()
+            if not self._reported and self._turns.empty():
+                self._reported = True
+                self._report_result()
             self._wire.report_turn(self._turn, "idle")
 
-    def _tell_result(self) -> None:
+    def _report_result(self) -> None:
         failed = self._failure is not None
         self._wire.report_result(
             error_type="internal" if failed else None,
@@ -137,7 +137,7 @@ class Echo:
             "agent.message", turn=self._turn, content=f"{tool} {word} {decision.reason}", content_length=1
         )
         for message in held:
-            self._hear(message)
+            self._receive(message)
 
     def _keep(self, text: str) -> None:
         path = self._state / "session.jsonl"
@@ -158,7 +158,7 @@ def _end(word: str, rest: str) -> None:
         while True:
             signal.pause()
     elif word == "raise":
-        raise RuntimeError("as it was told")
+        raise RuntimeError("as it was commanded")
 
 
 async def main(wire: Wire) -> None:

@@ -55,7 +55,7 @@ async def sandbox(net: Internet, open_process: Open, plan_for: PlanFor) -> Sandb
 
 
 async def inside(runtime: ProcessRuntime, code: str, unit: str = "sbx-one", seconds: float = PATIENCE) -> Any:
-    """What this Python code tells from inside the sandbox."""
+    """What this Python code reports from inside the sandbox."""
     command = Command(argv=[sys.executable, "-I", "-c", PRELUDE + code], seconds=seconds)
     ran = await runtime.run(unit, command)
     assert ran.code == 0, ran

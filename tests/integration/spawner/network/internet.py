@@ -70,7 +70,7 @@ class Internet:
     folder: Path
     """What the public web server serves."""
     log: Path
-    asked: Path
+    requested: Path
 
     @property
     def hits(self) -> list[str]:
@@ -100,7 +100,7 @@ def internet(folder: Path) -> Iterator[Internet]:
     resolv, table = folder / "resolv.conf", folder / "names.json"
     resolv.write_text("nameserver 127.0.0.53\n")
     table.write_text(json.dumps(NAMES))
-    log, asked = folder / "hits", folder / "asked"
+    log, requested = folder / "hits", folder / "asked"
     python = sys.executable
     with ExitStack() as stack:
         world = stack.enter_context(_held(_WORLD, python, HERE / "world.py", log, served, prefix=_WORLD_PREFIX))
@@ -112,15 +112,15 @@ def internet(folder: Path) -> Iterator[Internet]:
                 python,
                 HERE / "names.py",
                 table,
-                asked,
+                requested,
                 prefix=("unshare", "-n", *PRIVATE_MOUNTS),
             )
         )
         for one in (world, host):
-            _say(one, "go")
+            _send_line(one, "go")
         for one in (world, host):
-            _hear(one, "ready")
-        yield Internet(host, served, log, asked)
+            _await_line(one, "ready")
+        yield Internet(host, served, log, requested)
 
 
 @contextmanager
@@ -129,18 +129,18 @@ def _held(script: str, *words: Any, prefix: tuple[str, ...]) -> Iterator[subproc
     command = [*prefix, "sh", "-c", script, "sh", *map(str, words)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            _hear(process, "set")
+            _await_line(process, "set")
             yield process
         finally:
             process.kill()
 
 
-def _say(process: subprocess.Popen[str], line: str) -> None:
+def _send_line(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin
     process.stdin.write(line + "\n")
     process.stdin.flush()
 
 
-def _hear(process: subprocess.Popen[str], wanted: str) -> None:
+def _await_line(process: subprocess.Popen[str], wanted: str) -> None:
     assert process.stdout
     assert process.stdout.readline().strip() == wanted

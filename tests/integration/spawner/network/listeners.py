@@ -1,8 +1,8 @@
-"""A program that plays services of the host, on every address that it has, and tells who has come.
+"""A program that plays services of the host, on every address that it has, and reports its visitors.
 
     python listeners.py
 
-`TCP port` and `UDP port` and an abstract socket are told first; then one line for each visitor.
+`TCP port` and `UDP port` and an abstract socket are printed first; then one line for each visitor.
 """
 
 import asyncio

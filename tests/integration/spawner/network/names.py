@@ -19,7 +19,7 @@ class Names(asyncio.DatagramProtocol):
 
     def __init__(self, table: dict[str, list[list[str]]], log: Path) -> None:
         self._table, self._log = table, log
-        self._asked: dict[tuple[str, int], int] = {}
+        self._requested: dict[tuple[str, int], int] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -41,8 +41,8 @@ class Names(asyncio.DatagramProtocol):
 
     def _answer(self, name: str, kind: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
         answers = self._table.get(name, [[]])
-        number = self._asked.get((name, kind), 0)
-        self._asked[name, kind] = number + 1
+        number = self._requested.get((name, kind), 0)
+        self._requested[name, kind] = number + 1
         return [ipaddress.ip_address(one) for one in answers[min(number, len(answers) - 1)]]
 
 

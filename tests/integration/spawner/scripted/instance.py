@@ -13,13 +13,13 @@ import spawner.main
 from sandherd.bus.connection import Bus
 from sandherd.bus.identity.revocation import Revoker
 from sandherd.bus.lease import Lease, LeaseLostError
-from sandherd.contracts.requests import AskCredential, CredentialGrant, Profile, Prune
+from sandherd.contracts.requests import CredentialGrant, GetCredential, Profile, Prune
 from sandherd.service.service import IncomingRequest, Service
 from sandherd.settings import Settings
 from spawner.parts import SpawnerOptions
-from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
-from spawner.records.record import StoreUnavailableError
+from spawner.pool.pool_decisions import kinds
+from spawner.records.base_record import StoreUnavailableError
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.gauges import SpawnerGauges
 from spawner.sandboxes.quarantine import Quarantine
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.integration.spawner.scripted.world import World
 
 WARM: Final = 1
-"""So many sandboxes of the profile `quick` are kept started."""
+"""The number of sandboxes of the profile `quick` in the pool."""
 SETTINGS: Final = Settings(
     max_sandboxes=3,
     max_sandboxes_per_project=2,
@@ -118,13 +118,13 @@ class Instance:
             index._seen = world.stage.floors[bucket]
             index.complete.set()
             index.catch_up = self._catch_up
-        # Time is the history's: nobody waits by the clock on the wall.
+        # Time is the history's: nothing waits by the real clock.
         self._spawner.core.admission._patience = 0.0
         self._watch(self._spawner.core.reconciler)
         self.catch_up()
 
     def _watch(self, keeper: SandboxReconciler) -> None:
-        """What leading a sandbox raises that nobody foresaw breaks the history."""
+        """What leading a sandbox raises that was not foreseen breaks the history."""
         lead = keeper._steps.run
 
         async def watched(key: str) -> datetime | None:
@@ -156,9 +156,9 @@ class Instance:
         await self._spawner.sweeper.sweep(SETTINGS.keep_ended)
         await self._spawner.filler.fill(_PATIENCE)
 
-    async def grant(self, asked: IncomingRequest[AskCredential]) -> CredentialGrant:
+    async def grant(self, requested: IncomingRequest[GetCredential]) -> CredentialGrant:
         """Answer a worker."""
-        return cast("CredentialGrant", await self.parts.answers[AskCredential](asked))
+        return cast("CredentialGrant", await self.parts.answers[GetCredential](requested))
 
     async def prune(self) -> None:
         """Answer an operator who wants all orphans removed, now."""
@@ -185,15 +185,15 @@ class Instance:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Hear of every write since the last time, as a watch tells them."""
+        """Receive every write since the last time, as a watch does."""
         writes = self._world.journal.writes
         if self.lags and self._fed:
             return
         for write in writes[self._fed :]:
-            self._hear(write)
+            self._apply_write(write)
         self._fed = len(writes)
 
-    def _hear(self, write: Write) -> None:
+    def _apply_write(self, write: Write) -> None:
         index = self._indexes.get(write.bucket)
         if index is not None:
             gone = "PURGE" if write.value is None else None

@@ -14,10 +14,10 @@ from sandherd.contracts.states import (
     SandboxState,
     TaskState,
 )
-from spawner.pool.record import WarmRecord
-from spawner.records.record import Record
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.pool.warm_record import WarmRecord
+from spawner.records.base_record import Record
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
 
 
 class BrokenRuleError(AssertionError):
@@ -45,11 +45,11 @@ class Limits:
 
 @dataclass
 class Journal:
-    """What the broker holds, how it came to be, and what was said."""
+    """What the broker holds, how it came to be, and what was published."""
 
     limits: Limits
     stale: int = 0
-    """How many acts were slow: each may be one sandbox that was begun when there was room."""
+    """How many acts were slow: each may be one sandbox that was begun when there was capacity."""
     writes: list[Write] = field(default_factory=list)
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
     sandboxes: dict[str, SandboxRecord] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Journal:
     past_tasks: dict[str, TaskRecord] = field(default_factory=dict)
     """As they were when they were purged."""
     past_sandboxes: dict[str, SandboxRecord] = field(default_factory=dict)
-    said: dict[str, dict[int, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
+    published: dict[str, dict[int, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     """Events, by source and sequence."""
     broken: list[str] = field(default_factory=list)
 
@@ -144,7 +144,7 @@ class Journal:
         self._require((before.task, before.attempt) == (after.task, after.attempt), f"{key} changed its task")
 
     def _begun(self, key: str, new: SandboxRecord) -> None:
-        """The one before has ended, and there is room."""
+        """The one before has ended, and there is capacity."""
         others = [record for record in self.live() if record.key != key]
         if new.task:
             same = [record.sandbox for record in others if (record.project, record.task) == (new.project, new.task)]
@@ -165,24 +165,26 @@ class Journal:
     # --- events --------------------------------------------------------------------------------------------------
 
     def _event(self, event: dict[str, Any]) -> None:
-        known = self.said[event["source"]].setdefault(event["sequence"], event)
-        self._require(known["id"] == event["id"], f"{event['source']} said two things as {event['sequence']}")
+        known = self.published[event["source"]].setdefault(event["sequence"], event)
+        self._require(known["id"] == event["id"], f"{event['source']} published two events as {event['sequence']}")
 
     def check_events(self) -> None:
-        """Every source counts from 1 without a gap, and has said all that its record says it has."""
-        for source, numbers in self.said.items():
-            self._require(sorted(numbers) == list(range(1, len(numbers) + 1)), f"{source} said {sorted(numbers)}")
+        """Every source counts from 1 without a gap, and has published all that its record states."""
+        for source, numbers in self.published.items():
+            self._require(sorted(numbers) == list(range(1, len(numbers) + 1)), f"{source} published {sorted(numbers)}")
         records: list[Record] = [*self.tasks.values(), *self.sandboxes.values()]
         records += [*self.past_tasks.values(), *self.past_sandboxes.values()]
         for record in records:
-            self._require(not record.outbox, f"{record.key} has not said all")
-            heard = len(self.said.get(record.source, {}))
-            self._require(heard == record.sequence, f"{record.key} has said {record.sequence}, heard were {heard}")
+            self._require(not record.outbox, f"{record.key} has unpublished events")
+            received = len(self.published.get(record.source, {}))
+            self._require(
+                received == record.sequence, f"{record.key} has published {record.sequence}, received: {received}"
+            )
         self.check()
 
     def types(self, source: str) -> list[str]:
-        """What a source has said, in order."""
-        numbers = self.said.get(source, {})
+        """What a source has published, in order."""
+        numbers = self.published.get(source, {})
         return [numbers[number]["type"] for number in sorted(numbers)]
 
     def _require(self, holds: bool, otherwise: str) -> None:
@@ -204,7 +206,7 @@ def _task_may(before: TaskRecord, after: TaskRecord) -> bool:
 
 
 def _sandbox_may(before: SandboxState, after: SandboxState) -> bool:
-    """Whether the table allows it, if need be by way of one state in between: a fast worker speaks first."""
+    """Whether the table allows it, if need be by way of one state in between: a fast worker publishes first."""
     if before is after or (before, after) in SANDBOX_TRANSITIONS:
         return True
     return before is SandboxState.REQUESTED and after is SandboxState.RUNNING

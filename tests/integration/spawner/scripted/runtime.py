@@ -1,7 +1,7 @@
 """A provider of sandboxes that does what a history says, and the runtime through which a spawner asks it.
 
 The provider outlives every spawner. It may refuse, do what it is asked without saying so, do it twice, or do it much
-later; it may lose sandboxes, and have some that nobody asked for.
+later; it may lose sandboxes, and have some that were not requested.
 """
 
 from collections.abc import Callable, Collection
@@ -35,11 +35,11 @@ class Fault(StrEnum):
     UNTOLD = "untold"
     """It did it, and says nothing."""
     TWICE = "twice"
-    """It did it, and will do it once more, later."""
+    """It did it, and will do it again, later."""
     LATER = "later"
     """It says nothing, and will do it later."""
     QUOTA = "quota"
-    """It has no room."""
+    """It has no capacity."""
     REFUSED = "refused"
     """It will never do that."""
 
@@ -52,17 +52,17 @@ class Doing(StrEnum):
     JOINING = "joining"
     """It has not been given its credential."""
     SERVING = "serving"
-    """It is there for whoever asked for it, and runs no agent."""
+    """It exists for its creator, and runs no agent."""
     AGENT = "agent"
     """Its agent runs."""
-    SAID_END = "said end"
-    """Its agent has ended and that was said, or will be when it is recovered."""
+    PUBLISHED_END = "said end"
+    """Its agent has ended and that was published, or will be when it is recovered."""
     RECOVERING = "recovering"
 
 
 @dataclass(eq=False)
 class Box:
-    """A sandbox as it really is. Every run of a worker in it is told apart by `runs`."""
+    """A sandbox as it really is. Every run of a worker in it is distinguished by `runs`."""
 
     unit: str
     project: str | None
@@ -76,8 +76,8 @@ class Box:
     paused: bool = False
     end: RunEnd | None = None
     spool: list[Any] = field(default_factory=list)
-    """What its worker has written down and not said yet."""
-    ended_said: bool = False
+    """What its worker has written down and not published yet."""
+    ended_published: bool = False
 
     @property
     def runs_agent(self) -> bool:
@@ -89,7 +89,7 @@ class Box:
         self.alive, self.paused, self.end = False, False, RunEnd(code)
 
     def seen(self) -> ObservedSandbox:
-        """What a runtime tells of it."""
+        """What a runtime reports of it."""
         return ObservedSandbox(
             self.unit,
             alive=self.alive,
@@ -107,7 +107,7 @@ class Provider:
     def __init__(self, name: str, drain: Callable[[Box], None], now: Callable[[], float]) -> None:
         self.name = name
         self.boxes: dict[str, Box] = {}
-        self.kept: dict[str, Box] = {}
+        self.quarantined: dict[str, Box] = {}
         self.faults: dict[str, Fault] = {}
         """What goes wrong with the next request of each kind."""
         self.late: list[Callable[[], None]] = []
@@ -116,7 +116,7 @@ class Provider:
         self._now = now
 
     def catch_up(self) -> None:
-        """Do the first of what was to be done later. If it can't be done any more, nobody is there to be told."""
+        """Do the first of what was to be done later. If it can't be done any more, there is no one to be notified."""
         if self.late:
             with suppress(RuntimeFailedError):
                 self.late.pop(0)()
@@ -132,7 +132,7 @@ class Provider:
             case Fault.LOST | Fault.UNTOLD | Fault.LATER:
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no answer to {verb}")
             case Fault.QUOTA:
-                raise RuntimeFailedError(RuntimeFault.QUOTA, "there is no room")
+                raise RuntimeFailedError(RuntimeFault.QUOTA, "there is no capacity")
             case Fault.REFUSED:
                 raise RuntimeFailedError(RuntimeFault.REFUSED, "never")
             case _:
@@ -179,11 +179,11 @@ class Provider:
         box = self.boxes.pop(unit, None)
         if box is not None:
             box.finish(box.end.code if box.end else _KILLED)
-            self.kept[unit] = box
+            self.quarantined[unit] = box
 
     def take_back(self, unit: str) -> None:
-        if unit in self.kept:
-            self.boxes[unit] = self.kept.pop(unit)
+        if unit in self.quarantined:
+            self.boxes[unit] = self.quarantined.pop(unit)
 
     def pause(self, unit: str, *, paused: bool) -> None:
         box = self.boxes.get(unit)
@@ -203,8 +203,8 @@ class ScriptedRuntime:
         self._provider = provider
         self._gate = gate
 
-    def on_exit(self, tell: Callable[[str], None]) -> None:
-        """A history says itself when a spawner hears of an exit: by its sweep."""
+    def on_exit(self, notify: Callable[[str], None]) -> None:
+        """A history says itself when a spawner learns of an exit: by its sweep."""
 
     async def prepare(self, plan: WarmPlan) -> str | None:
         await self._ask("prepare", lambda: self._provider.prepare(plan))
@@ -248,7 +248,7 @@ class ScriptedRuntime:
         await self._ask("keep", lambda: self._provider.keep(unit))
 
     async def list_quarantined(self) -> list[str]:
-        return list(self._provider.kept)
+        return list(self._provider.quarantined)
 
     async def unquarantine(self, unit: str) -> None:
         await self._ask("take_back", lambda: self._provider.take_back(unit))

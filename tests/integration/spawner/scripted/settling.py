@@ -6,9 +6,9 @@ from typing import Final
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.failures import is_transient
 from sandherd.contracts.states import SANDBOX_ENDING, TASK_ENDED, SandboxState, TaskState
-from spawner.pool.record import WarmState
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.pool.warm_record import WarmState
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
 from tests.integration.spawner.scripted.gate import Fate
 from tests.integration.spawner.scripted.instance import WARM, Instance
 from tests.integration.spawner.scripted.runtime import Box, Doing, Provider
@@ -16,7 +16,7 @@ from tests.integration.spawner.scripted.workers import OUTCOMES
 from tests.integration.spawner.scripted.world import World
 
 _PATIENCE: Final = timedelta(minutes=1)
-"""So long after its time a sandbox may be waited for: what its agent has said at the end may be on its way."""
+"""So long after its time a sandbox may be waited for: what its agent has published at the end may be on its way."""
 _ROUNDS: Final = 150
 _PASSES: Final = 40
 _FIRST_LEAP: Final = 3.0
@@ -53,13 +53,13 @@ async def go_on(world: World, spawner: Instance, *, agents_end: bool, fate: Fate
     for waiting in list(world.waiting):
         await world.deliver(waiting, spawner)
     for event in list(world.waiting_events):
-        await world.hear(event, spawner)
+        await world.receive(event, spawner)
     await world.tick(spawner)
     await world.sweep(spawner)
     for _, box in world.boxes():
         await world.join(box, spawner)
         if agents_end:
-            world.workers.agent_ends(box, OUTCOMES[0], said=True)
+            world.workers.agent_ends(box, OUTCOMES[0], published=True)
     spawner.gate.destine(None)
 
 
@@ -76,7 +76,7 @@ async def until_still(world: World, leader: Instance) -> None:
 
 def _mark(world: World) -> tuple[int, ...]:
     doings = tuple(hash((box.unit, box.doing, box.alive, box.runs)) for _, box in world.boxes())
-    return (len(world.journal.writes), len(world.heard), len(world.waiting), len(world.waiting_events), *doings)
+    return (len(world.journal.writes), len(world.received), len(world.waiting), len(world.waiting_events), *doings)
 
 
 def is_over(world: World) -> bool:
@@ -123,7 +123,7 @@ def _should_end(world: World, sandbox: SandboxRecord, now: datetime, begun: date
 
 
 def check_end(world: World) -> None:
-    """Everything has ended as it should have, and all that was said is whole."""
+    """Everything has ended as it should have, and all that was published is complete."""
     journal = world.journal
     for task in journal.tasks.values():
         if not task.ended:
@@ -155,7 +155,7 @@ def _check_outcome(world: World, task: TaskRecord) -> None:
 
 def _check_submitted(world: World) -> None:
     """Every task that was submitted is there, or was, or was refused."""
-    refused = {source.split("/")[3] for source, said in world.journal.said.items() for event in said.values()
+    refused = {source.split("/")[3] for source, events in world.journal.published.items() for event in events.values()
                if event["type"] == "task.rejected"}  # fmt: skip
     for command in world.given:
         if isinstance(command.data, SubmitTask):
@@ -166,7 +166,7 @@ def _check_submitted(world: World) -> None:
 
 
 def _check_revoked(world: World) -> None:
-    """No key is good that a sandbox had which is gone, but those that have run out by themselves."""
+    """No key is good that a sandbox had which is gone, but those that have expired."""
     now = world.now()
     for public_key, (sandbox, until) in world.journal.granted.items():
         record = world.journal.sandboxes.get(sandbox)

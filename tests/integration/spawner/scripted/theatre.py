@@ -10,7 +10,7 @@ from typing import Any, Final
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Registrar, SpawnerKeys, write_secret
 from sandherd.bus.identity.minter import PROVISIONER
 from sandherd.contracts.subjects import Principal
@@ -20,7 +20,7 @@ from tests.integration.spawner.scripted.gate import Died
 from tests.integration.spawner.scripted.world import Stage, World
 
 ENOUGH: Final = 100
-"""Of so many histories it is asked whether all that is to be proven has happened in some."""
+"""The number of histories after which it is checked whether all that is to be proven has happened in some."""
 BUCKETS: Final = ("tasks", "sandboxes", "pool", "projects")
 STREAMS: Final = ("EVENTS", *(f"KV_{name}" for name in BUCKETS))
 EXPECTED: Final = {
@@ -31,7 +31,7 @@ EXPECTED: Final = {
 """What a good number of histories has to have seen."""
 RARE: Final = {"sandbox.resumed", "sandbox.extended"}
 MANY: Final = 1000
-"""Of so many histories, they too."""
+"""After that number of histories, they too."""
 
 
 class Theatre:
@@ -43,7 +43,7 @@ class Theatre:
         self._meters = Meters(CollectorRegistry())
         self.tally: Counter[str] = Counter()
         self.run(self._open(directory))
-        self._runner.get_loop().set_exception_handler(self._told)
+        self._runner.get_loop().set_exception_handler(self._on_exception)
 
     async def _open(self, directory: Path) -> None:
         broker = Broker(directory)
@@ -53,7 +53,7 @@ class Theatre:
         self._keys = SpawnerKeys.read(broker.spawner_identity)
         self._bus = await self._stack.enter_async_context(broker.bus(Principal.SPAWNER))
 
-    def _told(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not isinstance(context.get("exception"), Died):
             loop.default_exception_handler(context)
 
@@ -76,7 +76,7 @@ class Theatre:
         tally["sandboxes"] += len(world.journal.sandboxes)
         tally["warm"] += sum(bool(record.unit) for record in world.journal.sandboxes.values())
         tally["without a task"] += sum(not record.task for record in world.journal.sandboxes.values())
-        tally.update(event["type"] for said in world.journal.said.values() for event in said.values())
+        tally.update(event["type"] for events in world.journal.published.values() for event in events.values())
 
     def check_that_all_happened(self) -> None:
         """Of a good number of histories, everything that is proven by them has happened in some."""
@@ -98,4 +98,4 @@ def _provisioner(broker: Broker) -> AbstractAsyncContextManager[Bus]:
     """A connection with every right to the streams, for as long as it takes."""
     path = broker.home / "creds" / "histories.creds"
     write_secret(path, Registrar(broker.identity).mint_stream_admin(life=86_400))
-    return Bus.open(broker.url, name="histories", identity=Identity.file(path), inbox=f"_INBOX_{PROVISIONER}")
+    return Bus.open(broker.url, name="histories", identity=ConnectionIdentity.file(path), inbox=f"_INBOX_{PROVISIONER}")

@@ -9,7 +9,7 @@ from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
 from sandherd.contracts.names import derived_uuid
-from sandherd.contracts.requests import AskCredential
+from sandherd.contracts.requests import GetCredential
 from sandherd.service.service import IncomingRequest
 from tests.integration.spawner.scripted.runtime import Box, Doing
 
@@ -34,7 +34,7 @@ class Workers:
     world: "World"
     outcomes: dict[str, str] = field(default_factory=dict)
     """What each sandbox's agent came to, by the type of its first end."""
-    _said: int = 0
+    _published: int = 0
 
     async def join(self, box: Box, spawner: "Instance") -> None:
         """Use the credential that came with the identity, or ask for one, and go on as the answer says."""
@@ -45,12 +45,12 @@ class Workers:
         if issued and box.key not in self.world.revoked:  # as the broker checks when it connects
             self._answered(box, run, may_start=True)
             return
-        asked: IncomingRequest[Any] = IncomingRequest(
-            AskCredential(public_key=box.key or Key.new(KeyKind.USER).public, fence=plan.fence),
+        requested: IncomingRequest[Any] = IncomingRequest(
+            GetCredential(public_key=box.key or Key.new(KeyKind.USER).public, fence=plan.fence),
             {"project": plan.project, "sandbox": plan.sandbox},
         )
         try:
-            grant = await spawner.grant(asked)
+            grant = await spawner.grant(requested)
         except ContractError:
             self._answered(box, run, may_start=None)
         else:
@@ -58,7 +58,7 @@ class Workers:
 
     def _answered(self, box: Box, run: int, *, may_start: bool | None) -> None:
         if not box.alive or box.runs != run or box.paused:
-            return  # nobody is there any more to hear it, or it is asked again
+            return  # there is no subscriber any more, or it is requested again
         if may_start is None:
             box.finish(_REFUSED)
         elif box.doing is Doing.RECOVERING:
@@ -77,49 +77,49 @@ class Workers:
             task_description_length=1,
         )  # fmt: skip
         box.spool.append(self._event(box, started))
-        self.say(box)
+        self.publish_next(box)
 
     def _recover(self, box: Box) -> None:
-        if box.plan and box.plan.task and not box.ended_said:
+        if box.plan and box.plan.task and not box.ended_published:
             self._end(box, AgentFailed(error="its worker was lost", error_type="worker_lost"))
-        self.say(box)
+        self.publish_next(box)
         box.finish(_DRAINED)
 
-    def agent_ends(self, box: Box, outcome: EventData, *, said: bool) -> None:
-        """The agent is done. What its worker has not said by now, it says when it is stopped, or recovered."""
+    def agent_ends(self, box: Box, outcome: EventData, *, published: bool) -> None:
+        """The agent is done. What its worker has not published by now, it publishes when stopped, or recovered."""
         if not box.runs_agent or box.paused:
             return
         self._end(box, outcome)
-        box.doing = Doing.SAID_END
-        if said:
-            self.say(box)
+        box.doing = Doing.PUBLISHED_END
+        if published:
+            self.publish_next(box)
 
     def stop(self, box: Box) -> None:
-        """Asked to end: its agent is ended, and all is said."""
+        """Asked to end: its agent is ended, and all is published."""
         if box.runs_agent:
             self._end(box, AgentFailed(error="it was stopped", error_type="stopped"))
-            box.doing = Doing.SAID_END
+            box.doing = Doing.PUBLISHED_END
         box.spool.append(self._event(box, AgentShutdown(reason="stopped", timestamp=self.world.now())))
-        self.say(box)
+        self.publish_next(box)
 
-    def say(self, box: Box) -> None:
+    def publish_next(self, box: Box) -> None:
         """Give the broker what is in the spool."""
-        self.world.heard.extend(box.spool)
+        self.world.received.extend(box.spool)
         self.world.waiting_events.extend(box.spool)
         box.spool.clear()
 
     def _end(self, box: Box, outcome: EventData) -> None:
         assert box.plan is not None
-        box.ended_said = True
+        box.ended_published = True
         self.outcomes.setdefault(box.plan.sandbox, outcome.type)
         box.spool.append(self._event(box, outcome))
 
     def _event(self, box: Box, data: EventData) -> Envelope[Any]:
         assert box.plan is not None
-        self._said += 1
+        self._published += 1
         plan, now = box.plan, self.world.now()
         return wrap(
-            data, data.type, source=f"/sandherd/sandbox/{plan.sandbox}", sequence=self._said, project=plan.project,
+            data, data.type, source=f"/sandherd/sandbox/{plan.sandbox}", sequence=self._published, project=plan.project,
             subject=plan.sandbox, time=now, sandboxid=plan.sandbox, taskid=plan.task,
-            id=derived_uuid(now, "event", self._said),
+            id=derived_uuid(now, "event", self._published),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A small world around real spawners: people, workers, providers, a clock. A history says what happens in it."""
+"""A small world around real spawners: users, workers, providers, a clock. A history says what happens in it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _SOON: Final = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a history takes place: the connection to the broker, and metrics that nobody reads."""
+    """Where a history takes place: the connection to the broker, and metrics without a reader."""
 
     bus: Bus
     keys: SpawnerKeys
@@ -92,8 +92,8 @@ class World:
         """When each command was done, of those that are."""
         self.dead: list[tuple[Envelope[Any], Dead]] = []
         self.waiting_events: list[Envelope[Any]] = []
-        self.heard: list[Envelope[Any]] = []
-        """All that workers ever said."""
+        self.received: list[Envelope[Any]] = []
+        """All that workers have published."""
         self._clock = BEGIN
         self._sequence = 0
         self._started = 0
@@ -109,7 +109,7 @@ class World:
         return self.now().timestamp()
 
     def pass_time(self, seconds: float) -> None:
-        """The clock jumps. What is said again is said soon, and not when nobody remembers the first time."""
+        """The clock jumps. What is published again is published soon, while the first time is still deduplicated."""
         # What was delivered and is not done comes again in seconds, and a spawner that stands still in a handler
         # continues within the hour: not when its task was purged.
         begun = [at + _SOON for at in (*self._in_hand, *(it.first_at for it in self.waiting)) if at]
@@ -121,7 +121,7 @@ class World:
         return done is None or self.now() - done < _SOON
 
     def ask_again(self, number: int) -> None:
-        """A command that was done is delivered once more: its acknowledgement was lost, or it was given twice."""
+        """A command that was done is delivered again: its acknowledgement was lost, or it was given twice."""
         done = [command for command in self.given if command.id in self.done and self._fresh(command)]
         if done:
             self.ask(done[number % len(done)])
@@ -153,7 +153,7 @@ class World:
         return self.instances[-1]
 
     def _count_stale(self) -> None:
-        """Whoever waits or stands still may do so between being admitted and making what it was admitted for."""
+        """A process that waits or stands still may do so between being admitted and making what it was admitted for."""
         met = [what for instance in self.gone + self.instances for what in instance.gate.met]
         self.journal.stale = sum(what.startswith((Kind.SLOW, Kind.STOP)) for what in met)
 
@@ -202,13 +202,13 @@ class World:
             await self.step(spawner, "sweep", spawner.sweep(), fate)
 
     async def prune(self, spawner: Instance, fate: Fate | None = None) -> None:
-        """Somebody wants all that is there to be looked over, now."""
+        """A sweep of everything is requested, now."""
         await self.step(spawner, "prune", spawner.prune(), fate)
 
-    # --- people --------------------------------------------------------------------------------------------------
+    # --- users ---------------------------------------------------------------------------------------------------
 
     def command(self, data: Command, project: str, entity: str) -> None:
-        """Somebody asks for something."""
+        """A user sends a request."""
         now, number = self.now(), len(self.given) + 1
         # Named by what came before and not at random: the same history goes the same way again.
         envelope = wrap(
@@ -219,7 +219,7 @@ class World:
         self.ask(envelope)
 
     def ask(self, envelope: Envelope[Any]) -> None:
-        """The command is to be delivered, perhaps once more."""
+        """The command is to be delivered, perhaps again."""
         subject = command_subject(envelope.type, envelope.project)
         delivery = Delivery(subject, envelope.to_json(), "COMMANDS", self.next_sequence(), 1, envelope.time)
         self.waiting.append(Waiting(delivery, envelope))
@@ -248,8 +248,8 @@ class World:
         waiting.delivery = waiting.delivery._replace(deliveries=waiting.delivery.deliveries + 1)
         await self.step(spawner, "handle", handle(), fate)
 
-    async def hear(self, event: Envelope[Any], spawner: Instance, fate: Fate | None = None) -> None:
-        """An agent's event reaches this spawner, for the first time or once more."""
+    async def receive(self, event: Envelope[Any], spawner: Instance, fate: Fate | None = None) -> None:
+        """An agent's event reaches this spawner, for the first time or again."""
         subject = event_subject(event.project, event.subject, event.type)
         delivery = Delivery(subject, event.to_json(), "EVENTS", self.next_sequence(), 1, event.time)
 
@@ -276,7 +276,7 @@ class World:
         return [(provider, box) for provider in self.providers.values() for box in provider.boxes.values()]
 
     def orphan(self, provider: Provider, name: str, project: str | None) -> None:
-        """Something appears that nobody asked for."""
+        """Something appears that was not requested."""
         provider.boxes[name] = Box(name, project, self._seconds())
 
     def agent_begins(self, box: Box, plan: SandboxPlan) -> None:

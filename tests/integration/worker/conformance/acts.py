@@ -19,8 +19,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Hear:
-    """Go on working until this was said to it; what can't hear in the middle of a turn passes it over."""
+class Receive:
+    """Continue to work until it has received this; an agent that can't receive in the middle of a turn ignores it."""
 
     text: str
 
@@ -34,7 +34,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Recall:
-    """Be known to remember; it comes before what is said."""
+    """Be known to remember; it comes before messages."""
 
 
-Act = Edit | Run | Hear | Say | Recall
+Act = Edit | Run | Receive | Say | Recall

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import psutil
 
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
-from tests.integration.worker.conformance.acts import Act, Edit, Hear, Recall, Run, Say
+from tests.integration.worker.conformance.acts import Act, Edit, Recall, Receive, Run, Say
 from tests.models import anthropic_answers as claudes
 from tests.models import openai_answers as gpts
 from tests.models.anthropic import anthropic_model
@@ -25,7 +25,7 @@ _NUMBERS: Final = count(1)
 
 @dataclass
 class Adapter:
-    """One kind of agent in one sandbox. What is said of a kind holds for all agents of that kind, and is asserted."""
+    """One kind of agent in one sandbox. The properties of a kind hold for all agents of that kind, and is asserted."""
 
     sandbox: Any
     kind: ClassVar[str]
@@ -33,14 +33,14 @@ class Adapter:
     """Its tool that edits a file, as its events call it."""
     victims: ClassVar[dict[str, str]]
     """Its processes whose death is the agent's death, and a part of the command line of each."""
-    hears_mid_turn: ClassVar[bool] = True
+    receives_mid_turn: ClassVar[bool] = True
     """Whether a message reaches it in the middle of a turn; else when the turn is over."""
     follows_up: ClassVar[bool] = True
     """Whether it takes a message when its task is done; else that is refused, with the reason."""
     has_turns: ClassVar[bool] = True
     """Whether an interrupt ends a turn of its own; else the turn is its whole life, and goes on."""
     stopped_as: ClassVar[str] = "interrupted"
-    """How the end of a turn that was interrupted is told."""
+    """How the end of a turn that was interrupted is reported."""
     keeps_session: ClassVar[bool] = True
     """Whether its session is a file, which is kept as an artifact at each turn's end."""
 
@@ -53,11 +53,11 @@ class Adapter:
         return {}
 
     def words(self, *acts: Act) -> str:
-        """What it has to be told so that it does this, one after the other."""
+        """The messages that make it do this, one after the other."""
         raise NotImplementedError
 
     async def remembers(self, text: str) -> bool:
-        """Whether it knows, when it was last told to recall, that it was told this before."""
+        """Whether it knows, when it was last requested to recall, that it has received this before."""
         raise NotImplementedError
 
     def begins(self, *acts: Act, secrets: dict[str, str] | None = None, **fields: Any) -> None:
@@ -106,9 +106,9 @@ class Program(Adapter):
         raise NotImplementedError
 
     async def remembers(self, text: str) -> bool:
-        said = [event.data.content for event in await self.sandbox.events("message")]
-        told = [part for content in said if content.startswith("[") for part in [json.loads(content)]]
-        return bool(told) and text in json.dumps(told[-1])
+        contents = [event.data.content for event in await self.sandbox.events("message")]
+        recalled = [part for content in contents if content.startswith("[") for part in [json.loads(content)]]
+        return bool(recalled) and text in json.dumps(recalled[-1])
 
 
 class Command(Program):
@@ -131,7 +131,7 @@ class Command(Program):
                 return [f"edit {path} {text}", "spend"]
             case Run(command):
                 return [f"run {command}"]
-            case Hear(text):
+            case Receive(text):
                 return [f"hear {text}"]
             case Say(text):
                 return [f"say {text}"]
@@ -142,13 +142,13 @@ class Command(Program):
 class Acp(Program):
     """An agent behind the Agent Client Protocol, which has no way to say a word in the middle of a turn.
 
-    Its session is its own: the protocol tells its name, and no file.
+    Its session is its own: the protocol has its name, and no file.
     """
 
     kind = "acp"
     edits_with = "edit"
     victims: ClassVar[dict[str, str]] = {"driver": "sandherd_drivers.acp", "program": SCRIPTED_ACP.name}
-    hears_mid_turn = False
+    receives_mid_turn = False
     keeps_session = False
     _calls = 0
 
@@ -156,9 +156,9 @@ class Acp(Program):
         return {"kind": "acp", "argv": [str(interpreter("acp")), str(SCRIPTED_ACP), "forks"]}
 
     def variables(self) -> dict[str, str]:
-        kept = self.sandbox.log.parent / "sessions"  # where every sandbox of the test finds it
-        kept.mkdir(exist_ok=True)
-        return {"SCRIPTED_SESSIONS": str(kept)}
+        stored = self.sandbox.log.parent / "sessions"  # where every sandbox of the test finds it
+        stored.mkdir(exist_ok=True)
+        return {"SCRIPTED_SESSIONS": str(stored)}
 
     def lines(self, act: Act) -> list[str]:
         self._calls += 1
@@ -169,7 +169,7 @@ class Acp(Program):
                 return [f'tool {call} edit {{"path": "{path}"}}', edit, f"done {call} ok", "cost 0.25", "tokens 30 4"]
             case Run(command):
                 return [f"tool {call} execute {json.dumps({'command': command})}", f"sh {call} {command}"]
-            case Hear():
+            case Receive():
                 return []
             case Say(text):
                 return [f"say {text}"]
@@ -178,7 +178,7 @@ class Acp(Program):
 
 
 class Modelled(Adapter):
-    """An agent that does what its model says: real, but for the model. What it is told, the model is asked."""
+    """An agent that does what its model says: real, but for the model. Its messages are sent to the model."""
 
     model: Any
 
@@ -191,16 +191,16 @@ class Modelled(Adapter):
         """What the model answers."""
         raise NotImplementedError
 
-    def until_heard(self, text: str, meanwhile: Callable[[], Any]) -> Callable[[Any], Any]:
+    def until_received(self, text: str, meanwhile: Callable[[], Any]) -> Callable[[Any], Any]:
         """A step of the script that is made again and again until the model is shown this."""
         script = self.model._common
 
-        def step(asked: Any) -> Any:
-            if text not in asked.words:
+        def step(requested: Any) -> Any:
+            if text not in requested.words:
                 script.insert(0, step)
                 return meanwhile()
             following = script.pop(0)
-            return following(asked) if callable(following) else following
+            return following(requested) if callable(following) else following
 
         return step
 
@@ -229,10 +229,10 @@ class Claude(Modelled):
                 return claudes.calls("Write", file_path=path, content=text + "\n")
             case Run(command):
                 return claudes.calls("Bash", command=command)
-            case Hear(text):
-                return self.until_heard(text, lambda: claudes.calls("Bash", command="sleep 0.1"))
+            case Receive(text):
+                return self.until_received(text, lambda: claudes.calls("Bash", command="sleep 0.1"))
             case Say(text):
-                return claudes.says(text)
+                return claudes.writes(text)
             case Recall():
                 return None
 
@@ -250,8 +250,8 @@ class OpenHands(Modelled):
 
     def variables(self) -> dict[str, str]:
         prices = {"LLM_INPUT_COST_PER_TOKEN": "0.000002", "LLM_OUTPUT_COST_PER_TOKEN": "0.00001"}
-        asked = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": "sk-scripted", "LLM_NUM_RETRIES": "0"}
-        return {"LLM_BASE_URL": self.model.url, **asked, **prices}
+        requested = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": "sk-scripted", "LLM_NUM_RETRIES": "0"}
+        return {"LLM_BASE_URL": self.model.url, **requested, **prices}
 
     def step(self, act: Act) -> Any:
         match act:
@@ -260,10 +260,10 @@ class OpenHands(Modelled):
                 return gpts.calls("file_editor", command="create", path=where, file_text=text + "\n")
             case Run(command):
                 return gpts.calls("terminal", command=command)
-            case Hear(text):
-                return self.until_heard(text, lambda: gpts.calls("terminal", command="sleep 0.1"))
+            case Receive(text):
+                return self.until_received(text, lambda: gpts.calls("terminal", command="sleep 0.1"))
             case Say(text):
-                return gpts.says(text)
+                return gpts.writes(text)
             case Recall():
                 return None
 

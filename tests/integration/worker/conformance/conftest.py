@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from sandherd.bus.connection import Bus
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.principals import Principal
 from sandherd.stack.broker import Broker

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from spawner.runtimes.cgroups import Groups
-from spawner.runtimes.limits import GroupLimits
+from spawner.runtimes.cgroups import ControlGroups
+from spawner.runtimes.kernel_limits import GroupLimits
 
 AMPLE: Final = 8 << 30
 PROCESSES: Final = 4096
@@ -15,9 +15,9 @@ PROCESSES: Final = 4096
 
 @dataclass
 class Group:
-    """The groups of one sandbox, with limits that nobody feels."""
+    """The groups of one sandbox, with limits without effect."""
 
-    groups: Groups
+    groups: ControlGroups
     sandbox: str
 
     def __post_init__(self) -> None:
@@ -34,14 +34,14 @@ class Group:
         for folder in self.groups.of(self.sandbox):
             (folder / "cgroup.procs").write_text(str(process))
 
-    def tighten(self, room: int) -> None:
+    def tighten(self, extra_bytes: int) -> None:
         """It may use this number of bytes in addition to its current use."""
         file = "memory.current" if self.groups.version == 2 else "memory.usage_in_bytes"
-        limit = int((self.memory / file).read_text()) + room
+        limit = int((self.memory / file).read_text()) + extra_bytes
         self.groups.make(self.sandbox, GroupLimits(memory_bytes=limit, processes=PROCESSES))
 
     def freeze(self) -> bool:
-        """Whether all of it stands still; it is told so each time."""
+        """Whether all of it stands still; it is frozen or thawed each time."""
         self.groups.set_frozen(self.sandbox, frozen=True)
         return self.groups.is_frozen(self.sandbox)
 

@@ -1,7 +1,7 @@
 """A program as an agent, for the `command` harness: it does what its task says, line by line, and reports it.
 
-`say TEXT`; `edit PATH TEXT` and `run COMMAND`, told as tool calls with a begin and an end; `spend` says what it used;
-`hear TEXT` waits for that line on standard input; `prompts` says all that it was told. A SIGINT stops what it does:
+`say TEXT`; `edit PATH TEXT` and `run COMMAND`, published as tool calls with begin and end; `spend` publishes usage;
+`hear TEXT` waits for that line on standard input; `prompts` publishes all that it has received. A SIGINT stops it:
 it goes on with the next line of its standard input, which is one message.
 """
 
@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import Any
 
 EVENTS = os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w")
-HEARD: "queue.Queue[str]" = queue.Queue()
-TOLD = [os.environ["SANDHERD_TASK"]]
+RECEIVED: "queue.Queue[str]" = queue.Queue()
+PROMPTS = [os.environ["SANDHERD_TASK"]]
 
 
-def tell(event: str, **data: Any) -> None:
+def publish(event: str, **data: Any) -> None:
     EVENTS.write(json.dumps({"type": f"agent.{event}", "data": data}) + "\n")
     EVENTS.flush()
 
 
-def say(text: str) -> None:
-    tell("message", content=text, content_length=len(text))
+def publish_text(text: str) -> None:
+    publish("message", content=text, content_length=len(text))
 
 
 def use(tool: str, rest: str) -> None:
     """One tool call, from its begin to its end."""
     call = f"call-{os.urandom(4).hex()}"
-    tell("tool_use", tool=tool, tool_use_id=call, input={"of": rest})
+    publish("tool_use", tool=tool, tool_use_id=call, input={"of": rest})
     if tool == "edit":
         path, _, text = rest.partition(" ")
         Path(path).write_text(text + "\n")
@@ -39,45 +39,45 @@ def use(tool: str, rest: str) -> None:
     else:
         result = subprocess.run(rest, shell=True, stdout=subprocess.PIPE, text=True, check=False).stdout
         print(result, end="", flush=True)
-    tell("tool_result", tool_use_id=call, result=result)
-    tell("tool_completed", tool=tool, tool_use_id=call)
+    publish("tool_result", tool_use_id=call, result=result)
+    publish("tool_completed", tool=tool, tool_use_id=call)
 
 
-def hear(text: str) -> None:
-    while text not in HEARD.get():
+def receive(text: str) -> None:
+    while text not in RECEIVED.get():
         pass
-    say(f"heard {text}")
+    publish_text(f"heard {text}")
 
 
 def do(line: str) -> None:
     word, _, rest = line.partition(" ")
     match word:
         case "say":
-            say(rest)
+            publish_text(rest)
         case "hear":
-            hear(rest)
+            receive(rest)
         case "prompts":
-            say(json.dumps(TOLD))
+            publish_text(json.dumps(PROMPTS))
         case "spend":
-            tell("usage", input_tokens=30, output_tokens=4, cost_micro_usd=250_000)
+            publish("usage", input_tokens=30, output_tokens=4, cost_micro_usd=250_000)
         case "edit" | "run":
             use(word, rest)
 
 
 def listen() -> None:
     for line in sys.stdin:
-        HEARD.put(line.rstrip("\n").replace("\\n", "\n"))
+        RECEIVED.put(line.rstrip("\n").replace("\\n", "\n"))
 
 
 def main() -> None:
     threading.Thread(target=listen, daemon=True).start()
     while True:
         try:
-            for line in TOLD[-1].splitlines():
+            for line in PROMPTS[-1].splitlines():
                 do(line)
             break
         except KeyboardInterrupt:
-            TOLD.append(HEARD.get())
+            PROMPTS.append(RECEIVED.get())
     EVENTS.close()
     os._exit(0)  # the thread still reads
 

@@ -14,7 +14,7 @@ def test_capabilities_of_a_kind_match_its_adapter(kind: str) -> None:
     """Each capability is shown by a test of this suite, or stands for a field of the harness."""
     adapter, fields = KINDS[kind], HARNESSES[kind].model_fields
     assert asdict(CAPABILITIES[kind]) == {
-        "accepts_messages_mid_turn": adapter.hears_mid_turn,
+        "accepts_messages_mid_turn": adapter.receives_mid_turn,
         "interruptible": adapter.has_turns,
         "accepts_follow_ups": adapter.follows_up,
         "stores_session": adapter.keeps_session,

@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.conformance.acts import Run
 from tests.integration.worker.conformance.adapters import Adapter
 
@@ -48,8 +48,8 @@ async def test_killed_agent_has_one_end(agent: Adapter, which: str, sandbox: Any
     assert await sandbox.ended() == ExitCode.DRAINED
     (failed,) = await sandbox.events("completed", "failed")
     assert (failed.type, failed.data.error_type, failed.data.signal) == ("agent.failed", "signal", 9)
-    kept = [event for event in await sandbox.events("transcript_saved") if event.data.session_id]
-    assert bool(kept) == agent.keeps_session
+    stored = [event for event in await sandbox.events("transcript_saved") if event.data.session_id]
+    assert bool(stored) == agent.keeps_session
     assert (await sandbox.events())[-1].type == "agent.shutdown"
     assert agent.processes() == []
     assert not hidden(sandbox)
@@ -68,7 +68,7 @@ async def test_killed_worker_leaves_nothing(agent: Adapter, sandbox: Any, eventu
     assert events[-1].type == "agent.shutdown"
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert agent.processes() == []
-    # Nobody but a control group could still find it.
+    # Only a control group could still find it.
     psutil.Process(int((sandbox.work / "hidden").read_text())).kill()
 
 
@@ -82,7 +82,7 @@ async def test_stopped_worker_drains_within_its_grace(agent: Adapter, sandbox: A
     (failed,) = await sandbox.events("completed", "failed")
     assert (failed.type, failed.data.error_type) == ("agent.failed", "stopped")
     assert (await sandbox.events())[-1].type == "agent.shutdown"
-    kept = [event for event in await sandbox.events("transcript_saved") if event.data.session_id]
-    assert bool(kept) == agent.keeps_session
+    stored = [event for event in await sandbox.events("transcript_saved") if event.data.session_id]
+    assert bool(stored) == agent.keeps_session
     assert agent.processes() == []
     assert not hidden(sandbox)

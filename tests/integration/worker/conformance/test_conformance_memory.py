@@ -8,17 +8,17 @@ from typing import Any, Final
 
 import pytest
 
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.conformance.acts import Run
 from tests.integration.worker.conformance.adapters import Adapter
 from tests.integration.worker.conformance.groups import AMPLE, Group
 
 pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(900)]
 
-ROOM: Final = 256 << 20
+EXTRA_BYTES: Final = 256 << 20
 """How much the greedy command may take before the kernel has to kill, in bytes.
 
-Each processor may hold back some tens of MiB of a killed process for a while: with little room the kernel would have to
+Each CPU may retain some tens of MiB of a killed process for a while: with little memory the kernel would have to
 kill the worker as well.
 """
 FIRST, SECOND = "1000", "0"
@@ -32,7 +32,7 @@ open("/proc/self/oom_score_adj", "w").write("{SECOND}")
 open("began", "w").close()
 while not os.path.exists("go"):
     time.sleep(0.02)
-size = {2 * ROOM}
+size = {2 * EXTRA_BYTES}
 block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for page in range(0, size, mmap.PAGESIZE):
     block[page] = 1
@@ -49,14 +49,14 @@ async def test_oom_kill_is_reported_with_its_figures(
     group.take_in(sandbox.process.pid)
     await eventually((sandbox.work / "began").exists, "the agent is at it")
     Path(f"/proc/{agent.victim(which).pid}/oom_score_adj").write_text(FIRST)
-    group.tighten(ROOM)
+    group.tighten(EXTRA_BYTES)
     (sandbox.work / "go").touch()
     assert await sandbox.ended() == ExitCode.DRAINED
     (end,) = await sandbox.events("completed", "failed")
     failed = end.data
     assert (end.type, failed.error_type, failed.signal) == ("agent.failed", "out_of_memory", 9)
-    assert failed.memory_peak_bytes > ROOM
-    assert ROOM < failed.memory_limit_bytes < AMPLE
+    assert failed.memory_peak_bytes > EXTRA_BYTES
+    assert EXTRA_BYTES < failed.memory_limit_bytes < AMPLE
     assert agent.processes() == []
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import Bus
-from sandherd_worker.exits import ExitCode
-from tests.integration.worker.conformance.acts import Hear, Recall, Run, Say
+from sandherd_worker.worker_exit import ExitCode
+from tests.integration.worker.conformance.acts import Recall, Receive, Run, Say
 from tests.integration.worker.conformance.adapters import Adapter
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]
@@ -19,22 +19,22 @@ async def test_message_reaches_the_working_agent(
     agent: Adapter, sandbox: Any, relay: Bus, letter: Any, eventually: Any
 ) -> None:
     """The message is acknowledged once, within the turn, or else as a turn of its own after it."""
-    agent.begins(Hear("mind the gap"), Run(HOLD), Say("So be it."), linger_seconds=600)
+    agent.begins(Receive("mind the gap"), Run(HOLD), Say("So be it."), linger_seconds=600)
     await sandbox.start()
-    if not agent.hears_mid_turn:
+    if not agent.receives_mid_turn:
         await eventually((sandbox.work / "began").exists, "the agent is at it")
     else:
         await sandbox.event("tool_use" if agent.has_turns else "turn_started")
-    words = "mind the gap" if agent.hears_mid_turn else agent.words(Say("mind the gap"))
+    words = "mind the gap" if agent.receives_mid_turn else agent.words(Say("mind the gap"))
     delivering = asyncio.create_task(sandbox.deliver(relay, letter(words)))
-    if agent.hears_mid_turn:
+    if agent.receives_mid_turn:
         assert (await delivering).outcome == "acknowledged"
         await eventually((sandbox.work / "began").exists, "the agent goes on")
     (sandbox.work / "go").touch()
     assert (await delivering).outcome == "acknowledged"
     injected, _ = await sandbox.event("message_injected"), await sandbox.event("waiting")
     first = (await sandbox.events("turn_completed"))[0]
-    assert (injected.data.content, injected.sequence < first.sequence) == (words, agent.hears_mid_turn)
+    assert (injected.data.content, injected.sequence < first.sequence) == (words, agent.receives_mid_turn)
     sandbox.process.terminate()
     assert await sandbox.ended() == ExitCode.DRAINED
     assert len(await sandbox.events("message_injected")) == 1
@@ -58,13 +58,13 @@ async def test_interrupt_keeps_the_session(
     await sandbox.event("waiting")
     receipt = await sandbox.deliver(relay, letter(agent.words(Recall(), Say("Again."))))
     assert receipt.outcome == ("acknowledged" if agent.follows_up else "rejected")
-    said = ["Stopped.", "Again."] if agent.follows_up else ["Stopped."]
+    expected = ["Stopped.", "Again."] if agent.follows_up else ["Stopped."]
 
-    async def all_is_said() -> bool:
+    async def is_all_published() -> bool:
         words = [event.data.content for event in await sandbox.events("message")]
-        return [word for word in words if not word.startswith("[")] == said
+        return [word for word in words if not word.startswith("[")] == expected
 
-    await eventually(all_is_said, "what it was told to say")
+    await eventually(is_all_published, "what it was told to say")
     assert await agent.remembers("Stopped.")
     sandbox.process.terminate()
     assert await sandbox.ended() == ExitCode.DRAINED

@@ -8,7 +8,7 @@ import pytest
 from sandherd.bus.connection import NoResponderError, RequestTimeoutError
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import WorkerExec
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.conformance.acts import Run, Say
 from tests.integration.worker.conformance.adapters import Adapter
 from tests.integration.worker.conformance.groups import Group
@@ -31,7 +31,7 @@ async def test_frozen_agent_continues_its_turn(agent: Adapter, sandbox: Any, gro
         await sandbox.desk.bus.ask(
             WorkerExec(exec=new_name("exc"), command=["true"]), "default", sandbox=sandbox.name, timeout=2
         )
-    # What was said before may still be on its way to the broker.
+    # What was published before may still be on its way to the broker.
     assert [event for event in await sandbox.events() if event.time > frozen] == []
     group.thaw()
     assert await sandbox.ended() == ExitCode.DRAINED

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from sandherd.contracts.names import new_name
 from sandherd.contracts.resume import Resume
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.conformance.acts import Edit, Recall, Run, Say
 from tests.integration.worker.conformance.adapters import Adapter
 
@@ -21,7 +21,7 @@ NEW = {"b": "new\n"}
 
 
 async def left(agent: Adapter, sandbox: Any, **fields: Any) -> dict[str, Any]:
-    """What the task that has just ended can be gone on with from, as a client would name it."""
+    """What the task that has just ended can be continued from, as a client would name it."""
     ended = (await sandbox.events("completed", "failed"))[-1].data
     saved = [event.data for event in await sandbox.events("transcript_saved") if event.data.session_id]
     if saved:
@@ -33,7 +33,7 @@ async def left(agent: Adapter, sandbox: Any, **fields: Any) -> dict[str, Any]:
 
 
 async def packed(sandbox: Any, *names: str) -> Any:
-    """An archive of these files of the work tree, put by as a worker does."""
+    """An archive of these files of the work tree, stored as a worker does."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
         for name in names:

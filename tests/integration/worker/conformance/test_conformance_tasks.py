@@ -6,7 +6,7 @@ import pytest
 
 from sandherd.contracts.harnesses import HARNESSES
 from sandherd.contracts.subjects import ARTIFACT
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.conformance.acts import Edit, Run, Say
 from tests.integration.worker.conformance.adapters import KINDS, Adapter
 
@@ -20,10 +20,10 @@ async def test_task_is_completed_and_reported(agent: Adapter, sandbox: Any) -> N
     agent.begins(Edit("made.txt", "one"), Run("cat made.txt"), Say("Done."))
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
-    told = [event.type.removeprefix("agent.") for event in events if event.type != "agent.heartbeat"]
+    types = [event.type.removeprefix("agent.") for event in events if event.type != "agent.heartbeat"]
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    assert (told[0], told[-2:]) == ("started", ["completed", "shutdown"])
-    assert [kind for kind in told if kind in {"completed", "failed"}] == ["completed"]
+    assert (types[0], types[-2:]) == ("started", ["completed", "shutdown"])
+    assert [kind for kind in types if kind in {"completed", "failed"}] == ["completed"]
     assert (await sandbox.event("started")).data.sdk == agent.kind
     assert (sandbox.work / "made.txt").read_text().splitlines() == ["one"]
     (edited,) = await sandbox.events("file_edited")

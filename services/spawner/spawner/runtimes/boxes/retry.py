@@ -13,7 +13,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryLimits:
     """The maximum number of tries, and the backoff between them in seconds."""
 
     tries: int = 5
@@ -23,10 +23,10 @@ class Patience:
     """The maximum delay of any retry. If a provider requests a longer delay, the error is raised to the caller."""
 
 
-USUAL: Final = Patience()
+USUAL: Final = RetryLimits()
 
 
-def wait_before_next(tried: int, error: ProviderError, patience: Patience, chance: float) -> float | None:
+def wait_before_next(tried: int, error: ProviderError, patience: RetryLimits, chance: float) -> float | None:
     """The delay in seconds after `tried` tries, the last of which raised `error`; None: do not retry.
 
     Transient errors are retried with full jitter, so that callers do not retry at the same time; a delay requested by
@@ -44,7 +44,7 @@ def wait_before_next(tried: int, error: ProviderError, patience: Patience, chanc
 
 
 async def with_retry(
-    call: Callable[[], Awaitable[AnswerT]], patience: Patience = USUAL, chance: Callable[[], float] = random.random
+    call: Callable[[], Awaitable[AnswerT]], patience: RetryLimits = USUAL, chance: Callable[[], float] = random.random
 ) -> AnswerT:
     """Return the result of `call`, which must be idempotent, with retries as `wait_before_next` decides."""
     tried = 0

@@ -7,20 +7,20 @@ from typing import Final
 from daytona import AsyncDaytona, AsyncSandbox, DaytonaNotFoundError, ListSandboxesQuery
 
 from spawner.runtimes.boxes.provider import Box, BoxState, ProviderError, ProviderFault
-from spawner.runtimes.boxes.retry import Patience, with_retry
+from spawner.runtimes.boxes.retry import RetryLimits, with_retry
 from spawner.runtimes.daytona import sandboxes
 from spawner.runtimes.daytona.faults import DaytonaFaults, within
-from spawner.runtimes.daytona.sandboxes import MARK, RESTING, DaytonaOptions, State, state_of
+from spawner.runtimes.daytona.sandboxes import MARK, RESTING, DaytonaOptions, DaytonaState, state_of
 from spawner.runtimes.daytona.toolbox import Toolbox
 
 _AT_ONCE: Final = 8
 """The maximum number of sandboxes whose state is read concurrently."""
 
 
-class Account:
+class DaytonaAccount:
     """The base of all requests to Daytona. Raises `ProviderError`, never an error of the SDK."""
 
-    def __init__(self, daytona: AsyncDaytona, kind: DaytonaOptions, patience: Patience) -> None:
+    def __init__(self, daytona: AsyncDaytona, kind: DaytonaOptions, patience: RetryLimits) -> None:
         self._daytona = daytona
         self._kind = kind
         self._patience = patience
@@ -33,7 +33,7 @@ class Account:
                 found = await self._daytona.get(name, self._kind.patience)
             except DaytonaNotFoundError:
                 return None
-        return None if state_of(found) == State.DESTROYED else found
+        return None if state_of(found) == DaytonaState.DESTROYED else found
 
     async def _existing(self, name: str) -> AsyncSandbox:
         sandbox = await self._find(name)
@@ -47,11 +47,11 @@ class Account:
                 query = ListSandboxesQuery(labels={**MARK, **labels})
                 return [one async for one in self._daytona.list(query, self._kind.patience)]
 
-        return [one for one in await with_retry(once, self._patience) if state_of(one) != State.DESTROYED]
+        return [one for one in await with_retry(once, self._patience) if state_of(one) != DaytonaState.DESTROYED]
 
     async def _shown(self, sandbox: AsyncSandbox) -> Box:
         """The box, from Daytona's state and its toolbox. A toolbox that does not respond is a problem, not an end."""
-        if state_of(sandbox) != State.STARTED:
+        if state_of(sandbox) != DaytonaState.STARTED:
             return sandboxes.box(sandbox, None)
         async with self._several:
             try:
@@ -73,7 +73,7 @@ class Account:
         if wake and state_of(sandbox) in RESTING:
             with self._errors.faults(f"starting {name}"):
                 await within(self._kind.patience, sandbox.start(0))
-        if state_of(sandbox) != State.STARTED:
+        if state_of(sandbox) != DaytonaState.STARTED:
             raise ProviderError(ProviderFault.REFUSED, f"daytona: {name} is not running: it is {state_of(sandbox)}")
         return Toolbox(sandbox, self._errors)
 

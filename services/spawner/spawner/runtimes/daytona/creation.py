@@ -7,7 +7,7 @@ from daytona import AsyncDaytona, AsyncSandbox, DaytonaNotFoundError
 from spawner.runtimes.boxes.provider import BoxSpec, ProviderError, ProviderFault
 from spawner.runtimes.daytona import sandboxes
 from spawner.runtimes.daytona.faults import DaytonaFaults, within
-from spawner.runtimes.daytona.sandboxes import DaytonaOptions, State, state_of
+from spawner.runtimes.daytona.sandboxes import DaytonaOptions, DaytonaState, state_of
 
 _ACTIVE: Final = "active"
 
@@ -41,7 +41,7 @@ async def has_snapshot(daytona: AsyncDaytona, name: str, errors: DaytonaFaults) 
 
 def failed(sandbox: AsyncSandbox, spec: BoxSpec, kind: DaytonaOptions, errors: DaytonaFaults) -> ProviderError:
     """The error for a sandbox that failed during its creation. A failed build is permanent, other failures are not."""
-    built = state_of(sandbox) is State.BUILD_FAILED
+    built = state_of(sandbox) is DaytonaState.BUILD_FAILED
     source = spec.image or kind.snapshot or kind.image
     why = errors.clean(sandbox.error_reason or "no reason given")
     message = f"daytona: {spec.name} could not be created from {source}: {state_of(sandbox)}: {why}"

@@ -7,9 +7,9 @@ from sandherd.telemetry import logs
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
-from spawner.runtimes.daytona.cloud import Cloud
 from spawner.runtimes.daytona.creation import has_snapshot
 from spawner.runtimes.daytona.faults import DaytonaFaults
+from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.daytona.sandboxes import MARK, DaytonaOptions
 
 _log = logs.get("runtime.daytona")
@@ -26,7 +26,7 @@ async def open_daytona(settings: Settings, herd: str) -> BoxRuntime:
         await daytona.close()
         raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error
     _log.info("daytona runtime enabled", target=settings.daytona_target, source=kind.snapshot or kind.image)
-    return BoxRuntime(Cloud(daytona, kind), herd, settings.sandbox_nats_url)
+    return BoxRuntime(DaytonaProvider(daytona, kind), herd, settings.sandbox_nats_url)
 
 
 def config(settings: Settings) -> DaytonaConfig:

@@ -12,7 +12,7 @@ from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParam
 from sandherd.settings import Settings
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd, ProviderError, ProviderFault
-from spawner.runtimes.daytona.scripts import Life
+from spawner.runtimes.daytona.scripts import ProgramLife
 
 _LABEL_PREFIX: Final = HERD.partition("/")[0]
 UNIT: Final = f"{_LABEL_PREFIX}/unit"
@@ -27,7 +27,7 @@ QUARANTINED: Final = f"{_LABEL_PREFIX}/kept"
 _GIB: Final = 1024
 
 
-class State(StrEnum):
+class DaytonaState(StrEnum):
     """The relevant states of a sandbox at Daytona. The SDK has two enumerations of them."""
 
     STARTED = "started"
@@ -45,21 +45,21 @@ class State(StrEnum):
     """Any other: it is being created, restored or started."""
 
 
-ENDING: Final = frozenset({State.DESTROYING, State.DESTROYED})
-FAILED: Final = frozenset({State.ERROR, State.BUILD_FAILED})
-RESTING: Final = frozenset({State.STOPPED, State.ARCHIVED})
+ENDING: Final = frozenset({DaytonaState.DESTROYING, DaytonaState.DESTROYED})
+FAILED: Final = frozenset({DaytonaState.ERROR, DaytonaState.BUILD_FAILED})
+RESTING: Final = frozenset({DaytonaState.STOPPED, DaytonaState.ARCHIVED})
 _STATES: Final = {
-    State.STARTED: BoxState.RUNNING,
-    State.PAUSED: BoxState.PAUSED,
-    State.PAUSING: BoxState.PAUSED,
-    State.STOPPED: BoxState.STOPPED,
-    State.STOPPING: BoxState.STOPPED,
-    State.ARCHIVED: BoxState.STOPPED,
-    State.ARCHIVING: BoxState.STOPPED,
-    State.ERROR: BoxState.FAILED,
-    State.BUILD_FAILED: BoxState.FAILED,
-    State.DESTROYING: BoxState.REMOVING,
-    State.DESTROYED: BoxState.REMOVING,
+    DaytonaState.STARTED: BoxState.RUNNING,
+    DaytonaState.PAUSED: BoxState.PAUSED,
+    DaytonaState.PAUSING: BoxState.PAUSED,
+    DaytonaState.STOPPED: BoxState.STOPPED,
+    DaytonaState.STOPPING: BoxState.STOPPED,
+    DaytonaState.ARCHIVED: BoxState.STOPPED,
+    DaytonaState.ARCHIVING: BoxState.STOPPED,
+    DaytonaState.ERROR: BoxState.FAILED,
+    DaytonaState.BUILD_FAILED: BoxState.FAILED,
+    DaytonaState.DESTROYING: BoxState.REMOVING,
+    DaytonaState.DESTROYED: BoxState.REMOVING,
 }
 
 
@@ -143,7 +143,7 @@ def _volume(text: str) -> VolumeMount:
     return VolumeMount(volume_id=str(name), mount_path=str(path), subpath=part)
 
 
-def box(sandbox: Any, life: Life | None, problem: str = "") -> Box:
+def box(sandbox: Any, life: ProgramLife | None, problem: str = "") -> Box:
     """Convert Daytona's sandbox to a box. `life`: the program's state read inside it; None: not available."""
     labels: Mapping[str, str] = sandbox.labels
     state = _STATES.get(state_of(sandbox), BoxState.CREATING)
@@ -164,13 +164,13 @@ def box(sandbox: Any, life: Life | None, problem: str = "") -> Box:
     )
 
 
-def state_of(sandbox: Any) -> State:
+def state_of(sandbox: Any) -> DaytonaState:
     """The state of a sandbox, as last read by the SDK."""
     written = getattr(sandbox.state, "value", "")
-    return State(written) if written in _WRITTEN else State.CHANGING
+    return DaytonaState(written) if written in _WRITTEN else DaytonaState.CHANGING
 
 
-_WRITTEN: Final = frozenset(State)
+_WRITTEN: Final = frozenset(DaytonaState)
 
 
 def parse_end(text: str, reason: str | None = None) -> ProgramEnd:

@@ -135,7 +135,7 @@ DROP: Final = 'rm -f -- "$1"'
 
 
 @dataclass(frozen=True)
-class Life:
+class ProgramLife:
     """The state of a box's program, as seen from inside."""
 
     runs: int
@@ -163,7 +163,7 @@ def setup(program: str) -> str:
     return line(SETUP, ROOT, program, *FOLDERS, "run")
 
 
-def life(text: str) -> Life:
+def life(text: str) -> ProgramLife:
     """Parse the output of `print_state`. Raises `ValueError` for anything else.
 
     An end that can't be parsed still counts as an end: the agent may have written anything there.
@@ -177,10 +177,12 @@ def life(text: str) -> Life:
     match state.split():
         case ["ended", *fields]:
             code, killed, *_ = [*fields, "", ""]
-            return Life(runs, ProgramEnd(_number(code), out_of_memory=killed == "1", reason=last.strip()[:500]))
+            return ProgramLife(runs, ProgramEnd(_number(code), out_of_memory=killed == "1", reason=last.strip()[:500]))
         case ["lost", killed]:
-            return Life(runs, ProgramEnd(None, out_of_memory=killed == "1", reason="it ended without an exit status"))
-    return Life(runs)
+            return ProgramLife(
+                runs, ProgramEnd(None, out_of_memory=killed == "1", reason="it ended without an exit status")
+            )
+    return ProgramLife(runs)
 
 
 def _number(text: str) -> int | None:

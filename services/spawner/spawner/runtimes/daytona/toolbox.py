@@ -15,11 +15,11 @@ from daytona import DaytonaProcessExecutionTimeoutError as TooLong
 
 from spawner.runtimes.boxes.box_files import ROOT
 from spawner.runtimes.boxes.provider import BoxSpec, Command, CommandResult, File, ProviderError, ProviderFault
-from spawner.runtimes.boxes.retry import Patience, with_retry
+from spawner.runtimes.boxes.retry import RetryLimits, with_retry
 from spawner.runtimes.boxes.worker_bundle import WORKER, cached_archive
 from spawner.runtimes.daytona import scripts
 from spawner.runtimes.daytona.faults import DaytonaFaults, within
-from spawner.runtimes.daytona.scripts import RUN, Life, line
+from spawner.runtimes.daytona.scripts import RUN, ProgramLife, line
 
 _SHORT: Final = 30
 """The timeout in seconds of our scripts that do not wait for anything."""
@@ -36,7 +36,7 @@ class Toolbox:
         self._sandbox = sandbox
         self._errors = errors
 
-    async def life(self) -> Life:
+    async def life(self) -> ProgramLife:
         """The state of the program."""
         with self._faults("reading the state of"):
             output = await within(
@@ -52,7 +52,7 @@ class Toolbox:
             await self._upload_worker(await cached_archive() if bundled is None else bundled)
         await self.write_files([File(f"{RUN}/program", scripts.program_file(spec.program)), *spec.files])
 
-    async def start(self, number: int) -> Life:
+    async def start(self, number: int) -> ProgramLife:
         """Start this run of the program, unless it was started, and wait until it has."""
         session = f"sandherd-{number}"
         with self._faults("starting the program of"):
@@ -65,7 +65,7 @@ class Toolbox:
             raise ProviderError(ProviderFault.TRANSIENT, f"daytona: the program of {self._name} did not start")
         return life
 
-    async def stop(self, grace: float, patience: Patience) -> Life:
+    async def stop(self, grace: float, patience: RetryLimits) -> ProgramLife:
         """Request the program to end, and kill it after `grace` seconds, which include all retries."""
         ticks, limit = str(math.ceil(max(0.0, grace) * 10)), math.ceil(max(0.0, grace)) + _GRACE
 
@@ -138,7 +138,7 @@ class Toolbox:
     def _name(self) -> str:
         return str(self._sandbox.name)
 
-    def _parsed_state(self, output: str) -> Life:
+    def _parsed_state(self, output: str) -> ProgramLife:
         try:
             return scripts.life(output)
         except ValueError:

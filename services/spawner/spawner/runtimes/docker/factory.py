@@ -7,13 +7,13 @@ from aiodocker import Docker
 
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
-from spawner.repositories.paths import mirrors_folder
+from spawner.repositories.mirror_paths import mirrors_folder
 from spawner.runtimes.boxes.provider import ProviderError
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.docker.containers import ContainerOptions
-from spawner.runtimes.docker.engine import Engine
 from spawner.runtimes.docker.faults import faults
+from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.docker.shared_folders import is_shared
 
 _CALL = aiohttp.ClientTimeout(total=60, connect=5)
@@ -44,7 +44,7 @@ async def open_docker(settings: Settings, herd: str, *, starts: bool = True) -> 
     )
     shared = starts and await is_shared(docker, kind, mirrors_folder(settings.home))
     _log.info("docker runtime enabled", engine=version.get("Version"), image=settings.sandbox_image)
-    return BoxRuntime(Engine(docker, kind, mounts_repository=shared), herd, settings.sandbox_nats_url)
+    return BoxRuntime(DockerProvider(docker, kind, mounts_repository=shared), herd, settings.sandbox_nats_url)
 
 
 async def _require_json(docker: Docker) -> None:

@@ -10,7 +10,7 @@ from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 
 from sandherd.telemetry import logs
-from spawner.repositories.paths import SCRATCH
+from spawner.repositories.mirror_paths import SCRATCH
 from spawner.runtimes.boxes.provider import ProviderError
 from spawner.runtimes.docker.containers import PREFIX, ContainerOptions
 from spawner.runtimes.docker.faults import faults

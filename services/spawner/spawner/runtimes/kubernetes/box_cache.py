@@ -10,7 +10,7 @@ from spawner.runtimes.kubernetes import manifests, states
 from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.manifests import UNIT, Json, named
 from spawner.runtimes.kubernetes.merged_streams import merged
-from spawner.runtimes.kubernetes.objects import Objects, boxes_of
+from spawner.runtimes.kubernetes.objects import BoxObjects, boxes_of
 from spawner.runtimes.kubernetes.pod_watch import PodList, WatchItem, WatchState, follow
 
 _OF_HERDS: Final = manifests.selector({}) + f",{HERD}"
@@ -65,7 +65,7 @@ class BoxCache:
     confirmed by the cluster), and if they have caught up with our own writes to the box.
     """
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: BoxObjects) -> None:
         self._objects = objects
         self._pods = ObjectCache(objects.cluster, objects.pods)
         self._sandboxes = ObjectCache(objects.cluster, objects.made) if objects.version else None

@@ -13,7 +13,7 @@ from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, CommandResul
 from spawner.runtimes.boxes.worker_bundle import WORKER, cached_archive
 from spawner.runtimes.kubernetes import entrypoint, execution, manifests, states
 from spawner.runtimes.kubernetes.manifests import BEGUN, Json, PodOptions, named
-from spawner.runtimes.kubernetes.objects import Objects, not_removed
+from spawner.runtimes.kubernetes.objects import BoxObjects, not_removed
 from spawner.runtimes.kubernetes.states import PodWaitReason
 
 _SHORTEST: Final = 1.0
@@ -23,7 +23,7 @@ _log: Final = logs.get("runtime.kubernetes")
 class PodCreation:
     """Creates boxes as pods. `worker`: the worker's archive, for images without it; None: the one installed here."""
 
-    def __init__(self, objects: Objects, kind: PodOptions, worker: bytes | None = None) -> None:
+    def __init__(self, objects: BoxObjects, kind: PodOptions, worker: bytes | None = None) -> None:
         self._objects = objects
         self._kind = kind
         self._worker = worker

@@ -21,7 +21,7 @@ from spawner.runtimes.kubernetes.cluster import PODS, POLICIES, Cluster
 from spawner.runtimes.kubernetes.faults import faults
 from spawner.runtimes.kubernetes.manifests import GROUP, Json, PodOptions
 from spawner.runtimes.kubernetes.namespaces import Namespaces
-from spawner.runtimes.kubernetes.provider import Pods
+from spawner.runtimes.kubernetes.provider import PodProvider
 
 _SECRETS: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ACCOUNT: Final = _SECRETS / "token"
@@ -49,10 +49,10 @@ async def open_kubernetes(settings: Settings, herd: str) -> BoxRuntime:
     return BoxRuntime(provider, herd, settings.sandbox_nats_url)
 
 
-async def _provider(found: Configuration, settings: Settings, herd: str) -> Pods | Namespaces:
+async def _provider(found: Configuration, settings: Settings, herd: str) -> PodProvider | Namespaces:
     """The pods of the namespace of sandboxes, or of all namespaces if projects have some of their own."""
     async with AsyncExitStack() as opened:
-        by_name: dict[str, Pods] = {}
+        by_name: dict[str, PodProvider] = {}
         for name in sorted({settings.kubernetes_namespace, *settings.kubernetes_namespaces.values()}):
             with faults("reading the configuration"):  # its certificates are read only now
                 cluster = Cluster(found, name)
@@ -86,7 +86,7 @@ async def _loaded(file: Path | None, into: Configuration) -> None:
         raise ProviderError(ProviderFault.REFUSED, message) from None
 
 
-async def _opened(cluster: Cluster, settings: Settings, herd: str) -> Pods:
+async def _opened(cluster: Cluster, settings: Settings, herd: str) -> PodProvider:
     with faults("requesting the version"):
         version_info = await cluster.get("/version")
     with faults(f"listing pods in namespace {cluster.namespace}"):
@@ -95,8 +95,8 @@ async def _opened(cluster: Cluster, settings: Settings, herd: str) -> Pods:
     owner = await _owner(cluster, settings.kubernetes_owner)
     services = ",".join(filter(None, (settings.sandbox_nats_url or settings.nats_url, settings.git_proxy_url)))
     made_as = kind(settings, owner)
-    entrance = None if made_as.closed else network.Entrance(sources(settings, cluster.namespace), made_as.ports)
-    dns = network.Dns(sorted(settings.kubernetes_dns), sorted(settings.kubernetes_dns_ports))
+    entrance = None if made_as.closed else network.IngressRule(sources(settings, cluster.namespace), made_as.ports)
+    dns = network.DnsServers(sorted(settings.kubernetes_dns), sorted(settings.kubernetes_dns_ports))
     egress = sorted(settings.kubernetes_egress)
     await guard(cluster, network.policy(herd, services, egress, owner, entrance=entrance, dns=dns))
     _log.info(
@@ -105,7 +105,7 @@ async def _opened(cluster: Cluster, settings: Settings, herd: str) -> Pods:
         namespace=cluster.namespace,
         sandboxes=version,
     )
-    return Pods(cluster, made_as, version)
+    return PodProvider(cluster, made_as, version)
 
 
 def kind(settings: Settings, owner: Json | None = None) -> PodOptions:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from spawner.runtimes.boxes.box_files import PROJECT
 from spawner.runtimes.boxes.provider import Address, Box, BoxSpec, Command, CommandResult, File
 from spawner.runtimes.kubernetes.merged_streams import merged
-from spawner.runtimes.kubernetes.provider import Pods
+from spawner.runtimes.kubernetes.provider import PodProvider
 from spawner.runtimes.runtime_logs import LogQuery
 
 
@@ -19,12 +19,12 @@ class Namespaces:
 
     name = "kubernetes"
 
-    def __init__(self, usual: Pods, projects: Mapping[str, Pods]) -> None:
+    def __init__(self, usual: PodProvider, projects: Mapping[str, PodProvider]) -> None:
         self.abilities = usual.abilities
         self._usual = usual
         self._projects = projects
         self._all = list(dict.fromkeys([usual, *projects.values()]))
-        self._places: dict[str, Pods] = {}
+        self._places: dict[str, PodProvider] = {}
         """Where boxes were last found, by name. Without an entry, all namespaces are asked."""
 
     async def create(self, spec: BoxSpec) -> Box:
@@ -105,11 +105,11 @@ class Namespaces:
         for pods in self._all:
             await pods.close()
 
-    async def _place(self, name: str) -> Pods:
+    async def _place(self, name: str) -> PodProvider:
         """The namespace of a box; the usual one if there is no such box."""
         return self._places.get(name) or await self._found(name) or self._usual
 
-    async def _found(self, name: str) -> Pods | None:
+    async def _found(self, name: str) -> PodProvider | None:
         boxes = await asyncio.gather(*(pods.get(name) for pods in self._all))
         found = next((pods for pods, box in zip(self._all, boxes, strict=True) if box is not None), None)
         if found:

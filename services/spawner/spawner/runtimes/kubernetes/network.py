@@ -17,7 +17,7 @@ _PORTS: Final = {"nats": _NATS, "tls": _NATS, "ws": 80, "wss": 443, "http": 80, 
 
 
 @dataclass(frozen=True)
-class Entrance:
+class IngressRule:
     """Allowed ingress: sources, each a network, or a namespace with an optional label, and ports."""
 
     sources: Sequence[str]
@@ -25,8 +25,8 @@ class Entrance:
 
 
 @dataclass(frozen=True)
-class Dns:
-    """The DNS servers of boxes: as sources of `Entrance`; none: every pod of the cluster."""
+class DnsServers:
+    """The DNS servers of boxes: as sources of `IngressRule`; none: every pod of the cluster."""
 
     servers: Sequence[str] = ()
     ports: Sequence[int] = (53,)
@@ -38,8 +38,8 @@ def policy(
     egress: Sequence[str],
     owner: Mapping[str, Any] | None = None,
     *,
-    entrance: Entrance | None = None,
-    dns: Dns = Dns(),  # it is frozen
+    entrance: IngressRule | None = None,
+    dns: DnsServers = DnsServers(),  # it is frozen
 ) -> Json:
     """The network policy of a herd's boxes: egress to DNS, the herd's services, and the allowed destinations.
 
@@ -65,7 +65,7 @@ def policy(
     return found
 
 
-def _ingress_rule(entrance: Entrance) -> Json:
+def _ingress_rule(entrance: IngressRule) -> Json:
     found: Json = {"from": [_source(one) for one in entrance.sources]}
     if entrance.ports:
         found["ports"] = [{"protocol": "TCP", "port": port} for port in entrance.ports]
@@ -92,7 +92,7 @@ def _peer(text: str) -> Json:
     return found | ({"podSelector": {"matchLabels": {key: value}}} if key else {})
 
 
-def _names(dns: Dns) -> Json:
+def _names(dns: DnsServers) -> Json:
     peers = [_peer(one) for one in dns.servers] or [{"namespaceSelector": {}}]
     return {"to": peers, "ports": [{"protocol": kind, "port": port} for port in dns.ports for kind in ("UDP", "TCP")]}
 

@@ -22,7 +22,7 @@ _FINALIZERS_SECONDS: Final = 10.0
 """Seconds that finalizers may hold an object before the removal fails; the caller repeats it."""
 
 
-class Objects:
+class BoxObjects:
     """Boxes by unit name. `version`: the version of the Sandbox resource in this cluster; None: pods are created."""
 
     def __init__(self, cluster: Cluster, version: str | None = None) -> None:

@@ -9,14 +9,14 @@ from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.kubernetes import states
 from spawner.runtimes.kubernetes.faults import faults
 from spawner.runtimes.kubernetes.manifests import named
-from spawner.runtimes.kubernetes.objects import Objects
+from spawner.runtimes.kubernetes.objects import BoxObjects
 from spawner.runtimes.runtime_logs import LogQuery
 
 _DELETED = frozenset({400, 404})
 """The statuses for a log that its node has deleted."""
 
 
-async def read(objects: Objects, name: str, query: LogQuery) -> AsyncGenerator[bytes, None]:
+async def read(objects: BoxObjects, name: str, query: LogQuery) -> AsyncGenerator[bytes, None]:
     """The log of the first process before the last restart, then that of the present one. Raises `ProviderError`."""
     pod = await objects.pod(name)
     if pod is None:
@@ -33,7 +33,7 @@ async def read(objects: Objects, name: str, query: LogQuery) -> AsyncGenerator[b
                     yield piece
 
 
-async def _pieces(objects: Objects, name: str, wanted: dict[str, str]) -> AsyncGenerator[bytes, None]:
+async def _pieces(objects: BoxObjects, name: str, wanted: dict[str, str]) -> AsyncGenerator[bytes, None]:
     async with aclosing(objects.cluster.log(named(name), **wanted)) as pieces:
         try:
             async for piece in pieces:

@@ -23,7 +23,7 @@ from spawner.runtimes.kubernetes.box_cache import BoxCache
 from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.creation import PodCreation
 from spawner.runtimes.kubernetes.manifests import BEGUN, QUARANTINED, Json, PodOptions, named
-from spawner.runtimes.kubernetes.objects import Objects
+from spawner.runtimes.kubernetes.objects import BoxObjects
 from spawner.runtimes.runtime_logs import LogQuery
 
 _RESTART: Final = 15.0
@@ -34,7 +34,7 @@ _MARGIN: Final = 2.0
 """How long the cluster may take to report the end of a program, in seconds."""
 
 
-class Pods:
+class PodProvider:
     """The pods of one namespace. `cluster` is closed with it."""
 
     name = "kubernetes"
@@ -44,7 +44,7 @@ class Pods:
     def __init__(
         self, cluster: Cluster, kind: PodOptions, version: str | None = None, worker: bytes | None = None
     ) -> None:
-        self._objects = Objects(cluster, version)
+        self._objects = BoxObjects(cluster, version)
         self._cache = BoxCache(self._objects)
         self._cluster = cluster
         self._making = PodCreation(self._objects, kind, worker)

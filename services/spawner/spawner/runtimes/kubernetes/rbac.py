@@ -45,10 +45,10 @@ def role(name: str = "sandherd-spawner", account: str = "sandherd-spawner") -> l
 
 def document() -> str:
     """Both, as a file for `kubectl apply`."""
-    return _HEAD + yaml.dump_all(role(), Dumper=Plain, sort_keys=False, explicit_start=True)
+    return _HEAD + yaml.dump_all(role(), Dumper=AnchorlessDumper, sort_keys=False, explicit_start=True)
 
 
-class Plain(yaml.SafeDumper):
+class AnchorlessDumper(yaml.SafeDumper):
     """A dumper without anchors: repeated values are written out, for readability."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  # the base class's signature

@@ -8,10 +8,10 @@ from typing import Any, Final
 from sandherd.backoff import Backoff
 from spawner.runtimes.boxes.box_files import ROOT, listed
 from spawner.runtimes.boxes.provider import BoxSpec, ProviderError, ProviderFault
-from spawner.runtimes.boxes.retry import USUAL, Patience
+from spawner.runtimes.boxes.retry import USUAL, RetryLimits
 from spawner.runtimes.boxes.worker_bundle import COMPILE, WORKER, cached_archive
 from spawner.runtimes.remote import replies, scripts
-from spawner.runtimes.remote.api_clients import AgentServer, Http, RuntimeApi
+from spawner.runtimes.remote.api_clients import AgentServer, HttpSession, RuntimeApi
 from spawner.runtimes.remote.replies import RemoteRuntimeState
 from spawner.runtimes.remote.transfers import upload_files
 
@@ -42,7 +42,7 @@ class RemoteRuntimeOptions:
     init_timeout: float = 300.0
     herd: str | None = None
     poll: float = 1.0
-    patience: Patience = USUAL
+    patience: RetryLimits = USUAL
 
 
 def start_request(spec: BoxSpec, session: str, kind: RemoteRuntimeOptions) -> dict[str, Any]:
@@ -61,7 +61,9 @@ def start_request(spec: BoxSpec, session: str, kind: RemoteRuntimeOptions) -> di
     }
 
 
-async def wait_ready(api: RuntimeApi, http: Http, session: str, kind: RemoteRuntimeOptions) -> RemoteRuntimeState:
+async def wait_ready(
+    api: RuntimeApi, http: HttpSession, session: str, kind: RemoteRuntimeOptions
+) -> RemoteRuntimeState:
     """Wait until the runtime's agent server responds. One that fails or times out is stopped, to leave nothing."""
     seen, polled = "it does not exist", 0
     try:

@@ -8,9 +8,9 @@ from spawner.runtimes.boxes.provider import ProviderError
 from spawner.runtimes.boxes.retry import USUAL
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
-from spawner.runtimes.remote.api_clients import Http, RuntimeApi
+from spawner.runtimes.remote.api_clients import HttpSession, RuntimeApi
 from spawner.runtimes.remote.creation import RemoteRuntimeOptions
-from spawner.runtimes.remote.provider import Remote
+from spawner.runtimes.remote.provider import RemoteProvider
 
 PATIENCE: Final = USUAL
 _log = logs.get("runtime.remote")
@@ -19,7 +19,7 @@ _log = logs.get("runtime.remote")
 async def open_remote(settings: Settings, herd: str) -> BoxRuntime:
     """Open the runtime. Raises `RuntimeFailedError` if a setting is missing, or the Runtime API refuses the request."""
     url, key, kind = _connection_settings(settings, herd)
-    http = Http(settings.remote_api_timeout)
+    http = HttpSession(settings.remote_api_timeout)
     api = RuntimeApi(http, url, key, PATIENCE)
     try:
         runtimes = await api.all()
@@ -27,7 +27,7 @@ async def open_remote(settings: Settings, herd: str) -> BoxRuntime:
         await http.close()
         raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error
     _log.info("remote runtime enabled", url=url, image=kind.image, runtimes=len(runtimes))
-    return BoxRuntime(Remote(http, api, kind), herd, settings.sandbox_nats_url)
+    return BoxRuntime(RemoteProvider(http, api, kind), herd, settings.sandbox_nats_url)
 
 
 def _connection_settings(settings: Settings, herd: str) -> tuple[str, str, RemoteRuntimeOptions]:

@@ -24,7 +24,7 @@ from spawner.runtimes.boxes.provider import (
     ProviderFault,
 )
 from spawner.runtimes.remote import replies, scripts
-from spawner.runtimes.remote.api_clients import AgentServer, Http, RuntimeApi
+from spawner.runtimes.remote.api_clients import AgentServer, HttpSession, RuntimeApi
 from spawner.runtimes.remote.creation import RemoteRuntimeOptions, set_up, start_request, wait_ready
 from spawner.runtimes.remote.replies import RemoteRuntimeState
 from spawner.runtimes.remote.scripts import RUN, ProgramState
@@ -37,14 +37,14 @@ _TICKS: Final = 20
 _LONGER: Final = 15.0
 
 
-class Remote:
+class RemoteProvider:
     """One account at the Runtime API. `http` is closed with it."""
 
     name = "remote"
     abilities = Abilities(pause=True, memory_limit=False, process_limit=False, cpu_limit=False, ports=True)
     """Memory is limited in steps, possibly above the requested limit; processes and cores are not limited."""
 
-    def __init__(self, http: Http, api: RuntimeApi, kind: RemoteRuntimeOptions) -> None:
+    def __init__(self, http: HttpSession, api: RuntimeApi, kind: RemoteRuntimeOptions) -> None:
         self._http = http
         self._api = api
         self._kind = kind

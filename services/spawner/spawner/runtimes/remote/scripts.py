@@ -80,7 +80,7 @@ def _argv(argv: Sequence[str]) -> Sequence[str]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandOutcome:
     """How a command ended, as reported by box.sh."""
 
     code: int | None
@@ -94,7 +94,7 @@ class Outcome:
         return self.size <= SHORT
 
     @classmethod
-    def read(cls, text: str) -> "Outcome":
+    def read(cls, text: str) -> "CommandOutcome":
         """Parse it. Raises `ProviderError` (`refused`) if it is invalid: the box's agent may have overwritten it."""
         first, *rest = text.split("\n")
         try:

@@ -9,7 +9,7 @@ from spawner.runtimes.boxes.box_files import ROOT
 from spawner.runtimes.boxes.provider import Command, File, ProviderError, ProviderFault
 from spawner.runtimes.remote import scripts
 from spawner.runtimes.remote.api_clients import AgentServer
-from spawner.runtimes.remote.scripts import RUN, SHORT, Outcome
+from spawner.runtimes.remote.scripts import RUN, SHORT, CommandOutcome
 
 _AT_ONCE: Final = 64
 """The maximum number of files that one command moves to their destinations."""
@@ -41,13 +41,13 @@ def _check(path: str) -> None:
         raise ProviderError(ProviderFault.REFUSED, message)
 
 
-async def short_and_long(server: AgentServer, folder: str, text: str | None, command: Command) -> Outcome:
+async def short_and_long(server: AgentServer, folder: str, text: str | None, command: Command) -> CommandOutcome:
     """How a command ended, with its output: from the reply, or downloaded if it is too long for one."""
-    outcome = Outcome.read(text or await server.control(scripts.command_line("result", folder, str(SHORT))))
+    outcome = CommandOutcome.read(text or await server.control(scripts.command_line("result", folder, str(SHORT))))
     if outcome.is_complete:
         return outcome
     limit = command.max_output + 1
     out = await server.download(f"{folder}/out", limit)
     err = await server.download(f"{folder}/err", limit)
     await server.control(scripts.command_line("delete_output", folder))
-    return Outcome(outcome.code, outcome.size, out, err)
+    return CommandOutcome(outcome.code, outcome.size, out, err)

@@ -1,0 +1,149 @@
+"""What the groups of commands share: showing a list or one item, sending a command about one, and changing one."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sandherd.cli.options import Format
+from sandherd.client.terminal_text import write_text
+
+if TYPE_CHECKING:
+    from sandherd.cli.name_prefixes import Kind
+    from sandherd.cli.render.table import Column
+    from sandherd.client.herd import Herd
+
+Find = Callable[["Herd"], Awaitable[Any]]
+ActOn = Callable[["Herd", str], Awaitable[Any]]
+"""An operation on the item with a name."""
+Row = Callable[[Any], list[object]]
+
+
+def show_list(  # noqa: PLR0913  # what a list is made of, and the options of each
+    ctx: typer.Context,
+    find: Find,
+    row: Row,
+    *,
+    key: str,
+    header: "Sequence[str | Column]",
+    name: Callable[[Sequence[object]], str] | None = None,
+    project: str | None,
+    output: Format,
+    operator: bool = False,
+    watch: Sequence[str] = (),
+) -> int:
+    """Show a page of a list, as a table or as one document. `key` is the field of the items in a reply.
+
+    `watch` are domains of events: at each of these the list is shown again, without end.
+    """
+    from sandherd.cli.render.console import answer
+    from sandherd.cli.stderr import print_error
+
+    if watch:
+        from sandherd.cli.render.list_watch import watch_list
+
+        shown = watch_list(find, row, key=key, header=header, output=output, domains=watch)
+        return _talk(ctx, shown, project=project, operator=operator)
+
+    async def work(herd: "Herd") -> int:
+        found = await find(herd)
+        items = found.items if hasattr(found, "origin") else getattr(found, key)
+        named = {key: items, "next_cursor": found.next_cursor}
+        document = named | {"from": found.origin} if hasattr(found, "origin") else named
+        rows = [row(item) for item in items]
+        answer(output, document, header, rows, name=name or (lambda row: str(row[0])))
+        if found.next_cursor is not None and not output.shows_truncation:
+            print_error(f"there are more {key}: continue with --cursor {found.next_cursor}, or set a higher --limit")
+        return 0
+
+    return _talk(ctx, work, project=project, operator=operator)
+
+
+def show_one(  # what is shown, and the options of each
+    ctx: typer.Context,
+    find: Find,
+    *,
+    key: str = "name",
+    project: str | None,
+    output: Format,
+    create: bool = False,
+    show: Callable[["Herd", Any], Awaitable[None]] | None = None,
+) -> int:
+    """Show one item with all its fields, as a table by `show`. `key` is the field with its name."""
+    from sandherd.cli.render.console import document, facts
+
+    async def work(herd: "Herd") -> int:
+        found = await find(herd)
+        if output.is_json:
+            document(output, found)
+        elif output is Format.NAME:
+            write_text(str(getattr(found, key)))
+        elif show is not None:
+            await show(herd, found)
+        else:
+            facts(dict(found))
+        return 0
+
+    return _talk(ctx, work, project=project, create=create)
+
+
+def send_command(ctx: typer.Context, find: ActOn, give: ActOn, *, what: tuple[str, "Kind", str], **options: Any) -> int:
+    """Send a command about an item, and show the item's state before. `what` is the verb, its kind and its name.
+
+    `give` raises `HerdError` (`conflict`) if the item has ended.
+    """
+    from sandherd.cli.herd_session import target_state
+    from sandherd.cli.name_prefixes import full_name, live_sandbox_of, with_file_name
+    from sandherd.cli.render.console import document
+    from sandherd.client.errors import HerdError
+
+    verb, kind, start = what
+
+    async def work(herd: "Herd") -> int:
+        name = await (live_sandbox_of(herd, start) if kind == "sandbox" else full_name(herd, start, kind))
+        try:
+            state = await target_state(find(herd, name))
+            await give(herd, name)
+        except HerdError as error:
+            raise await with_file_name(herd, name, error) from None
+        output = options["output"]
+        if output.is_json:
+            document(output, {kind: name, "asked": verb, "was": state})
+        else:
+            write_text(f"requested to {verb} {name} (state: {state or 'unknown, its services are unavailable'})")
+        return 0
+
+    return _talk(ctx, work, project=options["project"])
+
+
+def show_change(
+    ctx: typer.Context,
+    change: Find,
+    describe: Callable[[Any], str],
+    *,
+    project: str | None,
+    output: Format,
+    create: bool = False,
+    operator: bool = False,
+    activity: str = "waiting until it has taken effect",
+) -> int:
+    """Make a change, wait until it has taken effect, and show the new state. A refusal is the command's error."""
+    from sandherd.cli.render.console import document
+
+    async def work(herd: "Herd") -> int:
+        view = await change(herd)
+        if output.is_json:
+            document(output, view)
+        else:
+            write_text(describe(view))
+        return 0
+
+    return _talk(ctx, work, project=project, operator=operator, create=create, activity=activity)
+
+
+def _talk(ctx: typer.Context, work: Find, *, project: str | None, operator: bool = False, **options: Any) -> int:
+    from sandherd.cli.herd_session import run_as_operator, run_with_herd
+
+    if operator:
+        return run_as_operator(ctx, work, project=project, create=options.get("create", False))
+    return run_with_herd(ctx, work, project=project, **options)

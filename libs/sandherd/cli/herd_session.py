@@ -1,0 +1,109 @@
+"""Connects a command to the herd and runs it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, nullcontext
+from typing import Final
+
+import typer
+
+from sandherd.cli.all_projects import everywhere
+from sandherd.cli.options import HerdLocation
+from sandherd.cli.status_line import StatusLine
+from sandherd.cli.stopped_stack import is_stopped
+from sandherd.client.context import Context, Role, holder
+from sandherd.client.errors import ServiceUnavailableError
+from sandherd.client.herd import Herd
+from sandherd.client.named_contexts import LOCAL
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import SandboxView, TaskView
+from sandherd.lazy_imports import end_start
+from sandherd.settings.client import ClientSettings
+from sandherd.settings.loader import SettingSource
+from sandherd.telemetry import logs
+
+PATIENCE: Final = 5.0
+"""How long to try to connect to the broker, in seconds. An address where no stack runs is tried once: the default
+one, and that of a stack which was stopped."""
+
+_DEFAULT_PROJECT: Final = ClientSettings.model_fields["project"].default
+
+Work = Callable[[Herd], Awaitable[int]]
+
+
+def run_with_herd(
+    ctx: typer.Context,
+    work: Work,
+    *,
+    project: str | None = None,
+    role: Role = "client",
+    create: bool = False,
+    activity: str | None = None,
+) -> int:
+    """Connect and do the work. Returns the exit status. Unless `create`, a project that is named has to exist.
+
+    `activity` is shown on a terminal while it takes long and prints nothing.
+    """
+    with StatusLine(activity) if activity is not None else nullcontext():
+        found = command_context(ctx, project=project, role=role)
+        return asyncio.run(_talk(found, work, create=create, shown=activity is not None))
+
+
+def run_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None, create: bool = False) -> int:
+    """Like `run_with_herd`, as an operator: for all projects, unless one is named or the credential is for one."""
+    return asyncio.run(_talk(everywhere(command_context(ctx, project=project, role="operator")), work, create=create))
+
+
+def command_context(
+    ctx: typer.Context, *, project: str | None = None, role: Role = "client", local: bool = False
+) -> Context:
+    """Where the herd is: from the command line, else from the environment, a named context or the stack.
+
+    With `local` no named context is used.
+    """
+    place = ctx.find_object(HerdLocation) or HerdLocation()
+    return Context.resolve(
+        nats_url=place.nats_url,
+        credentials=place.credentials,
+        home=place.home,
+        project=project,
+        role=role,
+        config=place.config,
+        context=LOCAL if local else place.context,
+    )
+
+
+async def target_state(view: Awaitable[TaskView | SandboxView]) -> str | None:
+    """The state of a command's target; None if the services are unavailable, as the command is stored anyway.
+
+    Raises `HerdError` (`not_found`) if there is no such thing.
+    """
+    try:
+        return str((await view).state)
+    except ServiceUnavailableError:
+        return None
+
+
+async def _talk(context: Context, work: Work, *, create: bool = False, shown: bool = False) -> int:
+    """Connect and do the work. Unless an activity is `shown` already, connecting is shown as one."""
+    # The command itself reports what matters to the user, in one line.
+    logs.configure("client", "critical")
+    known = context.sources.get("nats_url", SettingSource.DEFAULT) != SettingSource.DEFAULT
+    patience = PATIENCE if known and not is_stopped(context) else 0
+    async with AsyncExitStack() as stack:
+        with nullcontext() if shown else StatusLine(f"connecting to {context.nats_url}"):
+            herd = await stack.enter_async_context(Herd.connect(context, patience=patience))
+        end_start(short=True)
+        if not create and _may_be_mistyped(context):
+            from sandherd.client.projects import require_project  # only needed with --project
+
+            await require_project(herd.connection.request, context.project)
+        return await work(herd)
+
+
+def _may_be_mistyped(context: Context) -> bool:
+    """Whether the project was named on the command line, and is neither the default nor that of the credential."""
+    named = context.sources.get("project") == SettingSource.PARAMETER
+    if not named or context.project in {FLEET, _DEFAULT_PROJECT}:
+        return False
+    return context.credentials is None or holder(context.credentials).project != context.project

@@ -1,6 +1,0 @@
-"""Numbers of things as text for users."""
-
-
-def counted(number: int, one: str, several: str | None = None) -> str:
-    """The number with its noun, as `1 task` or `2 tasks`; `several` if more is different than an `s` at the end."""
-    return f"{number} {one if number == 1 else several or one + 's'}"

@@ -1,0 +1,142 @@
+"""A child process: started, watched, stopped and killed by its process id, never by name."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from sandherd.private_files import open_log
+from sandherd.process_signals import ended
+
+_POLL: Final = 0.01
+_PR_SET_PDEATHSIG: Final = 1
+_UMASK: Final = 0o077
+"""For all our processes: only their own user can read what they write."""
+
+
+class ChildFailedError(Exception):
+    """A process ended before it was ready. The message has the last lines of its log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildCommand:
+    """What to start. `user` and `group` are the ids it runs as, if not ours; `linked` ends it with its parent."""
+
+    arguments: Sequence[str]
+    log: Path
+    environment: Mapping[str, str] | None = None
+    directory: Path | None = None
+    umask: int = _UMASK
+    user: int | None = None
+    group: int | None = None
+    linked: bool = True
+
+
+class ChildProcess:
+    """One process of a command; it may be started again after it has ended."""
+
+    def __init__(self, command: ChildCommand) -> None:
+        self.command = command
+        self.started: Callable[[], None] = _nothing
+        """Called once the process is started, before it is ready, so that its id can be recorded."""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id. Raises `ProcessLookupError` if it was never started."""
+        if self._process is None:
+            raise ProcessLookupError("not started")
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is running."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status (negative signal number if a signal ended it), or None while it is running."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start it, with its output appended to the log."""
+        if self.alive:
+            raise RuntimeError(f"{self.command.arguments[0]} is already running")
+        with os.fdopen(open_log(self.command.log), "ab") as log:
+            self._process = _start(self.command, log)
+        self.started()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is running."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        """Kill it (SIGKILL), and wait until it has ended."""
+        self.send(signal.SIGKILL)
+        await self.wait_ended()
+
+    async def stop(self, grace: float, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send it `number`, and kill it if it has not ended after `grace` seconds."""
+        self.send(number)
+        try:
+            async with asyncio.timeout(grace):
+                await self.wait_ended()
+        except TimeoutError:
+            await self.kill()
+
+    async def wait_ended(self) -> None:
+        """Wait until it has ended. Works in any event loop, so that a test may stop what a fixture started."""
+        if self.alive:
+            await ended(self.pid)
+        while self.alive:  # noqa: ASYNC110  # reaping it is a system call, not an event
+            await asyncio.sleep(_POLL)
+
+    async def until(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait for a condition while it is running. Raises `ChildFailedError` if it ends first, or on timeout."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not ready():
+            if not self.alive:
+                raise ChildFailedError(f"{what} ended with status {self.status}; its log:\n{self.last_lines()}")
+            if asyncio.get_running_loop().time() > deadline:
+                raise ChildFailedError(f"{what} is not ready after {seconds:g} s; its log:\n{self.last_lines()}")
+            await asyncio.sleep(_POLL)
+
+    def last_lines(self, lines: int = 15) -> str:
+        """The last lines of its log."""
+        try:
+            return "\n".join(self.command.log.read_text(errors="replace").splitlines()[-lines:])
+        except FileNotFoundError:
+            return ""
+
+
+def _nothing() -> None:
+    """The default for `ChildProcess.started`: does nothing."""
+
+
+def _start(command: ChildCommand, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        list(command.arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=dict(command.environment) if command.environment is not None else None,
+        cwd=command.directory,
+        user=command.user,
+        group=command.group,
+        extra_groups=None if command.user is None else [],
+        umask=command.umask,
+        # A group of its own: an interrupt typed at a terminal is forwarded by us, in order.
+        process_group=0,
+        preexec_fn=_die_with_parent if command.linked else None,  # noqa: PLW1509  # one system call only
+    )
+
+
+def _die_with_parent() -> None:
+    """Linux: have the kernel kill this process when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,77 @@
+"""Ends all sandboxes of a home, before the broker is stopped: they publish their last events."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sandherd.contracts.errors import ContractError
+from sandherd.settings import load
+from sandherd.stack.child_process import ChildCommand, ChildProcess
+from sandherd.stack.home import Home
+from sandherd.stack.service_processes import find_program
+from sandherd.telemetry import logs
+
+_PROGRAM: Final = "spawner-end"
+"""A program of the spawner's package, which alone can find and end sandboxes."""
+_MARGIN: Final = 60.0
+"""Seconds that are added to the stop grace of sandboxes: to start the program on a busy machine, and to kill what does
+not end."""
+_log: Final = logs.get("sandboxes")
+
+
+def ending_seconds(outer: Mapping[str, str]) -> float:
+    """Seconds that ending all sandboxes may take, whatever their number. `outer` is the spawner's environment."""
+    try:
+        return load(environ=outer).settings.stop_grace + _MARGIN
+    except ContractError:
+        return _MARGIN  # neither a spawner nor the program starts with such settings
+
+
+async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
+    """End every sandbox of this home, gracefully and concurrently. Returns whether all have ended.
+
+    Their spawner must have ended, as it would otherwise create others in their place.
+    """
+    here = home.sandboxes.is_dir() and any(home.sandboxes.iterdir())
+    if not here and not _elsewhere(outer):
+        return True
+    try:
+        child = _program(home, outer)
+    except FileNotFoundError as error:
+        _log.error("sandboxes not stopped, program missing", error=str(error))
+        return False
+    child.start()
+    try:
+        async with asyncio.timeout(ending_seconds(outer)):
+            await child.wait_ended()
+    except TimeoutError:
+        await child.kill()
+    if child.status != 0:
+        _log.error("sandboxes may still run", status=child.status, see=str(child.command.log))
+    return child.status == 0
+
+
+def _elsewhere(outer: Mapping[str, str]) -> bool:
+    """Whether there may be sandboxes without files in the home: those of an engine or a provider."""
+    try:
+        return load(environ=outer).settings.runtimes_used != {"process"}
+    except ContractError:
+        return False
+
+
+def _program(home: Home, outer: Mapping[str, str]) -> ChildProcess:
+    command = ChildCommand(
+        arguments=[find_program(_PROGRAM)],
+        log=home.logs / "spawner.log",
+        environment={**outer, "SANDHERD_HOME": str(home.path), "SANDHERD_IDENTITY_DIR": str(_identity(home))},
+        linked=False,
+    )
+    return ChildProcess(command)
+
+
+def _identity(home: Home) -> Path:
+    """The herd's identity: at a provider, sandboxes are marked with the herd's account."""
+    from sandherd.bus.identity import HerdIdentity  # only needed with sandboxes at a provider
+
+    return HerdIdentity(home.identity).spawner

@@ -1,0 +1,114 @@
+"""Loads a day from the archive into its partition, in portions. An event is stored once, however often it is loaded.
+
+A partition that does not exist any more is loaded as a table of its own, and becomes part of the history when it is
+complete. Interrupted at any step, the next run continues.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Any, Final
+
+import asyncpg
+
+from event_ingest import event_rows
+from event_ingest.archive.archiver import verify_file
+from event_ingest.archive.event_files import COLUMNS, read_rows
+from event_ingest.archive.manifest import ArchivedFile
+from event_ingest.archive.store import ArchiveStore
+from event_ingest.database import Connection
+from event_ingest.history_partitions import is_attached
+from event_ingest.reader_roles import end_readers
+from event_ingest.schema import AUTOVACUUM, bounds, partition_name, stores_short_rows
+from event_ingest.short_rows import short_row
+from event_ingest.storage.errors import StorageError, StorageFault
+from event_ingest.storage.threaded_contexts import in_thread
+
+_TRIES: Final = 60
+_STORED_AT: Final = COLUMNS.index("stored_at")
+_PLACES: Final = [COLUMNS.index(name) for name, _ in event_rows.COLUMNS]
+_RESTORED: Final = (*event_rows.COLUMNS, ("stored_at", "timestamptz"))
+_NAMES: Final = ", ".join(name for name, _ in _RESTORED)
+_VALUES: Final = ", ".join(f"${n}::{kind}[]" for n, (_, kind) in enumerate(_RESTORED, 1))
+_SELECTED: Final = _NAMES.replace("envelope", "envelope::json")
+_INSERT: Final = (
+    f"insert into {{0}} ({_NAMES}) select {_SELECTED} "  # noqa: S608  # our own names
+    f"from unnest({_VALUES}) as archived ({_NAMES}) on conflict (id) do nothing"
+)
+_CREATE: Final = """
+create table if not exists {name} (like events including all,
+    constraint {name}_of_day check (id >= '{first}' and id < '{end}')) with ({autovacuum})
+"""
+# Without the lock of `events_default` an event of the day could be stored there meanwhile. The check of the table saves
+# a scan of it.
+_ATTACH: Final = """
+set local lock_timeout = '40ms';
+lock table events_default in access exclusive mode;
+with early as (delete from events_default where id >= '{first}' and id < '{end}' returning *)
+    insert into {name} select * from early on conflict (id) do nothing;
+alter table events attach partition {name} for values from ('{first}') to ('{end}');
+alter table {name} drop constraint {name}_of_day
+"""
+
+
+async def restore_day(connection: Connection, store: ArchiveStore, day: date, project: str | None) -> int:
+    """Load the events of one project or of all; returns how many the archive has. In no transaction.
+
+    Raises `StorageError` before anything is loaded if a file is missing or is not what was written.
+    """
+    files = (await asyncio.to_thread(store.manifest, day)).of(project)
+    if not files:
+        raise StorageError(StorageFault.MISSING, f"the archive has no {day}/ of {project or 'any project'}")
+    for file in files:
+        await asyncio.to_thread(verify_file, store, day, file)
+    attached = await is_attached(connection, day)
+    if not attached:
+        await connection.execute(_filled(_CREATE, day))
+    short = await stores_short_rows(connection)
+    for file in files:
+        await _load(connection, store, day, file, short=short)
+    if not attached:
+        await _attach(connection, day)
+    return sum(file.events for file in files)
+
+
+async def _load(connection: Connection, store: ArchiveStore, day: date, file: ArchivedFile, *, short: bool) -> None:
+    statement = _INSERT.format(partition_name(day))
+    async with in_thread(store.opened(day, file.name)) as opened:
+        portions = read_rows(opened)
+        while portion := await asyncio.to_thread(_next, portions.__next__):
+            restored = [_restored(row, short=short) for row in portion]
+            await connection.execute(statement, *event_rows.columns(restored))
+
+
+def _restored(archived: event_rows.Row, *, short: bool) -> event_rows.Row:
+    """The row of an archived event, in the order of `_RESTORED`."""
+    row = tuple(archived[place] for place in _PLACES)
+    return *(short_row(row) if short else row), archived[_STORED_AT]
+
+
+def _next(call: Callable[[], list[Any]]) -> Sequence[Any]:
+    """The next portion, or an empty one at the end: `StopIteration` can't leave a thread."""
+    try:
+        return call()
+    except StopIteration:
+        return ()
+
+
+async def _attach(connection: Connection, day: date) -> None:
+    await end_readers(connection)
+    for left in reversed(range(_TRIES)):
+        try:
+            async with connection.transaction():
+                await connection.execute(_filled(_ATTACH, day))
+            return
+        except asyncpg.LockNotAvailableError:
+            if not left:
+                raise
+            await asyncio.sleep(random.uniform(0.2, 1))
+
+
+def _filled(statement: str, day: date) -> str:
+    first, end = bounds(day)
+    return statement.format(name=partition_name(day), first=first, end=end, autovacuum=AUTOVACUUM)

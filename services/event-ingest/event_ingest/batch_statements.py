@@ -1,0 +1,233 @@
+"""The statements that store a batch. Each takes one list per column and sorts, so that replicas can't deadlock."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Final
+
+from event_ingest.batch_totals import RATE_TYPES, SOURCE_TYPES
+from event_ingest.event_rows import COLUMNS, ERRORS
+from event_ingest.projections import CLOSING, CLOSING_ALONE
+from event_ingest.read_models import ApprovalRow, MessageRow, SandboxRow, TaskRow
+from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnStarted, AgentUsage
+from sandherd.contracts.events.tools import AgentToolUse
+from sandherd.contracts.model import MAX_WHOLE
+
+
+def _typed(types: Iterable[str], first: int) -> str:
+    """Parameters that are lists of these types, with numbers from `first`."""
+    return ", ".join(f"${number}::{sql_type}[]" for number, sql_type in enumerate(types, first))
+
+
+EVENT_SOURCE: Final = "event_source(source, entity)"
+"""The source of an event, in either form of its row (`short_rows`)."""
+_PARAMETERS: Final = _typed((sql_type for _, sql_type in COLUMNS), 1)
+_NAMES: Final = ", ".join(name for name, _ in COLUMNS)
+_VALUES: Final = _NAMES.replace("envelope", "envelope::json")
+_CLOSING: Final = ", ".join(f"'{name}'" for name in CLOSING)
+_ALONE: Final = ", ".join(f"'{name}'" for name in CLOSING_ALONE)
+_CLOSING_ALONE: Final = f"type in ({_ALONE}) and sequence = 1"
+_ERRORS: Final = ", ".join(f"'{name}'" for name in ERRORS)
+
+_ADD_RATES: Final = f"""
+    on conflict (project, minute, writer) do update set
+        events = r.events + excluded.events,
+        turns = r.turns + excluded.turns,
+        tool_calls = r.tool_calls + excluded.tool_calls,
+        errors = r.errors + excluded.errors,
+        cost_micro_usd = least(r.cost_micro_usd + excluded.cost_micro_usd, {MAX_WHOLE})
+"""
+_ADD_SOURCES: Final = """
+    on conflict (project, source, entity) do update set
+        stored = s.stored + excluded.stored,
+        highest = greatest(s.highest, excluded.highest),
+        sequence_sum = s.sequence_sum + excluded.sequence_sum,
+        closing = greatest(s.closing, excluded.closing),
+        last_at = greatest(s.last_at, excluded.last_at),
+        heartbeats = s.heartbeats + excluded.heartbeats,
+        first_heartbeat = least(s.first_heartbeat, excluded.first_heartbeat),
+        last_heartbeat = greatest(s.last_heartbeat, excluded.last_heartbeat)
+"""
+TOTALS: Final = f"""
+    project, {EVENT_SOURCE}, entity, count(*), max(sequence), sum(sequence),
+    coalesce(max(sequence) filter (where type in ({_CLOSING}) or {_CLOSING_ALONE}), 0), max(time),
+    count(*) filter (where type = '{AgentHeartbeat.type}'),
+    min(time) filter (where type = '{AgentHeartbeat.type}'),
+    max(time) filter (where type = '{AgentHeartbeat.type}')
+"""
+"""What events result in for their sources: the columns of `sources`."""
+
+STORE: Final = f"""
+with batch as (
+    select * from unnest({_PARAMETERS}) as r ({_NAMES})
+), stored as (
+    insert into events ({_NAMES})
+    select {_VALUES} from batch order by id
+    on conflict (id) do nothing
+    returning id, project, source, entity, sequence, type, time, case when type = '{AgentUsage.type}'
+        then coalesce((envelope #>> '{{data,cost_micro_usd}}')::numeric, 0) else 0 end as cost
+), rated as (
+    insert into event_rates as r
+    select project, date_trunc('minute', now()), pg_backend_pid() % 16, count(*),
+        count(*) filter (where type = '{AgentTurnStarted.type}'), count(*) filter (where type = '{AgentToolUse.type}'),
+        count(*) filter (where type in ({_ERRORS})), least(sum(cost), {MAX_WHOLE})::bigint
+    from stored group by project order by project
+    {_ADD_RATES}
+), counted as (
+    insert into sources as s
+    select {TOTALS}
+    from stored group by 1, 2, 3 order by 1, 2, 3
+    {_ADD_SOURCES}
+)
+select case when count(*) < cardinality($1::uuid[]) then coalesce(array_agg(id), '{{}}') end from stored
+"""  # noqa: S608  # constant names, no values
+"""Store the new events, and count them for their sources. Returns the ids that were new, or null if all were."""
+
+
+def _count_new(first: int) -> str:
+    """The statements that add `batch_totals`, whose parameters begin with this number."""
+    rates = first + len(SOURCE_TYPES)
+    return f"""
+rated as (
+    insert into event_rates as r
+    select project, date_trunc('minute', now()), pg_backend_pid() % 16, events, turns, tool_calls, errors, cost
+    from unnest({_typed(RATE_TYPES, rates)}) as g (project, events, turns, tool_calls, errors, cost) order by project
+    {_ADD_RATES}
+)
+insert into sources as s
+select * from unnest({_typed(SOURCE_TYPES, first)}) order by 1, 2, 3
+{_ADD_SOURCES}
+"""  # noqa: S608  # constant names, no values
+
+
+COUNT_NEW: Final = f"with {_count_new(1)}"
+"""Add what a batch of new events adds to its sources and projects."""
+
+STORE_NEW: Final = f"""
+with stored as (
+    insert into events ({_NAMES})
+    select {_VALUES} from unnest({_PARAMETERS}) as r ({_NAMES}) order by id
+), {_count_new(len(COLUMNS) + 1)}
+"""  # noqa: S608  # constant names, no values
+"""Store events that are all new, and count them. Fails, and stores nothing, if one is not."""
+
+CONFLICTING: Final = """
+select g.place
+from unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::text[]) with ordinality
+    as g (id, project, source, sequence, type, place)
+join events e using (id)
+where (e.project, event_source(e.source, e.entity), e.sequence, e.type)
+    is distinct from (g.project, g.source, g.sequence, g.type)
+"""
+"""Which of these differ from what is stored under their id."""
+
+COUNT_DUPLICATES: Final = """
+insert into refusals as r select project, duplicates from unnest($1::text[], $2::bigint[]) as g (project, duplicates)
+order by project
+on conflict (project) do update set duplicates = r.duplicates + excluded.duplicates
+"""
+
+_TYPES: Final = {
+    "state_sequence": "integer",
+    "sandbox_sequence": "integer",
+    "started_sequence": "integer",
+    "retried_sequence": "integer",
+    "expires_sequence": "integer",
+    "attempt": "integer",
+    "max_attempts": "integer",
+    "deadline": "timestamptz",
+    "not_before": "timestamptz",
+    "unsaid": "boolean",
+    "warm": "boolean",
+    "asked_in": "uuid",
+}
+_JSON: Final = {"result": "json", "depends_on": "json", "labels": "jsonb"}
+"""Columns passed as text, as an array of arrays is not possible, and their types."""
+
+
+Changes = dict[str, str]
+"""By column: the expression that folds a batch's value (`excluded`) into the stored value (`t`)."""
+
+
+def _upsert(table: str, row: type, key: str, changes: Changes) -> str:
+    names = [column.name for column in fields(row)]
+    parameters = ", ".join(f"${number}::{_sql_type(name)}[]" for number, name in enumerate(names, 1))
+    selected = ", ".join(f"{name}::{_JSON[name]}" if name in _JSON else name for name in names)
+    assignments = ", ".join(f"{name} = {expression}" for name, expression in changes.items())
+    return (
+        f"insert into {table} as t ({', '.join(names)}) "  # noqa: S608  # constant names, no values
+        f"select {selected} from unnest({parameters}) as r ({', '.join(names)}) order by project, {key} "
+        f"on conflict (project, {key}) do update set {assignments}"
+    )
+
+
+def _sql_type(name: str) -> str:
+    return "timestamptz" if name.endswith("_at") else _TYPES.get(name, "text")
+
+
+def _latest(sequence: str, *names: str) -> Changes:
+    """The value of the event with the higher sequence."""
+    return {
+        name: f"case when excluded.{sequence} > t.{sequence} then excluded.{name} else t.{name} end"
+        for name in (*names, sequence)
+    }
+
+
+def _single_value(*names: str) -> Changes:
+    """The value of the only event that has it."""
+    return {name: f"coalesce(excluded.{name}, t.{name})" for name in names}
+
+
+def _aggregate(function: str, *names: str) -> Changes:
+    return {name: f"{function}(excluded.{name}, t.{name})" for name in names}
+
+
+def _latest_life(changes: Changes) -> Changes:
+    """Within one `life` as in `changes`; the values of a later life replace all those of an earlier one."""
+    selected = {
+        name: f"case when excluded.life > t.life then excluded.{name} when excluded.life < t.life then t.{name} "
+        f"else {merged} end"
+        for name, merged in changes.items()
+    }
+    return selected | _aggregate("greatest", "life")
+
+
+FOLD_TASKS: Final = _upsert(
+    "tasks",
+    TaskRow,
+    "task",
+    _latest_life(
+        _latest("state_sequence", "state", "state_at", "attempt", "error", "error_type", "result", "not_before")
+        | _latest("sandbox_sequence", "sandbox")
+        | _latest("started_sequence", "started_at")
+        | _single_value("text", "harness", "runtime", "priority", "deadline", "depends_on", "max_attempts", "profile")
+        | _single_value("labels")
+        | _aggregate("least", "submitted_at")
+        | _aggregate("greatest", "retried_sequence")
+    ),
+)
+FOLD_SANDBOXES: Final = _upsert(
+    "sandboxes",
+    SandboxRow,
+    "sandbox",
+    _latest("state_sequence", "state", "state_at", "runtime", "reason", "error", "unsaid")
+    | _latest("expires_sequence", "expires_at")
+    | _single_value("isolation", "profile", "warm")
+    | _aggregate("least", "requested_at", "running_at")
+    | _aggregate("greatest", "task", "attempt"),
+)
+FOLD_MESSAGES: Final = _upsert(
+    "messages",
+    MessageRow,
+    "message",
+    _latest("state_sequence", "state", "state_at", "reason", "message_type")
+    | _single_value("sender_id", "correlation_id")
+    | _aggregate("least", "queued_at"),
+)
+FOLD_APPROVALS: Final = _upsert(
+    "approvals",
+    ApprovalRow,
+    "sandbox, approval",
+    _latest("state_sequence", "state", "state_at")
+    | _single_value("tool", "reason", "requested_at", "expires_at", "on_timeout", "asked_in")
+    | _single_value("answer", "decided_by", "decision_reason", "outcome"),
+)

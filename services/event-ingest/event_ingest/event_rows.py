@@ -1,0 +1,119 @@
+"""Deliveries as rows of `events`. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from event_ingest.artifacts.references import MARK, ArtifactRow, referred_artifacts
+from event_ingest.canonical_events import CanonicalEvent, ParsedEvent, read_canonical
+from sandherd.bus.consumers.consumer import Delivery
+from sandherd.contracts.decoder import read_event
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.events.agent import AgentError, AgentFailed, AgentStreamError, AgentUsage
+from sandherd.contracts.events.iteration import AgentIterationFailed
+
+Row = tuple[Any, ...]
+"""The values of one row, in the order of `COLUMNS`."""
+
+MEASURED: Final = frozenset(name for name, model in EVENTS.items() if model.measured)
+"""The agents' events from which metrics and spans are made."""
+
+ERRORS: Final = (AgentError.type, AgentStreamError.type, AgentIterationFailed.type, AgentFailed.type)
+"""The types of events that count as errors in statistics."""
+
+COLUMNS: Final = (
+    ("id", "uuid"),
+    ("stream_sequence", "bigint"),
+    ("sequence", "integer"),
+    ("time", "timestamptz"),
+    ("project", "text"),
+    ("entity", "text"),
+    ("type", "text"),
+    ("source", "text"),
+    ("taskid", "text"),
+    ("sandboxid", "text"),
+    ("envelope", "text"),
+    ("size", "integer"),
+)
+"""Each column's name, and its type in the statement."""
+TYPE: Final = [name for name, _ in COLUMNS].index("type")
+
+
+@dataclass(slots=True)
+class EventBatch:
+    """Parsed events: for each its index among the deliveries, its row, and, unless it is an agent's, the event itself.
+
+    Parallel lists, with no more of an event than needed, as most of a busy herd's load is here.
+    """
+
+    indexes: list[int] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    short: list[Row | None] = field(default_factory=list)
+    """Each row in its short form (`short_rows`), if that is known."""
+    service_events: list[Envelope[EventData] | None] = field(default_factory=list)
+    costs: dict[UUID, int] = field(default_factory=dict)
+    """By id, what the usage of a model costs, in micro-dollars."""
+    measured: list[tuple[int, ParsedEvent]] = field(default_factory=list)
+    """By index, the agents' events that are measured and traced; only in a whole batch."""
+    artifacts: dict[UUID, list[ArtifactRow]] = field(default_factory=dict)
+    """By id, the artifacts that events refer to."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, start: int, end: int) -> "EventBatch":
+        """The events from `start` up to but not including `end`."""
+        return EventBatch(
+            self.indexes[start:end],
+            self.rows[start:end],
+            self.short[start:end],
+            self.service_events[start:end],
+            self.costs,
+            artifacts=self.artifacts,
+        )
+
+    def add(self, index: int, delivery: Delivery) -> None:
+        """Parse and add one more. Raises `ContractError` for an invalid event."""
+        event = read_canonical(delivery.subject, delivery.data) or read_event(delivery.subject, delivery.data)
+        row = (
+            event.id,
+            delivery.stream_sequence,
+            event.sequence,
+            event.time,
+            event.project,
+            event.subject,
+            event.type,
+            event.source,
+            event.taskid,
+            event.sandboxid,
+            delivery.data.decode(),
+            len(delivery.data),
+        )
+        self.rows.append(row)
+        self.indexes.append(index)
+        if isinstance(event, CanonicalEvent):
+            self.service_events.append(None)
+            # Empty rather than null: a row without nulls has 8 bytes less.
+            self.short.append((*row[:7], "", event.taskid or "", "", event.short, row[-1]))
+        else:
+            self.service_events.append(None if event.type.startswith("agent.") else event)
+            self.short.append(None)
+        if MARK in delivery.data and (referred := list(referred_artifacts(event))):
+            self.artifacts[event.id] = referred
+        if event.type in MEASURED:
+            self.measured.append((index, event))
+            if isinstance(event.data, AgentUsage):
+                self.costs[event.id] = event.data.cost_micro_usd
+
+    def referred(self) -> list[ArtifactRow]:
+        """The artifacts that events of this batch refer to."""
+        if not self.artifacts:
+            return []
+        return [one for row in self.rows for one in self.artifacts.get(row[0], ())]
+
+
+def columns(rows: Sequence[Row]) -> list[list[Any]]:
+    """The rows as one list for each column, as `unnest` takes them."""
+    return [list(column) for column in zip(*rows, strict=True)]

@@ -1,0 +1,126 @@
+"""Finds events along the branches of a request, in the order of the stream."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic_core import to_json
+
+from event_ingest.database import Connection
+from event_ingest.queries.pages import Conditions, FittedPage, fit_page, limited
+from sandherd.contracts.requests import StoredEvent
+from sandherd.service.cursors import Position
+
+POSITION_TYPES: Final = (int, str)
+"""The types of an event's position: its stream sequence, and its id in case a stream was created anew."""
+_FIRST_PARAMETER: Final = 5
+
+
+@dataclass(frozen=True)
+class QueryBranches:
+    """Where to search: in these projects, in each for its entity, or for all if `entities` is None.
+
+    Each branch is one walk along an index in the order of the reply; the reply is merged from their beginnings.
+    """
+
+    projects: list[str]
+    entities: list[str] | None = None
+
+
+@dataclass
+class EventQuery:
+    """The branches to search, the conditions, the order, and the position to start from."""
+
+    branches: QueryBranches
+    ascending: bool = True
+    after: Position | None = None
+    conditions: Conditions = field(default_factory=lambda: Conditions(_FIRST_PARAMETER))
+
+
+async def find_events(
+    connection: Connection, search: EventQuery, limit: int, budget: int
+) -> FittedPage[Any, StoredEvent]:
+    """A page of events, in the requested order."""
+    branches = search.branches
+    rows = await connection.fetch(
+        _statement(search), branches.projects, branches.entities or branches.projects, limit, budget, *_values(search)
+    )
+    available = rows[0]["available"] if rows else 0
+    return await fit_page(rows, lambda row: _stored_event(row, budget), limit=limit, budget=budget, available=available)
+
+
+async def has_events_beyond(connection: Connection, search: EventQuery, position: Position) -> bool:
+    """Whether there is an event on the other side of `position`, against the direction of the search."""
+    opposite = EventQuery(search.branches, not search.ascending, position, search.conditions)
+    return bool((await find_events(connection, opposite, 1, 0)).rows)
+
+
+def position_of(row: Any) -> Position:
+    """An event's position in the order."""
+    return [row["stream_sequence"], str(row["id"])]
+
+
+async def projects_with_events(connection: Connection) -> list[str]:
+    """Every project with events, by stepping along an index rather than reading each event."""
+    rows = await connection.fetch(_PROJECTS)
+    return [row["project"] for row in rows]
+
+
+async def projects_of_entity(connection: Connection, entity: str) -> list[str]:
+    """The projects that have an entity of this name."""
+    rows = await connection.fetch("select distinct project from sources where entity = $1 order by project", entity)
+    return [row["project"] for row in rows]
+
+
+_PROJECTS: Final = """
+with recursive step (project) as (
+    (select project from sources order by project limit 1)
+    union all
+    select (select s.project from sources s where s.project > step.project order by s.project limit 1)
+    from step where step.project is not null
+)
+select project from step where project is not null
+"""
+
+
+def _statement(search: EventQuery) -> str:
+    direction, operator = ("asc", ">") if search.ascending else ("desc", "<")
+    order = f"stream_sequence {direction}, id {direction}"
+    # Without statistics, as on a new day, Postgres may walk along all of a project to find one entity: hide that index.
+    project = "project = branch.project"
+    if search.branches.entities is not None:
+        project = "entity = branch.entity and project || '' = branch.project"
+    position = ""
+    if search.after is not None:
+        first = _FIRST_PARAMETER + len(search.conditions.values)
+        position = f"and (stream_sequence, id) {operator} (${first}::bigint, ${first + 1}::uuid)"
+    walk = (
+        f"select found.* from unnest($1::text[], $2::text[]) as branch (project, entity) "  # noqa: S608  # constants and placeholders
+        f"cross join lateral (select stream_sequence, id, size + 64 as size, event_document(e) as envelope "
+        f"from events e where {project} {position} {search.conditions} order by {order} limit $3 + 1) as found"
+    )
+    return limited(walk, order, "$3", "$4")
+
+
+def _values(search: EventQuery) -> list[Any]:
+    if search.after is None:
+        return search.conditions.values
+    sequence, identifier = search.after
+    return [*search.conditions.values, sequence, UUID(identifier)]
+
+
+def _stored_event(row: Any, budget: int) -> StoredEvent:
+    stored = StoredEvent(stream_sequence=row["stream_sequence"], envelope=json.loads(row["envelope"]))
+    if row["size"] * 2 > budget > 0 and len(to_json(stored)) > budget:
+        # Numbers may be longer when written as JSON again; an event over the limit must not hide those after it.
+        stored.envelope["data"] = {}
+        stored.envelope["dataomitted"] = f"{row['size']} bytes that do not fit in a reply"
+    return stored
+
+
+def branches_of(pairs: Sequence[tuple[str, str]]) -> QueryBranches:
+    """Branches for these pairs of project and entity, each once."""
+    unique = list(dict.fromkeys(pairs))
+    return QueryBranches([project for project, _ in unique], [entity for _, entity in unique])

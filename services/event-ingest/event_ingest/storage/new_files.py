@@ -1,0 +1,87 @@
+"""New files: written to a temporary name, or sent to a bucket, and there once they are complete.
+
+A directory itself is never created: if its file system is not mounted, nothing must be stored in its place.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Final, Protocol
+
+from event_ingest.storage.errors import StorageError, StorageFault, storage_errors
+from sandherd.private_files import FILE, make_directory
+
+PARTIAL: Final = ".partial"
+"""The end of a file's name while it is being written."""
+
+
+class FileSink(Protocol):
+    """What the content of a new file is written to."""
+
+    def write(self, data: memoryview, /) -> int:
+        """Write some of it; returns how many bytes."""
+
+
+class NewFile:
+    """A file that is being written. Only its own errors are those of its store, not those of what is read for it."""
+
+    def __init__(self, sink: FileSink, name: str) -> None:
+        self._sink = sink
+        self._name = name
+
+    def write(self, data: bytes) -> None:
+        """Write all of it."""
+        left = memoryview(data)
+        with storage_errors(self._name):
+            while left:
+                left = left[self._sink.write(left) :]
+
+
+@contextmanager
+def new_file(directory: Path, name: str, *, private: bool = False) -> Iterator[NewFile]:
+    """A new file below an existing directory, which has its name once the block has ended without an error.
+
+    Then it is complete and on disk. `name` may have folders, which are created. A `private` one is its owner's.
+    """
+    check_directory(directory)
+    path = directory / name
+    partial = path.with_name(f"{path.name}.{token_hex(4)}{PARTIAL}" if private else path.name + PARTIAL)
+    with storage_errors(name):
+        if private:
+            make_directory(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = open(partial, "wb", buffering=0, opener=_private if private else None)  # noqa: SIM115  # opener
+    try:
+        with opened:
+            yield NewFile(opened, name)
+            with storage_errors(name):
+                os.fsync(opened.fileno())
+        with storage_errors(name):
+            partial.rename(path)
+            for folder in path.relative_to(directory).parents:
+                _sync(directory / folder)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def check_directory(directory: Path) -> None:
+    """Raises `StorageError` if it does not exist."""
+    if not directory.is_dir():
+        raise StorageError(StorageFault.UNREACHABLE, f"{directory} is not an existing directory")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE)
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on disk."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

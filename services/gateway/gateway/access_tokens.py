@@ -1,0 +1,135 @@
+"""Who may use the API: access tokens, read from the spawner's bucket at each use, and what their roles permit."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, get_args
+
+import nats.errors
+import nats.js.errors
+
+from gateway.problems import problem_of
+from sandherd.bus.connection import Bus
+from sandherd.bus.kv import read_record
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.records import AccessRole, SharedAccessToken, TokenKind
+
+_FORM: Final = re.compile(r"(sh[dsc])_([a-z0-9][a-z0-9-]{0,62})_[A-Za-z0-9_-]{43}")
+_KINDS: Final[dict[TokenKind, str]] = {"token": "shd", "session": "shs", "code": "shc"}
+"""How the text of each kind begins: none can be used as another one."""
+RANK: Final[Mapping[AccessRole, int]] = {role: rank for rank, role in enumerate(get_args(AccessRole))}
+"""The order of the roles."""
+
+
+class AccessError(Exception):
+    """A request is refused: with a problem, and the status of its response."""
+
+    def __init__(self, problem: Problem, status: int) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+        self.status = status
+
+
+@dataclass(frozen=True)
+class PresentedCredential:
+    """A token, session or code as a request presents it: its project, and the hash that it is stored under."""
+
+    kind: TokenKind
+    project: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The holder of an access token, or the user of a session."""
+
+    project: str
+    token: str
+    role: AccessRole
+    digest: str
+    expires_at: datetime
+    kind: TokenKind = "token"
+    user: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How commands and events name it: by its user, or by the token."""
+        return self.user or f"token:{self.token}"
+
+
+def credential_of(kind: TokenKind, text: str) -> PresentedCredential:
+    """The credential with this text. Raises `AccessError` if it has not the form of its kind."""
+    form = _FORM.fullmatch(text)
+    if form is None or form[1] != _KINDS[kind]:
+        raise unauthorized(f"there is no valid {kind}")
+    return PresentedCredential(kind, form[2], hashlib.sha256(text.encode()).hexdigest())
+
+
+def new_text(kind: TokenKind, project: str) -> str:
+    """The text of a new one: 256 random bits."""
+    return f"{_KINDS[kind]}_{project}_{secrets.token_urlsafe(32)}"
+
+
+def caller_of(record: SharedAccessToken | None, credential: PresentedCredential, now: datetime) -> Caller:
+    """The holder of a stored token that is valid now. Raises `AccessError`."""
+    kind = credential.kind
+    if record is None or record.project != credential.project or record.kind != kind:
+        raise unauthorized(f"the {kind} is unknown, {'was used' if kind == 'code' else 'has ended'}, or was revoked")
+    if record.expires_at <= now:
+        raise unauthorized(f"the {kind} has expired")
+    return Caller(
+        record.project, record.token, record.role, credential.digest, record.expires_at, kind=kind, user=record.user
+    )
+
+
+def check_role(caller: Caller, needed: AccessRole) -> None:
+    """Raise `AccessError` unless the caller's role is the needed one or a higher one."""
+    if RANK[caller.role] < RANK[needed]:
+        text = f"this needs a token with the role {needed}; {caller.token} has {caller.role}"
+        remedy = f"create one with `sandherd tokens create NAME --role {needed}`"
+        raise AccessError(problem_of(Code.REFUSED, text, remedy=remedy), 403)
+
+
+def unauthorized(message: str) -> AccessError:
+    """The refusal of a request without a valid token."""
+    remedy = (
+        "create a token with `sandherd tokens create`, and send it as `Authorization: Bearer shd_…`; "
+        "in a browser sign in, or use `sandherd open`"
+    )
+    return AccessError(problem_of(Code.REFUSED, message, remedy=remedy), 401)
+
+
+class TokenReader:
+    """Reads access tokens. None is cached, so that a revoked one is refused at once, by every replica."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def authenticate(self, credential: PresentedCredential) -> Caller:
+        """The caller with this credential. Raises `AccessError`."""
+        return caller_of(await self._record(credential), credential, datetime.now(UTC))
+
+    async def check(self, caller: Caller) -> None:
+        """Raise `AccessError` if the caller's token was revoked or has expired since; not if it can't be read now."""
+        credential = PresentedCredential(caller.kind, caller.project, caller.digest)
+        try:
+            record = await self._record(credential)
+        except AccessError:
+            record = SharedAccessToken(
+                project=caller.project,
+                token=caller.token,
+                role=caller.role,
+                expires_at=caller.expires_at,
+                kind=caller.kind,
+            )
+        caller_of(record, credential, datetime.now(UTC))
+
+    async def _record(self, credential: PresentedCredential) -> SharedAccessToken | None:
+        try:
+            return await read_record(self._bus, SharedAccessToken, credential.project, credential.digest)
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, ValueError) as error:
+            text = f"access tokens can't be read now: {type(error).__name__}"
+            raise AccessError(problem_of(Code.UNAVAILABLE, text, remedy="retry in a moment"), 503) from error

@@ -1,0 +1,208 @@
+"""Live events: one subscription per project, shared by all clients of this replica.
+
+A live message only shows that there is a new event: the events themselves are read from the stream, once for all
+clients, so that none is missing or doubled whatever the subscription has lost.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import nats.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from gateway.frame_queues import FEED_BYTES, QUEUE, FrameQueue, end_slowest
+from gateway.stream_reader import NO_REPLY, EventFrame, StreamReader, frame_of, subject_of
+from sandherd.bus.connection import Bus
+from sandherd.bus.direct_get import StoredMessage
+from sandherd.client.errors import HerdError
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.headers import SEQUENCE_HEADER
+from sandherd.contracts.streams import live_subject
+from sandherd.telemetry import logs
+
+_SMALL_BATCH: Final = 64 * 1024
+STREAMS: Final = 1500
+"""Maximum streams of one project at a replica, so that others can have some of its connections."""
+_POLL: Final = 5.0
+"""Seconds without a live message after which the stream is read nevertheless: the subscription guarantees nothing."""
+_RETRY: Final = 0.5
+_LAG: Final = 0.02
+_MEASURED: Final = 16
+"""The memory of all queues is measured at every event whose sequence this divides."""
+_log: Final = logs.get("live")
+
+
+class ProjectFeed:
+    """The events of one project, read once for all of its clients."""
+
+    def __init__(self, bus: Bus, project: str, reader: StreamReader, queue: int = QUEUE) -> None:
+        self.clients: set[FrameQueue] = set()
+        self.users = 0
+        self._bus = bus
+        self._project = project
+        self._reader = reader
+        self._queue = queue
+        self._subscription: Subscription | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._next = 0
+        self._seen = 0
+        self._wake = asyncio.Event()
+
+    async def start(self) -> None:
+        """Subscribe, and read what comes. Raises one of `NO_REPLY`."""
+        if self._task is not None:
+            return
+        if self._subscription is None:  # else the last start failed behind this
+            live = live_subject(subject_of(self._project, None))
+            self._subscription = await self._bus.client.subscribe(live, cb=self._on_message)
+        await self._bus.flush()
+        self._next = (await self._reader.state()).last + 1
+        self._task = asyncio.create_task(self._run(), name=f"feed {self._project}")
+
+    async def stop(self) -> None:
+        """Unsubscribe."""
+        await cancel_and_wait([self._task] if self._task is not None else [])
+        self._task = None
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None and not self._bus.closed:
+            with suppress(nats.errors.Error):  # not connected: the broker has already removed it
+                await subscription.unsubscribe()
+
+    def join(self, entity: str | None) -> FrameQueue:
+        """A queue that gets every event from its `begin` on."""
+        queue = FrameQueue(entity, self._next, self._queue)
+        self.clients.add(queue)
+        return queue
+
+    async def _on_message(self, message: Msg) -> None:
+        self._seen = max(self._seen, int((message.headers or {}).get(SEQUENCE_HEADER, 0)))
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._read()
+            except NO_REPLY as error:
+                _log.warning("events not read, retrying", project=self._project, error=repr(error))
+                await asyncio.sleep(_RETRY)
+
+    def _offer(self, frame: EventFrame) -> None:
+        for client in self.clients:
+            client.offer(frame)
+        if frame.sequence % _MEASURED == 0:
+            end_slowest(self.clients)
+
+    async def _read(self) -> None:
+        """Read what is new, then wait for more."""
+        self._wake.clear()
+        found = await self._reader.batch(subject_of(self._project, None), self._next)
+        for stored in found:
+            frame = frame_of(stored)
+            # Without a wait between both, so that a client that joins gets exactly the events from its `begin` on.
+            self._next = stored.sequence + 1
+            if frame is not None:
+                self._offer(frame)
+        if not found:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAG if self._seen >= self._next else _POLL):
+                    await self._wake.wait()
+
+
+class LiveFeeds:
+    """The feeds of all projects that have clients now."""
+
+    def __init__(self, bus: Bus, queue: int = QUEUE) -> None:
+        self._bus = bus
+        self._queue = queue
+        self._feeds: dict[str, ProjectFeed] = {}
+        self._starting = asyncio.Lock()
+        self.reader = StreamReader(bus)
+
+    @property
+    def clients(self) -> int:
+        """How many clients receive live events."""
+        return sum(feed.users for feed in self._feeds.values())
+
+    @asynccontextmanager
+    async def of(self, project: str) -> AsyncIterator[ProjectFeed]:
+        """The feed of a project, shared with its other clients. Raises one of `NO_REPLY`, or `HerdError` (`busy`)."""
+        feed = self._feeds.setdefault(project, ProjectFeed(self._bus, project, self.reader, self._queue))
+        if feed.users >= STREAMS:
+            text = f"the project has {STREAMS} open streams at this replica"
+            raise HerdError(Problem(code=Code.BUSY, message=text, remedy="close some", retry_after_seconds=5))
+        feed.users += 1
+        try:
+            async with self._starting:
+                await feed.start()
+            yield feed
+        finally:
+            feed.users -= 1
+            if feed.users == 0 and self._feeds.get(project) is feed:
+                del self._feeds[project]
+                await asyncio.shield(feed.stop())
+
+
+class EventSource:
+    """The events of a project or an entity behind a position: those stored, then live ones, each once."""
+
+    def __init__(self, feed: ProjectFeed, reader: StreamReader, project: str, entity: str | None) -> None:
+        self._feed = feed
+        self._reader = reader
+        self._subject = subject_of(project, entity)
+        self._entity = entity
+        self._queue: FrameQueue | None = None
+        self._position = 0
+
+    def beat(self) -> None:
+        """Have `frames` return None now if no event waits."""
+        if self._queue is not None:
+            self._queue.wake()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether all events that were stored at the beginning have been returned."""
+        return self._queue is not None
+
+    async def frames(self, after: int, on_overflow: Callable[[], object]) -> AsyncIterator[EventFrame | None]:
+        """Every event after a sequence, and None after a `beat` without one.
+
+        `on_overflow` is called once live events were left out, as they were read too slowly.
+        """
+        self._position = after
+        async for frame in self._history(None):
+            yield frame
+        queue = self._queue = self._feed.join(self._entity)
+        queue.on_overflow = on_overflow
+        try:
+            async for frame in self._history(queue.begin):
+                yield frame
+            while True:
+                live = await queue.take()
+                # The stream may have been read further than the feed was at the beginning of the queue.
+                if live is None or live.sequence > self._position:
+                    yield live
+        finally:
+            self._feed.clients.discard(queue)
+
+    async def _history(self, before: int | None) -> AsyncIterator[EventFrame]:
+        """The stored events behind the position, up to the first live one."""
+        while batch := await self._stored(before):
+            for stored in batch:
+                self._position = stored.sequence
+                if (frame := frame_of(stored)) is not None:
+                    yield frame
+
+    async def _stored(self, before: int | None) -> list[StoredMessage]:
+        """The next stored events; retried until the broker responds."""
+        while True:
+            try:
+                share = max(_SMALL_BATCH, FEED_BYTES // max(1, self._feed.users))
+                found = await self._reader.batch(self._subject, self._position + 1, share)
+            except NO_REPLY:
+                await asyncio.sleep(_RETRY)
+            else:
+                return [one for one in found if before is None or one.sequence < before]

@@ -1,0 +1,228 @@
+"""What every request passes before a route handles it: host, credential, origin, rate, and the size of its body."""
+
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from gateway.access_tokens import AccessError, Caller, TokenReader
+from gateway.browser_security import (
+    API_HEADERS,
+    PAGE_HEADERS,
+    STRICT_TRANSPORT,
+    check_origin,
+    cookie_in,
+    presented,
+)
+from gateway.pages import StaticPages, is_page
+from gateway.problems import problem_of, problem_response
+from gateway.request_heads import LOOPBACK, refusal_of
+from gateway.webhooks import MAX_WEBHOOK
+from sandherd.bus.rate_limit import RateLimiter, rate_of
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.names import new_name
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+REQUEST: Final = "sandherd.request"
+"""The key of a request's id in its ASGI scope: in the response, and in the source of its commands."""
+CALLER: Final = "sandherd.caller"
+"""The key of a request's caller in its ASGI scope."""
+CONTENT: Final = "sandherd.content"
+"""The key of the SHA-256 hash of a request's body in its ASGI scope."""
+MAX_BODY: Final = 512 * 1024
+"""Maximum size of a request's body in bytes: a command may have half of that."""
+_BURST_SECONDS: Final = 2.0
+_WEBHOOKS: Final = "/webhooks/"
+_AT_ONCE: Final = 16
+"""Maximum webhooks that are read at the same time."""
+_SMALL_BODY: Final = 4 * 1024
+"""The same without a credential."""
+_PUBLIC: Final = frozenset(
+    {
+        ("POST", "/api/v1/session"),
+        ("GET", "/api/v1/sign-in"),
+        ("GET", "/api/v1/sign-in/oidc"),
+        ("GET", "/api/v1/sign-in/oidc/callback"),
+    }
+)
+"""Requests to the API that need no credential. The two of OpenID are navigations, which another site may begin."""
+
+
+class RequestGuard:
+    """An ASGI application around the routes. The API is shown to no request without a credential; pages are."""
+
+    def __init__(
+        self,
+        inner: Application,
+        tokens: Callable[[], TokenReader],
+        *,
+        hosts: frozenset[str],
+        secure: bool = False,
+        per_second: float,
+        measured: Callable[[int, float], None],
+    ) -> None:
+        """`secure`: browsers use the gateway by https only. `measured` gets status and seconds of each response."""
+        self._inner = inner
+        self._tokens = tokens
+        self._hosts = LOOPBACK | {host.lower() for host in hosts}
+        self._pages = StaticPages()
+        self._rates = RateLimiter(rate_of(per_second, _BURST_SECONDS))
+        self._measured = measured
+        self._webhooks = 0
+        self._transport = [STRICT_TRANSPORT] if secure else []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        hardened = self._hardened(scope, send)
+        if scope["type"] == "websocket":
+            await (await self._examined_socket(scope) or self._inner)(scope, receive, hardened)
+            return
+        is_webhook = scope["method"] == "POST" and scope["path"].startswith(_WEBHOOKS)
+        refusal, body = await (self._webhook if is_webhook else self._examined)(scope, receive)
+        if refusal is not None:
+            await refusal(scope, receive, hardened)
+            return
+        await self._inner(scope, _replayed(body, receive), hardened)
+
+    def _hardened(self, scope: Scope, send: Send) -> Send:
+        """`send`, with the headers of every response; also of one that refuses a WebSocket."""
+        begun, number = time.monotonic(), new_name("req")
+        scope[REQUEST] = number
+        own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
+        more = [*own, *self._transport, (b"x-request-id", number.encode())]
+
+        async def hardened(message: MutableMapping[str, Any]) -> None:
+            if message["type"] in {"http.response.start", "websocket.http.response.start"}:
+                message["headers"] = [*message.get("headers", ()), *more]
+                self._measured(message["status"], time.monotonic() - begun)
+            await send(message)
+
+        return hardened
+
+    async def _examined(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
+        """The refusal of a request, if it is refused, and its body."""
+        headers = Headers(scope=scope)
+        if (refusal := refusal_of(headers, self._hosts)) is not None:
+            return refusal, b""
+        if scope["path"] == "/healthz":
+            return Response("ok\n", media_type="text/plain"), b""
+        if is_page(scope["path"]):
+            return self._pages.response(scope["method"], scope["path"], headers), b""
+        try:
+            caller = await self._authenticated(scope, headers)
+        except AccessError as error:
+            more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+            return problem_response(error.problem, error.status, more), b""
+        # Without a credential by address: a sign-in has the gateway send requests of its own.
+        key = (scope.get("client") or ("",))[0] if caller is None else caller.digest
+        excess = self._rates.excess(key, time.monotonic())
+        if excess:
+            return problem_response(too_often(excess), 429), b""
+        limit = _SMALL_BODY if caller is None else MAX_BODY
+        refusal, body = await _content(headers.get("content-length", ""), receive, limit)
+        scope[CONTENT] = hashlib.sha256(body).hexdigest()
+        return refusal, body
+
+    async def _webhook(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
+        """The body of a webhook, whose sender is not known before it was read: few are read at the same time."""
+        headers = Headers(scope=scope)
+        if (refusal := refusal_of(headers, self._hosts)) is not None:
+            return refusal, b""
+        if self._webhooks >= _AT_ONCE:
+            problem = problem_of(Code.BUSY, "other webhooks are being read", remedy="send it again")
+            return problem_response(problem), b""
+        self._webhooks += 1
+        try:
+            return await _content(headers.get("content-length", ""), receive, MAX_WEBHOOK)
+        finally:
+            self._webhooks -= 1
+
+    async def _examined_socket(self, scope: Scope) -> Response | None:
+        """The refusal of a WebSocket. One without a credential may authenticate in its first message."""
+        headers = Headers(scope=scope)
+        if (refusal := refusal_of(headers, self._hosts)) is not None:
+            return refusal
+        try:
+            check_origin(headers)
+            if "authorization" not in headers and cookie_in(headers) is None:
+                return None
+            caller = scope[CALLER] = await self._tokens().authenticate(presented(headers))
+        except AccessError as error:
+            return problem_response(error.problem, error.status)
+        excess = self._rates.excess(caller.digest, time.monotonic())
+        return problem_response(too_often(excess), 429) if excess else None
+
+    async def _authenticated(self, scope: Scope, headers: Headers) -> Caller | None:
+        """The caller, who is in the scope then; None for a public request. Raises `AccessError`."""
+        if (scope["method"], scope["path"]) in _PUBLIC:
+            if scope["method"] != "GET":
+                check_origin(headers)
+            return None
+        credential = presented(headers)
+        if credential.kind == "session":
+            check_origin(headers)
+        caller = await self._tokens().authenticate(credential)
+        scope[CALLER] = caller
+        return caller
+
+
+def caller_in(scope: Scope) -> Caller:
+    """The caller of a request that has passed the guard."""
+    caller: Caller = scope[CALLER]
+    return caller
+
+
+def too_often(excess: float) -> Problem:
+    """The refusal of a request that comes `excess` seconds too early."""
+    text = "there are too many requests with this token, or without one from this address"
+    return Problem(
+        code=Code.BUSY, message=text, remedy="retry after the time in Retry-After", retry_after_seconds=excess
+    )
+
+
+async def _content(length: str, receive: Receive, limit: int) -> tuple[Response | None, bytes]:
+    """The refusal of a body, if it is refused, and the body."""
+    try:
+        body = await _read(length, receive, limit)
+    except EOFError:
+        text = "the connection ended within the body"
+        return problem_response(problem_of(Code.INVALID_JSON, text, remedy="send it again")), b""
+    if body is None:
+        text = f"the body has more than {limit} bytes"
+        return problem_response(problem_of(Code.TOO_LARGE, text, remedy="make it smaller")), b""
+    return None, body
+
+
+async def _read(length: str, receive: Receive, limit: int) -> bytes | None:
+    """The body of a request; None if it is too large. Raises `EOFError` if it is incomplete."""
+    if length.isdigit() and int(length) > limit:
+        return None
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise EOFError
+        body += message.get("body", b"")
+        if len(body) > limit:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body once, and then what the connection has: its end."""
+    left = [body]
+
+    async def replayed() -> MutableMapping[str, Any]:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return replayed

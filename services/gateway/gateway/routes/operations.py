@@ -1,0 +1,129 @@
+"""What operators of a project need: health, audit, dead letters, and the checks of the doctor."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, Self
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import JSONResponse
+
+from gateway.request_models import part_of
+from gateway.routes.route_replies import PREFIX
+from gateway.sessions import Operator, Reader
+from sandherd.client import queries
+from sandherd.client.doctor.check import Check, CheckState
+from sandherd.client.doctor.herd import check_broker, check_herd
+from sandherd.client.doctor.services import EXAMINATIONS, ServiceReport, request_reports
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts.model import Model, Number
+from sandherd.contracts.requests import Audit, DeadLetter, DeadLetters, GetAudit, ListDeadLetters, RequeueResult
+from sandherd.contracts.requests.diagnostics import Examination, Examine
+from sandherd.contracts.subjects import Principal
+
+router: Final = APIRouter(tags=["operation"])
+_EXAMINED: Final = tuple(one for one in EXAMINATIONS if one.answered_by != Principal.GATEWAY)
+_REQUEUE_SECONDS: Final = 10.0
+"""How long the service of a dead letter may take, which is less than the deadline of an exchange."""
+AuditQuery: Any = part_of(GetAudit, "AuditQuery", without=frozenset())
+DeadQuery: Any = part_of(ListDeadLetters, "DeadQuery", without=frozenset({"number"}))
+
+
+class HerdHealth(Model):
+    """The health of each service; None for one that does not respond."""
+
+    services: dict[str, Examination | None]
+    healthy: bool
+    """Whether all services respond, and nothing hinders them."""
+
+
+class RequeuedLetter(RequeueResult):
+    """A dead letter that its service has handled again: `done`, or why it is still a dead letter."""
+
+    requeued_by: str
+    """Who has requested it."""
+
+
+class DoctorCheck(Model):
+    """A check of the herd: its result, what was found, and what to do about it."""
+
+    check: str
+    state: CheckState
+    found: str
+    remedy: str | None = None
+
+    @classmethod
+    def of(cls, one: Check) -> Self:
+        """The document of a check."""
+        return cls(check=one.name, state=one.state, found=one.found, remedy=one.remedy)
+
+
+class DoctorReport(Model):
+    """Every check that the gateway can run; those of a machine are in `sandherd doctor`."""
+
+    checks: list[DoctorCheck]
+    healthy: bool
+    """Whether no check has the state `wrong`."""
+    checked_at: datetime
+
+
+@router.get("/audit")
+async def audit(session: Operator, which: Annotated[AuditQuery, Query()]) -> Audit:
+    """Whether every event of the project, or of one sandbox or task, is stored."""
+    return await session.herd.connection.request(made(GetAudit, **which.model_dump(exclude_unset=True)))
+
+
+@router.get("/dead-letters")
+async def dead_letters(session: Operator, which: Annotated[DeadQuery, Query()]) -> DeadLetters:
+    """Messages that could not be handled, newest first."""
+    return await session.herd.connection.request(made(ListDeadLetters, **which.model_dump(exclude_unset=True)))
+
+
+@router.get("/dead-letters/{number}")
+async def dead_letter(session: Operator, number: Annotated[Number, Path()]) -> DeadLetter:
+    """One dead letter, with its payload."""
+    return await session.herd.dead_letter(number)
+
+
+@router.post("/dead-letters/{number}/requeue", status_code=202, response_model=RequeuedLetter)
+async def requeue(session: Operator, number: Annotated[Number, Path()]) -> JSONResponse:
+    """Have a dead letter handled again by its service. It is deleted if the outcome is `done`, and stays otherwise.
+
+    What the message causes is reported by events. Repeated, it has no effect twice.
+    """
+    by, send = session.caller.name, session.herd.connection.request
+    result = await queries.requeue(send, number, by=by, timeout=_REQUEUE_SECONDS)
+    letter = RequeuedLetter(**result.model_dump(), requeued_by=by)
+    return JSONResponse(letter.model_dump(mode="json"), 202, {"Location": f"{PREFIX}/dead-letters/{number}"})
+
+
+@router.get("/health")
+@router.get("/sandboxes/health", operation_id="sandboxes_health")
+async def health(session: Reader) -> HerdHealth:
+    """The health of the services behind the gateway."""
+    found = await asyncio.gather(*(_examination(session, request) for request in _EXAMINED))
+    services = {request.answered_by: one for request, one in zip(_EXAMINED, found, strict=True)}
+    healthy = all(one is not None and all(part.problem is None for part in one.parts) for one in found)
+    return HerdHealth(services=services, healthy=healthy)
+
+
+async def _examination(session: Reader, request: type[Examine]) -> Examination | None:
+    try:
+        return await session.herd.connection.request(request(), timeout=3.0)
+    except HerdError:
+        return None
+
+
+@router.get("/doctor")
+async def doctor(session: Operator) -> DoctorReport:
+    """Check broker, services, streams, consumers, their backlog, runtimes and history, each with a remedy."""
+    now = datetime.now(UTC)
+    reports, own, broker = await asyncio.gather(
+        request_reports(session.herd.connection, _EXAMINED), session.backend.examine(), check_broker(session.herd)
+    )
+    answers = {**reports, Principal.GATEWAY.value: ServiceReport(own, timedelta())}
+    checks = [broker, *await check_herd(session.herd, answers, now)]
+    return DoctorReport(
+        checks=[DoctorCheck.of(check) for check in checks],
+        healthy=all(check.state is not CheckState.WRONG for check in checks),
+        checked_at=now,
+    )

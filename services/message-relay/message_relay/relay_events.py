@@ -1,0 +1,195 @@
+"""The relay's events.
+
+Each message, and each approval, is its own event source. Sequence 1 is the request, 2 the delivery or failure, 3 the
+acknowledgement. A rejected command, or a rejected message of an agent, has a source of its own: its name may be that of
+a message.
+
+The id of an event is derived from the message and the sequence, so that a step that is done twice, by two relays or
+after one was killed, is one event. The derivation uses the relays' key: the message's worker knows all other inputs,
+and could otherwise publish a different event under that id first.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+import nats.errors
+import nats.js.errors
+from pydantic import BaseModel, ValidationError
+
+from message_relay.approval import Approval, ApprovalDecision, digest_of
+from message_relay.approval_messages import decided
+from sandherd.bus.connection import Bus
+from sandherd.bus.consumers.consumer import Delivery
+from sandherd.bus.kv import last_message
+from sandherd.bus.publish_retries import BROKER_BACKOFF
+from sandherd.concurrency import KeyedLocks
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.message import MessageDelivered, MessageRejected
+from sandherd.contracts.inbox_messages import InboxMessage
+from sandherd.contracts.names import DerivedIds
+from sandherd.contracts.subjects import event_subject
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+BEGUN: Final = 1
+ENDED: Final = 2
+ACKNOWLEDGED: Final = 3
+"""After `message.delivered`, which is 2."""
+_SERVICE: Final = "/sandherd/message-relay"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_log: Final = logs.get("events")
+
+
+class _Published(BaseModel):
+    """What is read of an event that was published."""
+
+    id: UUID
+
+
+def named_source(name: str, token: UUID) -> str:
+    """A source of events that no other message has: `name` is not enough, and the token is derived once."""
+    return f"{_SERVICE}/{name}/{token.hex}"
+
+
+def source_of(message: InboxMessage) -> str:
+    """The source of a message's events: the message."""
+    return message.source or f"{_SERVICE}/{message.message}"
+
+
+def _time_of_source(source: str) -> datetime:
+    """The time in the token of a source: the same for each delivery of the message, as `sent_at` may not be."""
+    return _EPOCH + timedelta(milliseconds=UUID(source.rpartition("/")[2]).int >> 80)
+
+
+def rejection_id(ids: DerivedIds, delivery: Delivery) -> UUID:
+    """The id of the event that rejects a command, or an agent's message, when it is handled."""
+    return ids.derive(delivery.at, delivery.subject, delivery.stream_sequence, MessageRejected.type)
+
+
+def event_id(ids: DerivedIds, message: InboxMessage, number: int) -> UUID:
+    """The id of a message's event with this sequence, independent of its content."""
+    # With the sandbox: an agent may send one message to two others, and each has its own events.
+    at = message.sent_at if message.source is None else _time_of_source(message.source)
+    return ids.derive(at, message.project, message.sandbox, source_of(message), number)
+
+
+def event_of(
+    ids: DerivedIds, message: InboxMessage, number: int, data: EventData, now: datetime
+) -> Envelope[EventData]:
+    """The event; its id is the same whenever it is created."""
+    return wrap(
+        data,
+        data.type,
+        id=event_id(ids, message, number),
+        source=source_of(message),
+        sequence=number,
+        project=message.project,
+        subject=message.sandbox,
+        sandboxid=message.sandbox,
+        time=now,
+        traceparent=message.traceparent,
+    )
+
+
+def approval_event(
+    ids: DerivedIds, approval: Approval, number: int, data: EventData, now: datetime
+) -> Envelope[EventData]:
+    """An approval's event; its id is the same whenever it is created. Sequence 1 is the request, 2 the decision."""
+    source = f"{_SERVICE}/{approval.sandbox}/{digest_of(approval.approval_id)}"
+    return wrap(
+        data,
+        data.type,
+        id=ids.derive(approval.asked_at, approval.project, source, number),
+        source=source,
+        sequence=number,
+        project=approval.project,
+        subject=approval.sandbox,
+        sandboxid=approval.sandbox,
+        time=now,
+        traceparent=approval.traceparent,
+    )
+
+
+class RelayEvents:
+    """Publishes the relay's events."""
+
+    def __init__(self, bus: Bus, meters: Meters) -> None:
+        self._bus = bus
+        self._meters = meters
+        self._in_order: KeyedLocks[tuple[str, str, str]] = KeyedLocks()
+
+    async def publish(self, message: InboxMessage, number: int, data: EventData, now: datetime) -> None:
+        """Publish it, retrying until the broker has stored it, after those of the message that are being published."""
+        async with self._in_order.hold((message.project, message.sandbox, source_of(message))):
+            await self._bus.publish_event(event_of(self._bus.ids, message, number, data, now))
+        self._meters.count("sandherd_messages_total", state=data.type.removeprefix("message."))
+
+    async def publish_rejection(self, message: InboxMessage, delivery: Delivery, data: MessageRejected) -> None:
+        """Publish that a command or an agent's message is rejected, retrying until stored. Safe to repeat."""
+        id_ = rejection_id(self._bus.ids, delivery)
+        event = wrap(
+            data,
+            data.type,
+            id=id_,
+            source=named_source(message.sandbox, id_),
+            sequence=BEGUN,
+            project=message.project,
+            subject=message.sandbox,
+            sandboxid=message.sandbox,
+            time=delivery.at,
+            traceparent=message.traceparent,
+        )
+        await self._bus.publish_event(event)
+        self._meters.count("sandherd_messages_total", state="rejected")
+
+    async def was_rejected(self, project: str, sandbox: str, delivery: Delivery) -> bool:
+        """Whether that was published by a relay that was killed before it acknowledged the command.
+
+        A sandbox's commands are handled one after the other, so only its last rejection has to be checked.
+        """
+        if delivery.deliveries == 1:
+            return False
+        last = await self._last_id(event_subject(project, sandbox, MessageRejected.type))
+        return last == rejection_id(self._bus.ids, delivery)
+
+    async def publish_requested(self, approval: Approval, data: EventData, now: datetime) -> None:
+        """Publish that an agent requests an approval, retrying until the broker has stored it."""
+        await self._bus.publish_event(approval_event(self._bus.ids, approval, BEGUN, data, now))
+        self._meters.count("sandherd_approvals_total", state="requested")
+
+    async def publish_rejected(self, approval: Approval, data: EventData, now: datetime) -> None:
+        """Publish that a request is rejected, retrying until stored. It is the only event of its approval."""
+        await self._bus.publish_event(approval_event(self._bus.ids, approval, BEGUN, data, now))
+        self._meters.count("sandherd_approvals_total", state="rejected")
+
+    async def publish_decided(self, approval: Approval, decision: ApprovalDecision) -> None:
+        """Publish the decision, retrying until stored. One made before the request has the request's time."""
+        at = max(decision.at, approval.asked_at)
+        event_data = decided(approval.approval_id, decision)
+        await self._bus.publish_event(approval_event(self._bus.ids, approval, ENDED, event_data, at))
+        self._meters.count("sandherd_approvals_total", state=decision.state)
+
+    async def was_delivered(self, message: InboxMessage) -> bool:
+        """Whether `message.delivered` was published for it, by a relay that was killed before the next event.
+
+        A sandbox gets one message after the other, so only its last `message.delivered` has to be checked.
+        """
+        last = await self._last_id(event_subject(message.project, message.sandbox, MessageDelivered.type))
+        return last == event_id(self._bus.ids, message, ENDED)
+
+    async def _last_id(self, subject: str) -> UUID | None:
+        """The id of the last event on a subject; None if there is none that can be read."""
+        attempt = 0
+        while True:
+            try:
+                last = await last_message(self._bus, "EVENTS", subject)
+                return _Published.model_validate_json(last.data or b"").id
+            except (nats.js.errors.NotFoundError, ValidationError):
+                return None
+            except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
+                _log.warning("last event not read, retrying", attempt=attempt, error=repr(error))
+            await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
+            attempt += 1

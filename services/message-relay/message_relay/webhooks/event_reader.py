@@ -1,0 +1,122 @@
+"""Reads the events of a project from the stream, from a sequence on, and the sequence at which a moment begins."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeVar
+
+import nats.errors
+import nats.js.errors
+
+from message_relay.webhooks.queue import QueuedEvent
+from message_relay.webhooks.webhook_record import WebhookRecord
+from sandherd.bus.connection import Bus
+from sandherd.bus.direct_get import StoredMessage, first_since, read_batch
+from sandherd.bus.publish_retries import BROKER_BACKOFF
+from sandherd.client.events import decoder
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.subjects import PREFIX, read_event_subject
+from sandherd.telemetry import logs
+
+STREAM: Final = "EVENTS"
+NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
+"""What a read raises while the broker is unavailable."""
+_log: Final = logs.get("webhooks.stream")
+ReplyT = TypeVar("ReplyT")
+_BATCH: Final = 200
+_BATCH_BYTES: Final = 1024 * 1024
+
+
+def subject_of(project: str) -> str:
+    """The subjects of all events of a project."""
+    return f"{PREFIX}.event.{project}.>"
+
+
+def item_of(record: WebhookRecord, stored: StoredMessage) -> QueuedEvent | None:
+    """What is sent of a stored event; None if the webhook does not want it, or if it is invalid."""
+    try:
+        _, entity, event_type = read_event_subject(stored.subject)
+    except ContractError:
+        return None
+    if not record.matches(entity, event_type):
+        return None
+    event = decoder.from_live(stored.subject, stored.data)
+    if event is None:  # the history refuses it, too
+        return None
+    body = event.model_dump_json(exclude_none=True).encode()
+    return QueuedEvent(stored.sequence, entity, event_type, str(event.id), body, stored.at)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBounds:
+    """The first and the last sequence of the stream. Without messages the first one is after the last one."""
+
+    first: int
+    last: int
+
+
+class EventReader:
+    """Reads EVENTS. Every method raises one of `NO_REPLY` while the broker is unavailable."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def after(self, project: str, sequence: int) -> list[StoredMessage]:
+        """The next events of a project after this sequence; empty if there are none now."""
+        return await read_batch(
+            self._bus, STREAM, subject_of(project), first=sequence + 1, limit=_BATCH, max_bytes=_BATCH_BYTES
+        )
+
+    async def at(self, project: str, sequence: int) -> StoredMessage | None:
+        """The event of a project with this sequence; None if the stream no longer has it."""
+        found = await read_batch(
+            self._bus, STREAM, subject_of(project), first=sequence, limit=1, max_bytes=_BATCH_BYTES
+        )
+        return found[0] if found and found[0].sequence == sequence else None
+
+    async def bounds(self) -> StreamBounds:
+        """The first and the last sequence that the stream has now."""
+        reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{STREAM}", timeout=2)
+        info = json.loads(reply.data)
+        if "error" in info:
+            raise nats.errors.Error(str(info["error"].get("description")))
+        return StreamBounds(int(info["state"]["first_seq"]), int(info["state"]["last_seq"]))
+
+    async def position(self, project: str, start: str | int | datetime, now: datetime) -> int:
+        """The position before the first event to deliver that the stream has.
+
+        Raises `ContractError` for one in the future.
+        """
+        bounds = await self.bounds()
+        oldest, last = max(bounds.first - 1, 0), bounds.last
+        if start == "all":
+            return oldest
+        if isinstance(start, datetime):
+            if start > now:
+                raise _in_future("that time is in the future")
+            found = await first_since(self._bus, STREAM, subject_of(project), start)
+            return found - 1 if found else last
+        if isinstance(start, int):
+            if start > last + 1:
+                raise _in_future(f"{start} is after the next sequence, {last + 1}")
+            return max(start - 1, oldest)
+        return last
+
+
+async def until_read(read: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
+    """The result of a read, which is repeated until there is one."""
+    attempt = 0
+    while True:
+        try:
+            return await read()
+        except NO_REPLY as error:
+            _log.warning("events for a webhook not read, retrying", attempt=attempt, error=repr(error))
+        await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
+        attempt += 1
+
+
+def _in_future(text: str) -> ContractError:
+    remedy = "name `new`, `all`, a sequence that the stream has, or a time in the past"
+    return ContractError(Code.INVALID_FIELD, f"start: {text}", field="start", remedy=remedy)

@@ -1,0 +1,179 @@
+"""Which limits are reached, and which actions follow. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from monitor.budgets.amounts import SandboxUse, UsedByKind
+from monitor.budgets.budget_ledger import DAY_HOURS, MONTH_HOURS, ReachedLimit, TaskLedger, used_by, used_since
+from sandherd.contracts.budgets import (
+    FIELDS,
+    BudgetKind,
+    BudgetLimits,
+    BudgetScope,
+    BudgetWindow,
+    WindowLimits,
+    amount_text,
+)
+from sandherd.contracts.durations import duration_text
+from sandherd.contracts.model import MAX_WHOLE
+from sandherd.contracts.requests import BudgetLine
+
+WARNED: Final = "warned"
+EXCEEDED: Final = "exceeded"
+_LEVELS: Final = {WARNED: (80, 70), EXCEEDED: (100, 100)}
+"""From which per cent of a limit a mark is set, and below which it is removed: a rolling window may reach it again."""
+REPEAT_STOP: Final = 30.0
+"""After this time, in seconds, a sandbox that has not ended is to be ended again."""
+_WINDOWS: Final[tuple[tuple[BudgetWindow, int], ...]] = (("day", DAY_HOURS), ("month", MONTH_HOURS))
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimit:
+    """A limit and its usage."""
+
+    scope: BudgetScope
+    project: str | None
+    task: str | None
+    window: BudgetWindow
+    kind: BudgetKind
+    limit: int | None
+    used: int
+    granted: int = 0
+    metered: bool = True
+
+    @property
+    def name(self) -> str:
+        """The name of the limit within its ledger."""
+        return f"{self.window}.{self.kind}"
+
+    def reaches(self, percent: int) -> bool:
+        """Whether the usage has reached this fraction of the limit."""
+        return self.limit is not None and self.used * 100 >= self.limit * percent
+
+
+def limits_of_task(ledger: TaskLedger, uses: Collection[SandboxUse], usual: BudgetLimits) -> Iterator[BudgetLimit]:
+    """The limits of a task: its own or else the defaults, plus its grants."""
+    used = used_by(ledger)
+    for kind in FIELDS:
+        own = ledger.budget.of(kind) if ledger.budget else None
+        base = usual.of(kind) if own is None else own
+        granted = getattr(ledger.granted, kind)
+        limit = None if base is None else min(MAX_WHOLE, base + granted)
+        metered = is_metered(kind, uses)
+        yield BudgetLimit(
+            "task", ledger.project, ledger.task, "total", kind, limit, getattr(used, kind), granted, metered=metered
+        )
+
+
+def limits_of_windows(
+    project: str | None,
+    hours: Mapping[int, UsedByKind],
+    chosen: Iterable[WindowLimits],
+    now: datetime,
+    uses: Collection[SandboxUse] = (),
+) -> Iterator[BudgetLimit]:
+    """The limits of a project, or of the herd; the first of `chosen` that limits a kind counts."""
+    scope: BudgetScope = "herd" if project is None else "project"
+    wanted = list(chosen)
+    for window, count in _WINDOWS:
+        used = used_since(hours, now, count)
+        for kind in FIELDS:
+            found = (getattr(one, window).of(kind) for one in wanted)
+            limit = next((limit for limit in found if limit is not None), None)
+            metered = is_metered(kind, uses)
+            yield BudgetLimit(scope, project, None, window, kind, limit, getattr(used, kind), metered=metered)
+
+
+def is_metered(kind: BudgetKind, uses: Iterable[SandboxUse]) -> bool:
+    """Whether all of these sandboxes report what they use of this kind."""
+    if kind == "cost":
+        return all(use.priced for use in uses)
+    return kind != "tokens" or all(use.metered for use in uses)
+
+
+def marked(
+    marks: Mapping[str, ReachedLimit], limits: Iterable[BudgetLimit], now: datetime
+) -> Mapping[str, ReachedLimit]:
+    """The marks by what is used now; the same object if nothing changes.
+
+    A mark is set once for a limit. It is removed when the limit is no longer reached, because it was raised or its
+    window has moved; a later crossing sets a new mark. A limit that goes from below the warning to exceeded causes no
+    warning.
+    """
+    found: dict[str, ReachedLimit] = {}
+    for limit in limits:
+        exceeded, warned = _mark(marks, limit, EXCEEDED, now), _mark(marks, limit, WARNED, now)
+        if exceeded is not None:
+            found[f"{limit.name}.{EXCEEDED}"] = exceeded
+            warned = warned and warned.model_copy(update={"published": True})
+        if warned is not None:
+            found[f"{limit.name}.{WARNED}"] = warned
+    return marks if found == marks else found
+
+
+def _mark(marks: Mapping[str, ReachedLimit], limit: BudgetLimit, level: str, now: datetime) -> ReachedLimit | None:
+    percent, cleared = _LEVELS[level]
+    before = marks.get(f"{limit.name}.{level}")
+    if before is not None and before.limit == limit.limit and limit.reaches(cleared):
+        return before
+    if limit.limit is None or not limit.reaches(percent):
+        return None
+    if before is not None and level == EXCEEDED:
+        return before.model_copy(update={"limit": limit.limit})  # it was raised, and is still exceeded
+    return ReachedLimit(at=now, limit=limit.limit, used=limit.used)
+
+
+def exceeded_since(marks: Mapping[str, ReachedLimit]) -> datetime | None:
+    """Since when a limit is exceeded."""
+    return min((mark.at for name, mark in marks.items() if name.endswith(f".{EXCEEDED}")), default=None)
+
+
+def is_to_be_stopped(use: SandboxUse, since: datetime, grace: float, now: datetime) -> int | None:
+    """How many times its end was requested before, if its end is due now; else None."""
+    waited = (now - max(since, use.started_at)).total_seconds() - grace
+    return int(waited / REPEAT_STOP) if waited >= 0 else None
+
+
+def block_of(limits: Iterable[BudgetLimit]) -> str | None:
+    """Why no task may begin, as text; None if it may."""
+    found = next((limit for limit in limits if limit.reaches(100)), None)
+    return None if found is None else text_of(found)
+
+
+def text_of(limit: BudgetLimit) -> str:
+    """A limit and its usage, in a sentence."""
+    who = {"herd": "the herd", "project": f"project {limit.project}", "task": "this task"}[limit.scope]
+    window = "" if limit.window == "total" else f" of a {limit.window}"
+    return (
+        f"{who} has used {amount_text(limit.kind, limit.used)} of {amount_text(limit.kind, limit.limit or 0)}{window}"
+    )
+
+
+def line_of(limit: BudgetLimit, marks: Mapping[str, ReachedLimit]) -> BudgetLine:
+    """A limit as it is shown to users."""
+    warned, exceeded = (marks.get(f"{limit.name}.{level}") for level in (WARNED, EXCEEDED))
+    return BudgetLine(
+        scope=limit.scope,
+        project=limit.project,
+        task=limit.task,
+        window=limit.window,
+        budget=limit.kind,
+        limit=limit.limit,
+        used=limit.used,
+        share=round(limit.used / limit.limit, 4) if limit.limit else None,
+        granted=limit.granted,
+        metered=limit.metered,
+        warned_at=warned.at if warned else None,
+        exceeded_at=exceeded.at if exceeded else None,
+    )
+
+
+def wrap_up_text(limit: BudgetLimit, grace: float) -> str:
+    """The message to an agent whose budget is used up."""
+    return (
+        f"The budget is used up: {text_of(limit)}. End your work now: bring the files into a state that can be "
+        "continued from, state what is done and what is left, and stop. "
+        f"This sandbox is ended in {duration_text(grace)}."
+    )

@@ -1,0 +1,212 @@
+"""Ledgers of projects and tasks: usage, grants, and the limits that were reached. Pure.
+
+A sandbox's summary has totals. A project is charged the increase since the last charge for that sandbox, so that a
+repeated or older summary, or a restart, charges nothing twice. What a task has used is the sum of the greatest totals
+of its sandboxes.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from monitor.budgets.amounts import ADVANCING, NOTHING, SandboxUse, UsedByKind
+from sandherd.contracts.budgets import BudgetLimits, WindowLimits
+from sandherd.contracts.names import FLEET, SafeName
+from sandherd.contracts.records import SummaryState
+
+HOUR: Final = 3600
+DAY_HOURS: Final = 24
+MONTH_HOURS: Final = 30 * DAY_HOURS
+STORED_HOURS: Final = 31 * DAY_HOURS
+"""How long hourly entries are stored."""
+CHARGED_FOR: Final = 24 * HOUR
+"""How long it is stored, in seconds, what was charged for a sandbox that has ended. Then `closed_through` has it."""
+MAX_CHARGED: Final = 4000
+"""Maximum number of ended sandboxes for which that is stored: with the longest names they fit in a message."""
+MAX_GRANTS: Final = 100
+"""Maximum number of grants of a task: its ledger has their names."""
+WALL_STEP: Final = 60
+"""Wall time is charged in steps of this many seconds while nothing else changes."""
+
+
+class SandboxCharge(NamedTuple):
+    """What was charged for a sandbox; `ended` is since when it is known to have ended, in seconds since 1970, or 0.
+
+    The end of its agent is not enough: the sandbox may linger for days, and `closed_through` would pass other sandboxes
+    that are not charged yet.
+    """
+
+    used: UsedByKind
+    sequence: int
+    ended: int = 0
+
+
+_NO_CHARGES: Final[Mapping[str, SandboxCharge]] = {}
+
+
+class ReachedLimit(BaseModel):
+    """A limit that was reached: since when, and whether its event was published."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: AwareDatetime
+    limit: int
+    used: int
+    published: bool = False
+
+
+class ProjectLedger(BaseModel):
+    """What the sandboxes of a project were charged, by hour; under the name `fleet` the budget of the herd."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    project: SafeName
+    hours: dict[int, UsedByKind] = {}
+    """By the hour since 1970."""
+    charged: dict[SafeName, SandboxCharge] = {}
+    closed_through: int = 0
+    """Ended sandboxes up to this stream sequence were charged, and are no longer in `charged`."""
+    marks: dict[str, ReachedLimit] = {}
+    limits: WindowLimits = WindowLimits()
+    """Those that an operator has set; they take precedence over the settings."""
+    updated_by: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Its key in the bucket."""
+        return f"{self.project}.ledger"
+
+
+class TaskLedger(BaseModel):
+    """What a task with a budget has used and was granted."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    project: SafeName
+    task: SafeName
+    sandboxes: dict[SafeName, UsedByKind] = {}
+    budget: BudgetLimits | None = None
+    granted: UsedByKind = NOTHING
+    grants: tuple[str, ...] = ()
+    """The names of the grants."""
+    marks: dict[str, ReachedLimit] = {}
+
+    @property
+    def key(self) -> str:
+        """Its key in the bucket."""
+        return task_key(self.project, self.task)
+
+
+BLOCKS_KEY: Final = f"{FLEET}.blocked"
+
+
+def task_key(project: str, task: str) -> str:
+    """The key of a task's ledger."""
+    return f"{project}.task.{task}"
+
+
+def charged(ledger: ProjectLedger, uses: Iterable[SandboxUse], now: datetime) -> ProjectLedger:
+    """The ledger after charging these sandboxes of the project; the same object if nothing changes."""
+    hours, charges = dict(ledger.hours), dict(ledger.charged)
+    for use in uses:
+        before = charges.get(use.sandbox)
+        if before is None and use.state == "ended" and use.sequence <= ledger.closed_through:
+            continue
+        known = before.used if before else NOTHING
+        used = use.used_at(now).greatest(known)
+        ended = ((before.ended if before else 0) or int(now.timestamp())) if use.state == "ended" else 0
+        if before and not _is_worth_it(use.state, used.beyond(known)) and ended == before.ended:
+            continue
+        hour = _hour_of(use, now)
+        hours[hour] = hours.get(hour, NOTHING).plus(used.beyond(known))
+        charges[use.sandbox] = SandboxCharge(used, use.sequence, ended)
+    return _pruned(ledger, hours, charges, now)
+
+
+def _is_worth_it(state: SummaryState, more: UsedByKind) -> bool:
+    """Whether a difference is large enough to be charged now.
+
+    Charging each second of wall time would be too many writes.
+    """
+    return any(more[:3]) or more.wall_time >= (WALL_STEP if state in ADVANCING else 1)
+
+
+def _hour_of(use: SandboxUse, now: datetime) -> int:
+    """The hour of the use: that of its last event, if that is not long ago; else it would count for no window."""
+    at = now if use.state in ADVANCING else min(now, use.updated_at)
+    return int(at.timestamp()) // HOUR
+
+
+def _pruned(
+    ledger: ProjectLedger, hours: Mapping[int, UsedByKind], charges: Mapping[str, SandboxCharge], now: datetime
+) -> ProjectLedger:
+    oldest = int(now.timestamp()) // HOUR - STORED_HOURS
+    recent = {hour: used for hour, used in hours.items() if hour > oldest}
+    closed = closed_charges(charges, now)
+    if recent == ledger.hours and charges == ledger.charged and not closed:
+        return ledger
+    through = max((charges[name].sequence for name in closed), default=0)
+    left = {name: charge for name, charge in charges.items() if name not in closed}
+    update = {"hours": recent, "charged": left, "closed_through": max(ledger.closed_through, through)}
+    return ledger.model_copy(update=update)
+
+
+def closed_charges(charges: Mapping[str, SandboxCharge], now: datetime) -> frozenset[str]:
+    """The ended sandboxes whose charges need not be stored any more."""
+    ended = sorted((charge.ended, name) for name, charge in charges.items() if charge.ended)
+    limit = now.timestamp() - CHARGED_FOR
+    excess = max(0, len(ended) - MAX_CHARGED)
+    return frozenset(name for place, (at, name) in enumerate(ended) if at < limit or place < excess)
+
+
+def used_since(hours: Mapping[int, UsedByKind], now: datetime, count: int) -> UsedByKind:
+    """What was used in the last `count` hours, with the current one."""
+    first = int(now.timestamp()) // HOUR - count
+    total = NOTHING
+    for hour, used in hours.items():
+        if hour > first:
+            total = total.plus(used)
+    return total
+
+
+def totals(ledgers: Iterable[ProjectLedger]) -> dict[int, UsedByKind]:
+    """The hours of all projects together."""
+    hours: dict[int, UsedByKind] = {}
+    for ledger in ledgers:
+        for hour, used in ledger.hours.items():
+            hours[hour] = hours.get(hour, NOTHING).plus(used)
+    return hours
+
+
+def with_uses(
+    ledger: TaskLedger, uses: Collection[SandboxUse], now: datetime, charges: Mapping[str, SandboxCharge] = _NO_CHARGES
+) -> TaskLedger:
+    """The ledger with the current usage of the task's sandboxes: at least the amounts that their project was charged.
+
+    Their totals never decrease, also if the monitor has lost events of them.
+    """
+    sandboxes = dict(ledger.sandboxes)
+    for use in uses:
+        charge = charges.get(use.sandbox)
+        known = sandboxes.get(use.sandbox, NOTHING).greatest(charge.used if charge else NOTHING)
+        sandboxes[use.sandbox] = use.used_at(now).greatest(known)
+    budget = next((use.budget for use in uses if use.budget is not None), ledger.budget)
+    return ledger.model_copy(update={"sandboxes": sandboxes, "budget": budget})
+
+
+def used_by(ledger: TaskLedger) -> UsedByKind:
+    """What all attempts of a task have used."""
+    total = NOTHING
+    for used in ledger.sandboxes.values():
+        total = total.plus(used)
+    return total
+
+
+def with_grant(ledger: TaskLedger, name: str, more: BudgetLimits) -> TaskLedger:
+    """The ledger with a grant; the same object if it has that grant already."""
+    if name in ledger.grants:
+        return ledger
+    amounts = UsedByKind(more.cost_micro_usd or 0, more.tokens or 0, more.turns or 0, more.wall_seconds or 0)
+    return ledger.model_copy(update={"granted": ledger.granted.plus(amounts), "grants": (*ledger.grants, name)})

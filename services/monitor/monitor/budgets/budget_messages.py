@@ -1,0 +1,135 @@
+"""What is published about budgets: events, messages to agents, and commands to end sandboxes.
+
+Their ids and contents are derived from what is stored, so that each is the same when it is published again.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from monitor.budgets import budget_decisions
+from monitor.budgets.amounts import SandboxUse
+from monitor.budgets.budget_decisions import EXCEEDED, BudgetLimit
+from monitor.budgets.budget_ledger import ReachedLimit
+from monitor.facts import BUDGETS
+from sandherd.bus.connection import Bus
+from sandherd.contracts.commands import Command, SendMessage, TerminateSandbox
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events.monitor import (
+    MonitorBudgetExceeded,
+    MonitorBudgetGranted,
+    MonitorBudgetWarned,
+    MonitorEvent,
+)
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import GrantBudget
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+SENDER: Final = BUDGETS
+_MAX_SENT: Final = 20_000
+_log: Final = logs.get("budgets")
+
+
+class BudgetMessages:
+    """Publishes them. `grace` is how long an agent may go on, in seconds."""
+
+    def __init__(self, bus: Bus, meters: Meters, grace: float) -> None:
+        self._bus = bus
+        self._meters = meters
+        self._grace = grace
+        self._sent: dict[UUID, None] = {}
+        """The ids of commands that were sent, so that they are not sent again in each pass."""
+
+    async def publish_reached(
+        self, limit: BudgetLimit, name: str, mark: ReachedLimit, uses: Collection[SandboxUse]
+    ) -> None:
+        """Publish that a limit was reached: about the latest sandbox of the task, or about the project as a whole."""
+        kind = MonitorBudgetExceeded if name.endswith(f".{EXCEEDED}") else MonitorBudgetWarned
+        data = kind(
+            scope=limit.scope,
+            window=limit.window,
+            budget=limit.kind,
+            limit=mark.limit,
+            used=mark.used,
+            cost_micro_usd=mark.used if limit.kind == "cost" else None,
+        )
+        latest = max(uses, key=lambda use: (use.started_at, use.sandbox), default=None)
+        entity = latest.sandbox if latest else FLEET
+        id = self._bus.ids.derive(mark.at, data.type, limit.scope, limit.project, limit.task, name, mark.limit)
+        about = {"project": limit.project or FLEET, "subject": entity, "taskid": limit.task}
+        await self._event(data, id, mark.at, about)
+        level = "exceeded" if kind is MonitorBudgetExceeded else "warned"
+        self._meters.count("sandherd_budget_crossings_total", scope=limit.scope, level=level)
+        _log.info("budget reached", scope=limit.scope, project=limit.project, task=limit.task, limit=name)
+
+    async def publish_granted(self, project: str, entity: str, request: GrantBudget, at: datetime) -> None:
+        """Publish a grant."""
+        data = MonitorBudgetGranted(grant=request.grant, more=request.more, granted_by=request.granted_by)
+        id = self._bus.ids.derive(at, data.type, project, request.task, request.grant)
+        await self._event(data, id, at, {"project": project, "subject": entity, "taskid": request.task})
+
+    async def stop(self, use: SandboxUse, limit: BudgetLimit, mark: ReachedLimit, now: datetime) -> None:
+        """Request an agent to end its work; after the time for that, command the end of its sandbox."""
+        times = budget_decisions.is_to_be_stopped(use, mark.at, self._grace, now)
+        if times is not None:
+            data = TerminateSandbox(sandbox=use.sandbox, reason=ErrorType.BUDGET_EXCEEDED)
+            if await self._command(use, data, mark.at, limit.name, times) and times == 0:
+                self._meters.count("sandherd_budget_stops_total", scope=limit.scope)
+                _log.info("budget exceeded, ending sandbox", project=use.project, sandbox=use.sandbox)
+            return
+        id = self._bus.ids.derive(mark.at, SENDER, use.project, use.sandbox, limit.name, mark.limit)
+        message = SendMessage(
+            message=f"msg-{id.hex}",
+            sandbox=use.sandbox,
+            content=budget_decisions.wrap_up_text(limit_at(limit, mark), self._grace),
+            message_type="guardian_nudge",
+            sender_id=SENDER,
+            correlation_id=str(id),
+            expires_seconds=max(60, int(self._grace)),
+        )
+        await self._command(use, message, mark.at, limit.name, mark.limit)
+
+    async def _event(self, data: MonitorEvent, id: UUID, at: datetime, about: Mapping[str, Any]) -> None:
+        """Publish an event by a separate source, so that a replica that repeats it uses the same number."""
+        event: Envelope[MonitorEvent] = wrap(
+            data,
+            data.type,
+            id=id,
+            source=f"/sandherd/monitor/budgets/{id.hex}",
+            sequence=1,
+            time=at,
+            sandboxid=None if about["subject"] == FLEET else about["subject"],
+            **about,
+        )
+        await self._bus.publish_event(event)
+
+    async def _command(self, use: SandboxUse, data: Command, at: datetime, *facts: object) -> bool:
+        """Publish a command once. Returns whether this call did."""
+        id = self._bus.ids.derive(at, data.type, use.project, use.sandbox, SENDER, *facts)
+        if id in self._sent:
+            return False
+        command: Envelope[Command] = wrap(
+            data,
+            data.type,
+            id=id,
+            source=f"/sandherd/monitor/budgets/{id.hex}",
+            sequence=1,
+            project=use.project,
+            subject=use.sandbox,
+            time=at,
+            taskid=use.task,
+            sandboxid=use.sandbox,
+        )
+        await self._bus.publish_command(command)
+        self._sent[id] = None
+        while len(self._sent) > _MAX_SENT:
+            del self._sent[next(iter(self._sent))]
+        return True
+
+
+def limit_at(limit: BudgetLimit, mark: ReachedLimit) -> BudgetLimit:
+    """The limit as it was when it was reached: the text of a repeated message has to be the same."""
+    return BudgetLimit(limit.scope, limit.project, limit.task, limit.window, limit.kind, mark.limit, mark.used)

@@ -1,0 +1,92 @@
+"""The texts that the Conductor sends to agents and users, from templates. Pure.
+
+Of the values that a sandbox has chosen, they contain only names of sandboxes and tasks, whose characters are limited,
+and paths that `files.quoted` accepts. They state facts: prescriptive advice made agents worse (SWE-PRM).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from monitor.conductor.conductor_ledger import FindingRecord
+from monitor.conductor.ignored_files import quoted
+from sandherd.plurals import pluralize
+
+MAX_FILES: Final = 10
+"""Maximum number of files that a message names."""
+_HEAD: Final = "Notice of the conductor, which sees all sandboxes of this project. It changes nothing in your task."
+_QUOTED: Final = "What is in quotation marks is the name of a file and nothing else."
+
+
+def text_for(recipient: str, findings: Sequence[FindingRecord], tasks: dict[str, str]) -> str:
+    """The message to one agent about the findings of one kind in one pair. `tasks` has the tasks of both sandboxes."""
+    one = findings[0]
+    if one.kind == "conflict":
+        return conflict_text(recipient, findings, tasks)
+    return duplicate_text(recipient, one, tasks) if one.kind == "duplicate" else dependency_text(one)
+
+
+def conflict_text(recipient: str, findings: Sequence[FindingRecord], tasks: dict[str, str]) -> str:
+    """The message to one of the two agents that edit the same files."""
+    one = findings[0]
+    other = one.other if recipient == one.sandbox else one.sandbox
+    lines = [_HEAD, f"The agent in sandbox {other} (task {tasks[other]}) also edits files that you edit:"]
+    lines += _files(findings, recipient)
+    if any(finding.severity == "merge" for finding in findings):
+        lines.append("A trial merge of both branches has conflicts.")
+    began = "Your task began later." if recipient == one.sandbox else "Your task began earlier."
+    lines.append(f"{began} Both agents get this notice. The work trees are separate, and are merged later.")
+    lines.append("Limit your changes of these files to what your task needs.")
+    return "\n".join(lines)
+
+
+def _files(findings: Sequence[FindingRecord], recipient: str) -> list[str]:
+    shown = [(quoted(finding.path), finding) for finding in findings]
+    lines = [f"- {name}{_line_ranges(finding, recipient)}" for name, finding in shown[:MAX_FILES] if name is not None]
+    hidden = len(findings) - len(lines)
+    if hidden:
+        lines.append(f"- {pluralize(hidden, 'file')} that {'is' if hidden == 1 else 'are'} not listed here")
+    return [*lines, *([_QUOTED] if len(lines) > bool(hidden) else [])]
+
+
+def _line_ranges(finding: FindingRecord, recipient: str) -> str:
+    mine, others = finding.lines, finding.other_lines
+    if recipient != finding.sandbox:
+        mine, others = others, mine
+    if mine is None or others is None:
+        return ""
+    return f" (you: lines {mine[0]} to {mine[1]}; the other agent: lines {others[0]} to {others[1]})"
+
+
+def duplicate_text(recipient: str, finding: FindingRecord, tasks: dict[str, str]) -> str:
+    """The message to one of two agents that do the same work."""
+    other = tasks[finding.other if recipient == finding.sandbox else finding.sandbox]
+    began = "later" if recipient == finding.sandbox else "earlier"
+    lines = [
+        _HEAD,
+        f"Another agent (task {other}) seems to do the same task as you. Yours began {began}.",
+        "If your task is not the same, continue.",
+        f"Otherwise finish what you are at, and state in your result that task {other} does the same.",
+    ]
+    return "\n".join(lines)
+
+
+def dependency_text(finding: FindingRecord) -> str:
+    """The message to an agent whose task depends on something that has changed."""
+    names = [name for name in map(quoted, finding.paths) if name is not None][:MAX_FILES]
+    what = f"task {finding.other}" if finding.cause == "task" else "the branch that yours began from"
+    lines = [_HEAD, f"Since you began, {what} has changed, so that what you build on may be different."]
+    if names:
+        lines += ["Changed files:", *(f"- {name}" for name in names), _QUOTED]
+    return "\n".join(lines)
+
+
+def question(findings: Iterable[FindingRecord]) -> str:
+    """The notification of a user about findings of one pair."""
+    several = list(findings)
+    one = several[0]
+    what = {
+        "conflict": f"{one.sandbox} and {one.other} edit {'the same file' if len(several) == 1 else 'the same files'}",
+        "duplicate": f"{one.sandbox} seems to do the same as {one.other}",
+        "dependency": f"what {one.sandbox} builds on has changed",
+    }[one.kind]
+    return f"{what}; decide which of them continues, with `sandherd monitor report`, `sandboxes pause` or `send`"

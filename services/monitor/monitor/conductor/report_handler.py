@@ -1,0 +1,207 @@
+"""The report of a project.
+
+It is made from the Conductor's record, summaries and ledgers, so that every replica can reply.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from monitor.conductor import coherence, project_report
+from monitor.conductor.conductor_ledger import ConductorLedger, FindingRecord
+from monitor.conductor.feeds import summaries_of
+from monitor.conductor.ledger_store import read_ledgers
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.records import SandboxSummary
+from sandherd.contracts.requests.budgets import BudgetLine
+from sandherd.contracts.requests.monitor import InterventionView
+from sandherd.contracts.requests.monitor_report import (
+    MAX_LAST,
+    MAX_LISTED,
+    MAX_PROJECTS,
+    GetMonitorReport,
+    HindranceView,
+    MonitorReport,
+    NeedView,
+    ProjectReport,
+    SteeredView,
+)
+from sandherd.service.service import IncomingRequest, Service
+
+MAX_REPLY: Final = 900 * 1024
+"""Bytes of all reports together, below the maximum of a message."""
+_LISTS: Final = ("findings", "interventions", "budgets", "needs")
+_LIVE: Final = frozenset({"running", "waiting", "paused"})
+_SAME: Final = (
+    *("kind", "sandbox", "task", "other", "other_task", "severity", "cause", "similarity"),
+    *("since", "informed_at", "notified_at", "paused_at"),
+)
+
+
+class ReportHandler:
+    """Replies to requests for a report."""
+
+    def __init__(
+        self, service: Service, budgets: Callable[[str], Awaitable[dict[str, list[BudgetLine]] | None]]
+    ) -> None:
+        self._service = service
+        self._budgets = budgets
+
+    async def answer(self, incoming: IncomingRequest[GetMonitorReport]) -> MonitorReport:
+        """The report of the subject's project; of all projects for `fleet`."""
+        bus, project = self._service.bus, incoming.project
+        ledgers = await read_ledgers(bus, project)
+        summaries = await summaries_of(bus, "*" if project == FLEET else project)
+        budgets = await self._budgets(project)
+        by_project: dict[str, list[SandboxSummary]] = {}
+        for summary in summaries:
+            by_project.setdefault(summary.project, []).append(summary)
+        reports = [
+            report_of(
+                name,
+                ledgers.get(name, ConductorLedger()),
+                by_project.get(name, []),
+                None if budgets is None else budgets.get(name, []),
+            )
+            for name in _names(project, ledgers, by_project, budgets or {})
+        ]
+        return MonitorReport(
+            mode=self._service.settings.conductor, projects=fitting(reports), budgets=(budgets or {}).get(FLEET)
+        )
+
+
+def fitting(reports: list[ProjectReport]) -> list[ProjectReport]:
+    """The reports, shortened so that all fit in a reply.
+
+    Only reports that need more than their share have shortened lists.
+    """
+    if sum(map(_size, reports)) <= MAX_REPLY:
+        return reports
+    return [_shortened(report, MAX_REPLY // len(reports)) for report in reports]
+
+
+def _shortened(report: ProjectReport, share: int) -> ProjectReport:
+    while _size(report) > share and any(getattr(report, name) for name in _LISTS):
+        halves = {name: rows[: len(rows) // 2] for name in _LISTS if (rows := getattr(report, name)) is not None}
+        report = report.model_copy(update=halves)
+    return report
+
+
+def _size(report: ProjectReport) -> int:
+    return len(report.model_dump_json())
+
+
+def _names(
+    project: str,
+    ledgers: Iterable[str],
+    summaries: Mapping[str, Sequence[SandboxSummary]],
+    budgets: Mapping[str, Sequence[BudgetLine]],
+) -> list[str]:
+    """The projects of the report: the requested one, or all projects with something to report."""
+    if project != FLEET:
+        return [project]
+    live = {name for name, found in summaries.items() if any(map(_is_live, found))}
+    over = {name for name, lines in budgets.items() if any(line.exceeded_at for line in lines)}
+    return sorted((live | over | set(ledgers)) - {FLEET})[:MAX_PROJECTS]
+
+
+def _is_live(summary: SandboxSummary) -> bool:
+    return summary.state in _LIVE and summary.task is not None
+
+
+def report_of(
+    project: str,
+    ledger: ConductorLedger,
+    summaries: Sequence[SandboxSummary],
+    budgets: Sequence[BudgetLine] | None = None,
+) -> ProjectReport:
+    """The report of a project with the summaries of its sandboxes, and its limits."""
+    sandboxes = {summary.sandbox: summary for summary in summaries if _is_live(summary)}
+    findings = sorted(
+        (one for one in ledger.findings if one.open), key=lambda one: (-coherence.weight_of(one), one.since, one.key)
+    )
+    score = coherence.score_of(sandboxes, findings)
+    return ProjectReport(
+        project=project,
+        coherence_score=score,
+        status=coherence.status_of(score),
+        reasons=coherence.reasons_of(findings),
+        recommendations=project_report.recommendations(ledger),
+        sandboxes=len(sandboxes),
+        findings=[_view(finding) for finding in findings[:MAX_LISTED]],
+        finding_count=len(findings),
+        interventions=list(_interventions(sandboxes.values(), ledger))[:MAX_LISTED],
+        outcomes=Counter(one.outcome or "pending" for summary in summaries for one in summary.steerings),
+        budgets=None if budgets is None else _nearest(budgets),
+        needs=sorted(_needs(sandboxes, findings, budgets or ()), key=lambda need: need.since)[:MAX_LISTED],
+    )
+
+
+def _view(finding: FindingRecord) -> HindranceView:
+    facts: dict[str, Any] = {name: getattr(finding, name) for name in _SAME}
+    return HindranceView(
+        finding_id=str(finding.id),
+        file_path=finding.path or None,
+        paths=list(finding.paths),
+        lines=list(finding.lines) if finding.lines else None,
+        other_lines=list(finding.other_lines) if finding.other_lines else None,
+        **facts,
+    )
+
+
+def _nearest(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
+    """The limits of the project first, then those that are nearest to being reached."""
+    return sorted(lines, key=lambda line: (line.scope == "task", -(line.share or 0)))[:MAX_LISTED]
+
+
+def _interventions(live: Iterable[SandboxSummary], ledger: ConductorLedger) -> Iterator[SteeredView]:
+    for summary in live:
+        informed = ledger.informed.get(summary.sandbox)
+        if summary.interventions or summary.findings or informed is not None:
+            yield SteeredView(
+                sandbox=summary.sandbox,
+                task=summary.task,
+                interventions=summary.interventions,
+                informed_at=informed,
+                findings=[finding.rule for finding in summary.findings],
+                last=[InterventionView(**dict(one)) for one in summary.steerings[-MAX_LAST:]],
+            )
+
+
+def _needs(
+    live: dict[str, SandboxSummary], findings: Iterable[FindingRecord], budgets: Iterable[BudgetLine]
+) -> Iterator[NeedView]:
+    """Everything that waits for a user, each once.
+
+    These are sandboxes that are paused or wait for an approval, and exceeded budgets of the project and of its tasks
+    with a live sandbox.
+    """
+    over: dict[str | None, datetime] = {}
+    for line in budgets:
+        if line.exceeded_at is not None:
+            over[line.task] = min(line.exceeded_at, over.get(line.task, line.exceeded_at))
+    at_work = {summary.task: summary.sandbox for summary in live.values()}
+    for task, since in over.items():
+        yield NeedView(sandbox=at_work.get(task) if task else None, task=task, reason="budget", since=since)
+    named: set[str] = set()
+    for summary in live.values():
+        if summary.state in {"waiting", "paused"}:
+            named.add(summary.sandbox)
+            yield NeedView(
+                sandbox=summary.sandbox,
+                task=summary.task,
+                reason=summary.state,
+                since=summary.updated_at,
+                approval_id=_requested(summary),
+            )
+    for finding in findings:
+        if finding.notified_at is not None and finding.sandbox in live and finding.sandbox not in named:
+            named.add(finding.sandbox)
+            yield NeedView(sandbox=finding.sandbox, task=finding.task, reason="coordination", since=finding.notified_at)
+
+
+def _requested(summary: SandboxSummary) -> str | None:
+    """The approval that the guardian's pause has requested, if it is paused for that."""
+    last = summary.steerings[-1] if summary.steerings else None
+    return last.approval_id if last is not None and last.outcome is None and summary.state == "paused" else None

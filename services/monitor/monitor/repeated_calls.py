@@ -1,0 +1,141 @@
+"""Counts repetitions of each of the last different calls, also with other calls in between. Pure.
+
+A call is a repetition if it is at most `MAX_GAP` calls after an equal one, and no file got new content in between.
+Calls of one batch count once, as their results can't have been read before the last of them was requested.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from monitor.facts import EndedCall
+
+MAX_GAP: Final = 8
+"""Maximum distance between two calls that count as a repetition, and the number of different calls that are
+remembered."""
+MAX_IDS: Final = 4
+"""Maximum events remembered of each call."""
+PAUSE: Final = 30.0
+"""A call that takes this long, or begins this long after the previous one, waits for something. In seconds."""
+_PAUSE: Final = timedelta(seconds=PAUSE)
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedCall:
+    """A call, and how often it was repeated."""
+
+    call: str
+    result: str
+    tool: str
+    began: int
+    """The stream sequence of the first one, and the time of its end."""
+    began_at: datetime
+    last: int
+    """The stream sequence of the last one's end."""
+    place: int
+    """The place of the last one among all calls."""
+    edits: int
+    """The number of edits before the first one."""
+    lines: int
+    """The maximum number of lines of a result."""
+    polls: bool = False
+    count: int = 1
+    gap: int = 1
+    """The largest distance between two consecutive ones: 1 if there is no other call in between."""
+    paused: int = 0
+    """How many of them took long, or came after a pause."""
+    evidence: tuple[UUID, ...] = ()
+    """Event ids of the last results, newest last; none of the first one, as most calls are never repeated."""
+
+    @property
+    def key(self) -> str:
+        """Equal for equal calls with equal results and no edit in between."""
+        return f"{self.call} {self.edits} {self.result}"
+
+    @property
+    def is_poll(self) -> bool:
+        """Whether the agent waits for something: a known poller, or pauses before at least half of the repetitions."""
+        return self.polls or (self.paused > 0 and 2 * self.paused >= self.count - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedCalls:
+    """The last different calls of an episode, the newest last."""
+
+    rows: tuple[RepeatedCall, ...] = ()
+    place: int = 0
+    """The number of calls."""
+    ended_at: datetime | None = None
+    """When the last call ended."""
+    top_count: int = 0
+    """The largest count of a row."""
+
+    def row(self, call: str) -> RepeatedCall | None:
+        """The row of a call."""
+        for row in self.rows:
+            if row.call == call:
+                return row
+        return None
+
+    def top(self) -> RepeatedCall | None:
+        """The row that was repeated most often; of several, the newest."""
+        return max(reversed(self.rows), key=lambda row: row.count, default=None)
+
+    def with_row(self, row: RepeatedCall | None, call: EndedCall) -> "RepeatedCalls":
+        """The rows after `call`. `row`: the new row of the call; None if it has none."""
+        oldest, digest = self.place + 1 - MAX_GAP, call.digest
+        rows = [one for one in self.rows if one.place >= oldest and one.call != digest]
+        if row is not None:
+            rows.append(row)
+        return RepeatedCalls(tuple(rows), self.place + 1, call.at, max([one.count for one in rows], default=0))
+
+
+def first(part: RepeatedCalls, call: EndedCall, edits: int) -> RepeatedCall:
+    """The row of a call that is not a repetition."""
+    return RepeatedCall(
+        *(call.digest, call.result, call.tool, call.number, call.at, call.number, part.place + 1, edits, call.lines),
+        call.polls,
+    )
+
+
+def repeated(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> RepeatedCall:
+    """The row after another call that repeats it."""
+    return RepeatedCall(
+        *(row.call, call.result, row.tool, row.began, row.began_at, call.number, part.place + 1, row.edits),
+        lines=max(row.lines, call.lines),
+        polls=row.polls,
+        count=row.count + 1,
+        gap=max(row.gap, part.place + 1 - row.place),
+        paused=row.paused + waits(call, part.ended_at),
+        evidence=(*row.evidence, *call.ids)[-MAX_IDS:],
+    )
+
+
+def is_parallel(row: RepeatedCall, call: EndedCall) -> bool:
+    """Whether a call began before the last equal one ended."""
+    return call.began < row.last
+
+
+def waits(call: EndedCall, ended_at: datetime | None) -> bool:
+    """Whether a call came after a pause, or took long and has not failed. `ended_at` is the end of the call before."""
+    if call.begun_at is None:
+        return False
+    if call.error is None and call.at - call.begun_at >= _PAUSE:
+        return True
+    return ended_at is not None and call.begun_at - ended_at >= _PAUSE
+
+
+def is_again(part: RepeatedCalls, key: str, call: EndedCall | None) -> bool | None:
+    """Whether a call shows the pattern with this key again; False if it has stopped, None while neither is known.
+
+    It has stopped if more calls have passed than between any two repetitions.
+    """
+    if call is None or not call.is_executed:
+        return None
+    row = part.row(key.partition(" ")[0])
+    if row is None or not row.key.startswith(key):
+        return False
+    if row.last == call.number:
+        return True
+    return False if part.place - row.place >= row.gap else None

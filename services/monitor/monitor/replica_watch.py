@@ -1,0 +1,184 @@
+"""The watch of one replica: the partitions that it holds follow the stream, evaluate the rules, and act."""
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from monitor import gauges, sandbox_inspection
+from monitor.actions import Actions
+from monitor.assessment.assessor import Assessor, Suspicion
+from monitor.assessment.model_reply import Assessment
+from monitor.event_reader import StreamEnds
+from monitor.partition import Partition
+from monitor.partition_plan import PartitionId, partition_of
+from monitor.rule_set import RuleSet
+from monitor.snapshot_store import Snapshots
+from monitor.stream_follower import StreamFollower
+from sandherd.bus.connection import Bus
+from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.requests.monitor import MonitorView, ShowSandbox
+from sandherd.service.requests import IncomingRequest
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+_log: Final = logs.get("watch")
+
+
+class _Now(NamedTuple):
+    """The broker's time up to which no event can be missing, and whether it is the present."""
+
+    at: datetime
+    all_read: bool
+
+
+class ReplicaWatch:
+    """Watches the sandboxes of the partitions that this replica holds, of `count`."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        count: int,
+        rules: RuleSet,
+        *,
+        actions: Actions,
+        meters: Meters,
+        assessor: Assessor | None = None,
+    ) -> None:
+        self._bus = bus
+        self._count = count
+        self._rules = rules
+        self._actions = actions
+        self._meters = meters
+        self._assessor = assessor
+        self._snapshots = Snapshots(bus, rules)
+        self._follower = StreamFollower(bus, count, on_new=self._act, on_joined=self._begin)
+        self._watching_since: datetime | None = None
+        self._reconnects = -1
+
+    async def run(self, check_interval: float) -> None:
+        """Watch what is held, until cancelled."""
+        await run_until_first(self._follower.run(), self._tick_on(check_interval), self._assess())
+
+    async def hold(self, place: PartitionId, lease: Lease) -> None:
+        """Watch one partition until its lease is lost."""
+        part = Partition(
+            self._bus, place, lease, self._rules,
+            snapshots=self._snapshots, actions=self._actions, meters=self._meters, assessor=self._assessor,
+        )  # fmt: skip
+        try:
+            await part.restore()
+            self._follower.add(part)
+            await part.run()
+        except LeaseLostError:
+            _log.warning("lease lost, watch stopped", lease=lease.key)
+        finally:
+            self._follower.remove(part)
+            await part.end()
+            if not self._follower.partitions:
+                gauges.remove(self._meters)
+
+    def show(self, incoming: IncomingRequest[ShowSandbox]) -> MonitorView | None:
+        """The view of a sandbox; None if this replica does not hold its partition.
+
+        Raises `ContractError` if it is not found, or if past events are still being read.
+        """
+        key = incoming.project, incoming.request.sandbox
+        part = self._follower.partitions.get(partition_of(*key, self._count))
+        if part is None:
+            return None
+        state = part.herd.live.get(key)
+        if state is None:
+            raise sandbox_inspection.unknown(key[1], complete=not part.late)
+        return sandbox_inspection.view(
+            state, self._rules, max(self._follower.read_at or state.last_sign_at, state.last_sign_at)
+        )
+
+    def problem(self) -> str | None:
+        """Why events can't be read; None if they can, or if this replica holds no partition."""
+        return self._follower.reader.problem() if self._follower.partitions else None
+
+    async def _act(self, part: Partition) -> None:
+        """Take the actions that the last events require."""
+        if self._follower.read_at is not None:
+            with suppress(LeaseLostError):  # the partition notices it itself
+                await part.act_on_touched(self._follower.read_at, self._watching_since)
+
+    # --- rules -------------------------------------------------------------------------------------------------
+
+    async def _tick_on(self, check_interval: float) -> None:
+        while True:
+            try:
+                await self.tick()
+            except ConsumerUnresponsiveError as error:
+                _log.warning("broker not responding, rules not evaluated", error=str(error))
+            await asyncio.sleep(check_interval)
+
+    async def tick(self) -> None:
+        """Evaluate every rule for every live sandbox, as of the moment up to which all events were read."""
+        now = await self._now()
+        for part in list(self._follower.partitions.values()):
+            await self._check(part, now)
+        if now is not None and self._follower.partitions:
+            gauges.measure(self._meters, [part.herd for part in self._follower.partitions.values()], now.at)
+
+    async def _begin(self, part: Partition) -> None:
+        """Take the actions that became due while no replica watched this partition."""
+        await self._check(part, await self._now())
+
+    async def _check(self, part: Partition, now: _Now | None) -> None:
+        if now is None or self._watching_since is None or part.late:
+            return
+        with suppress(LeaseLostError):  # the partition notices it itself
+            await part.check(now.at, self._watching_since, all_read=now.all_read)
+
+    async def _now(self) -> _Now | None:
+        """None while new events are not read."""
+        position = self._follower.position
+        try:
+            ends = await self._follower.reader.ends()
+        except ConsumerUnresponsiveError:
+            self._reconnects = -1  # without its stream no worker can publish either
+            raise
+        self._note_return(ends)
+        partitions = self._follower.partitions.values()
+        if position is None or not partitions or self._follower.reader.problem() is not None:
+            return None
+        behind = min(position, *(part.herd.position for part in partitions))
+        self._meters.set("sandherd_monitor_lag_messages", max(0, ends.last - behind))
+        if position >= ends.last:
+            return _Now(ends.requested_at, all_read=True)
+        return _Now(self._follower.read_at, all_read=False) if self._follower.read_at is not None else None
+
+    def _note_return(self, ends: StreamEnds) -> None:
+        """Record the time of a start, a reconnect, or the return of the stream: then, silence of a worker counts.
+
+        Also recorded without a partition: a partition that is taken over from another replica was watched all the time.
+        """
+        if self._reconnects != self._bus.reconnects:
+            self._reconnects = self._bus.reconnects
+            self._watching_since = ends.requested_at
+
+    # --- the model ---------------------------------------------------------------------------------------------
+
+    async def _assess(self) -> None:
+        """Request the assessment of soft findings, if there is a model."""
+        if self._assessor is None:
+            await asyncio.Event().wait()
+        else:
+            await self._assessor.run(self._is_allowance_spent, self._publish_assessment)
+
+    def _is_allowance_spent(self) -> bool:
+        assert self._assessor is not None
+        now = self._follower.read_at or datetime.now(UTC)
+        tokens = self._assessor.tokens_a_day
+        partitions = self._follower.partitions.values()
+        return not partitions or any(part.herd.allowance.is_spent(tokens, now) for part in partitions)
+
+    async def _publish_assessment(self, suspicion: Suspicion, assessment: Assessment) -> None:
+        part = self._follower.partitions.get(partition_of(*suspicion.key, self._count))
+        if part is not None:
+            with suppress(LeaseLostError):  # the partition notices it itself
+                await part.publish_assessment(suspicion, assessment)

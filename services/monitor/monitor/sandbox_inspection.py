@@ -1,0 +1,138 @@
+"""The monitor's view of a sandbox, as `monitor.show` returns it. Pure."""
+
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from monitor import evaluation, intervention_ladder
+from monitor.evaluation import RuleFailedError
+from monitor.outages import NAME
+from monitor.rule_set import RuleSet
+from monitor.rules.rule import AnyGuardianRule, AnyRule, GuardianRule, HousekeepingRule, Pattern
+from monitor.sandbox_state import Intervention, SandboxActivity
+from monitor.sandbox_summary import steering_of
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.requests.monitor import (
+    FindingView,
+    InterventionView,
+    MonitorView,
+    RuleProgress,
+    WatchedCall,
+)
+
+
+def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
+    """The view of one sandbox."""
+    over = None if state.steered_at is None else state.steered_at + timedelta(seconds=rules.steering_cooldown)
+    return MonitorView(
+        project=state.project,
+        sandbox=state.sandbox,
+        task=state.taskid,
+        as_of=now,
+        phase=_phase(state),
+        turn=state.turn,
+        started_at=state.started_at,
+        episode_at=state.episode_at,
+        last_sign_at=state.last_sign_at,
+        last_work_at=state.last_work_at,
+        expires_at=state.expires_at,
+        max_intervention=intervention_ladder.maximum(state, rules),
+        steered_at=state.steered_at,
+        next_after=over if over is not None and over > now else None,
+        silent_for=max(0.0, (now - state.last_sign_at).total_seconds()),
+        calls=sorted(
+            (WatchedCall(tool=one.tool, since=one.begun_at, waits=one.waits) for one in state.in_flight.values()),
+            key=lambda call: call.since,
+        ),
+        rules=[_progress(rule, state, rules, now) for rule in rules.rules],
+        findings=[_finding(one) for one in found(state, rules, now)],
+        interventions=[_intervention(one, state) for one in state.interventions],
+    )
+
+
+def unknown(sandbox: str, *, complete: bool) -> ContractError:
+    """The error for a sandbox that is not watched; `complete` is whether all past events were read."""
+    if not complete:
+        return ContractError(Code.BUSY, "the monitor still reads past events", remedy="try again in some seconds")
+    remedy = "list the sandboxes; the events of one that has ended show what it did"
+    message = f"the monitor watches no sandbox {sandbox}: it has ended, or there is none of this name"
+    return ContractError(Code.NOT_FOUND, message, field="sandbox", remedy=remedy)
+
+
+def _phase(state: SandboxActivity) -> Literal["running", "paused", "stopping", "finished", "ended"]:
+    if state.ended:
+        return "ended"
+    if state.stopping:
+        return "stopping"
+    if state.paused:
+        return "paused"
+    return "finished" if state.finished_at is not None else "running"
+
+
+def _progress(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: datetime) -> RuleProgress:
+    about: dict[str, Any] = {"rule": rule.name, "kind": rule.kind}
+    if rule.name in state.disabled:
+        return RuleProgress(**about, state="disabled", disabled_reason=state.disabled[rule.name])
+    try:
+        counted = _counted(rule, state, rules, now)
+    except RuleFailedError as failure:
+        return RuleProgress(**about, state="disabled", disabled_reason=failure.reason)
+    if evaluation.is_muted(state, rule.name, now):
+        counted |= {"state": "muted", "muted_until": state.muted[rule.name]}
+    return RuleProgress(**about, **counted)
+
+
+def _counted(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: datetime) -> dict[str, Any]:
+    if isinstance(rule, GuardianRule):
+        pattern = evaluation.pattern(rule.name, state, rules)
+        count = pattern.count if pattern is not None else 0
+        step, threshold = _next(rule, count, rules.thresholds[rule.name])
+        summary = pattern.summary if pattern is not None else ""
+        return {"count": count, "threshold": threshold, "next_step": step, "summary": summary}
+    assert isinstance(rule, HousekeepingRule)
+    part = evaluation.part_of(state, rule, rules)
+    found = evaluation.call(rule, "decision", rule.evaluate, part, state, now, rules.thresholds[rule.name])
+    if found is None:
+        return {}
+    return {"count": found.age(now), "threshold": found.limit, "next_step": "terminate"}
+
+
+def _next(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | None, float | None]:
+    """The next step that the count does not reach yet, and its threshold."""
+    for step, name in rule.steps.items():
+        threshold: float = getattr(thresholds, name)
+        if count < threshold:
+            return step, threshold
+    return None, None
+
+
+def found(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
+    """What is found at present: the patterns of the rules, and an outage, for which no agent is steered."""
+    outage = state.outage
+    shown = patterns(state, rules, now)
+    if outage is None or state.finished_at is not None:
+        return shown
+    return [*shown, Pattern(NAME, NAME, outage.since, 0, outage.count, outage.summary, outage.evidence)]
+
+
+def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
+    """The patterns that guardian rules find at present; muted and disabled rules are left out."""
+    seen: list[Pattern] = []
+    for active in rules.guardian:
+        if active.name in state.disabled or evaluation.is_muted(state, active.name, now):
+            continue
+        part = state.parts.get(active.name, active.new_part)
+        try:
+            pattern = evaluation.call(active.rule, "decision", active.evaluate, part, state, now, active.thresholds)
+        except RuleFailedError:
+            continue
+        seen += [pattern] if pattern is not None else []
+    return seen
+
+
+def _finding(one: Pattern) -> FindingView:
+    cited = [str(id) for id in one.evidence]
+    return FindingView(rule=one.rule, since=one.since, count=one.count, summary=one.summary, evidence=cited)
+
+
+def _intervention(one: Intervention, state: SandboxActivity) -> InterventionView:
+    return InterventionView(**dict(steering_of(one, state)), evidence=[str(id) for id in one.evidence])

@@ -1,0 +1,125 @@
+"""The summary of one sandbox, from the monitor's state of it; and which summaries are to be written now. Pure."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from monitor import file_edits, sandbox_usage
+from monitor.facts import Key
+from monitor.herd import Herd
+from monitor.rules.rule import Pattern
+from monitor.sandbox_state import Intervention, SandboxActivity
+from monitor.sandbox_usage import COST, TOKENS, AgentTotals
+from sandherd.contracts.records import (
+    Edit,
+    OpenFinding,
+    SandboxSummary,
+    SandboxUsage,
+    SteeringSummary,
+    SummaryState,
+)
+
+WRITE_EVERY: Final = 2.0
+"""Minimum seconds between two writes of one summary."""
+_SPENT: Final = (*TOKENS, COST, "metered", "priced", "unmetered_turns", "implausible")
+
+
+def summary_of(state: SandboxActivity, patterns: Iterable[Pattern] = ()) -> SandboxSummary:
+    """The summary that is to be written, with the patterns that guardian rules find at present."""
+    progress, assigned = state.progress, state.assignment
+    known = {name: getattr(assigned, name) for name in _ASSIGNED} if assigned else {}
+    return SandboxSummary(
+        project=state.project,
+        sandbox=state.sandbox,
+        task=state.taskid,
+        started_at=state.started_at,
+        updated_at=_updated_at(state),
+        sequence=state.number,
+        state=state_of(state),
+        turns=progress.turns,
+        tool_calls=progress.tool_calls,
+        errors=progress.errors,
+        spending=_spending(progress, _updated_at(state)),
+        edits=() if state.ended else _edits(state.edits),
+        findings=tuple(OpenFinding(rule=one.rule, count=one.count, since=one.since) for one in patterns),
+        interventions=state.steered,
+        steerings=tuple(steering_of(one, state) for one in state.interventions),
+        budget=state.budget,
+        **known,
+    )
+
+
+_ASSIGNED: Final = ("attempt", "harness", "title", "task_kind", "repository", "base", "branch")
+
+
+def state_of(state: SandboxActivity) -> SummaryState:
+    """What the sandbox does, by its last events."""
+    if state.ended:
+        return "ended"
+    if state.finished_at is not None:
+        return "finished"
+    if state.paused:
+        return "paused"
+    return "waiting" if _is_waiting(state) else "running"
+
+
+def steering_of(one: Intervention, state: SandboxActivity) -> SteeringSummary:
+    """An intervention as part of a summary. Only for the current one it is known when the agent received it."""
+    current = state.steering
+    is_current = current is not None and current.correlation == one.correlation
+    return SteeringSummary(
+        number=one.number,
+        rule=one.rule,
+        step=one.step,
+        decided_at=one.decided_at,
+        received_at=current.received_at if is_current and current is not None else one.received_at,
+        outcome=one.outcome,
+        outcome_at=one.outcome_at,
+        approval_id=one.approval,
+    )
+
+
+def _is_waiting(state: SandboxActivity) -> bool:
+    """Whether it waits for an approval, or its agent for a message."""
+    waits, worked = state.progress.waiting_at, state.last_work_at
+    return any(call.waits for call in state.in_flight.values()) or (
+        waits is not None and (worked is None or worked <= waits)
+    )
+
+
+def _updated_at(state: SandboxActivity) -> datetime:
+    known = (state.last_sign_at, state.finished_at, state.progress.paused_at)
+    return state.finished_at or max(at for at in known if at is not None)
+
+
+def _spending(progress: AgentTotals, until: datetime) -> SandboxUsage:
+    spent = {name: getattr(progress, name) for name in _SPENT}
+    return SandboxUsage(wall_seconds=round(sandbox_usage.wall_seconds(progress, until), 3), **spent)
+
+
+def _edits(packed: bytes) -> tuple[Edit, ...]:
+    return tuple(
+        Edit(
+            path=edit.path,
+            content_sha256=edit.digest.hex() if edit.digest else None,
+            ranges=edit.ranges,
+            at=edit.at,
+            count=edit.count,
+        )
+        for edit in file_edits.unpacked(packed)
+    )
+
+
+def due(herd: Herd, written: dict[Key, float], now: float, limit: int) -> list[SandboxActivity]:
+    """The states whose summaries are to be written at `now`, in seconds; ended ones first.
+
+    `written` has the time of the last write of each live sandbox.
+    """
+    found = list(herd.unwritten.values())[:limit]
+    for key in herd.changed:
+        if len(found) >= limit:
+            break
+        state = herd.live.get(key)
+        if state is not None and now - written.get(key, -WRITE_EVERY) >= WRITE_EVERY:
+            found.append(state)
+    return found

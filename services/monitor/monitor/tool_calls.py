@@ -1,0 +1,178 @@
+"""Calls in flight, and calls that end. Guardian rules compare ended calls; idle rules read the calls in flight."""
+
+import hashlib
+from typing import Any, Final
+
+from monitor.facts import MAX_CALLS, MAX_CLOSED, NO_CALLS, Call, EndedCall, ObservedEvent
+from monitor.normalisation import cause_digest, input_digest, result_digest, result_text, text_digest
+from monitor.polling_calls import is_poll
+from monitor.sandbox_state import SandboxActivity
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.access import AgentExecStarted
+from sandherd.contracts.events.call_facts import CallEnd
+from sandherd.contracts.events.tools import (
+    AgentApprovalRequested,
+    AgentSubagentInvoked,
+    AgentToolCompleted,
+    AgentToolResult,
+    AgentToolUse,
+    AgentUserToolResult,
+)
+
+_MAX_NAME: Final = 80
+_MAX_PARENT: Final = 128
+_MAX_ID: Final = 128
+_WHOLE: Final = "program"
+_TOOL_KEY: Final = "tool_use_id"
+_TIMED_OUT: Final = "timed_out"
+"""The cause of every call that times out; its output is ignored."""
+
+
+def opened(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
+    """The state after a call has begun; unchanged if that call is known to have ended already."""
+    key = _key(field, str(getattr(data, field)))
+    if key in state.closed or key in state.in_flight or len(state.in_flight) >= MAX_CALLS:
+        return state
+    return state.changed(in_flight={**state.in_flight, key: _call(state, seen, data)})
+
+
+def _call(state: SandboxActivity, seen: ObservedEvent, data: EventData) -> Call:
+    if isinstance(data, AgentToolUse):
+        return _tool_call(state, seen, data)
+    if isinstance(data, AgentSubagentInvoked):
+        return Call("subagent", seen.at, delegated=True)
+    if isinstance(data, AgentExecStarted):
+        return Call("exec", seen.at, by_user=True)
+    if isinstance(data, AgentApprovalRequested):
+        return Call("approval", seen.at, waits=True)
+    return Call(seen.type.removeprefix("agent.").removesuffix("_invoked").removesuffix("_started"), seen.at)
+
+
+def _tool_call(state: SandboxActivity, seen: ObservedEvent, data: AgentToolUse) -> Call:
+    parent = _parent(data.parent_tool_use_id)
+    together = (call.batch for call in state.in_flight.values() if call.digest is not None and call.parent == parent)
+    return Call(
+        data.tool[:_MAX_NAME],
+        seen.at,
+        input_digest(data.tool, data.input, parent),
+        data.event_subtype == _WHOLE,
+        number=seen.number,
+        batch=next(together, seen.number),
+        parent=parent,
+        polls=is_poll(data.tool, data.input),
+    )
+
+
+def _parent(call_id: str | None) -> str | None:
+    return None if call_id is None else call_id[:_MAX_PARENT]
+
+
+def closed(
+    state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str
+) -> tuple[SandboxActivity, EndedCall | None]:
+    """The state after a call has ended, and that call if it is of a tool.
+
+    Only its first result counts, as a harness may report one call twice.
+    """
+    call_id: str | None = getattr(data, field)
+    key = _key(field, call_id) if call_id is not None else _unnamed(state, data)
+    if key is not None and key in state.closed:
+        return state, None
+    call = state.in_flight.get(key) if key is not None else None
+    digest = _digest(call, data)
+    if key is not None:
+        state = _without_call(state, key)
+    if digest is None:
+        return state, None
+    return state, _ended(call, data, digest, seen)
+
+
+def _ended(call: Call | None, data: EventData, digest: str, seen: ObservedEvent) -> EndedCall:
+    text = result_text(_result_of(data))
+    result = result_digest(text)
+    begun = call or Call("", seen.at, number=seen.number, batch=seen.number, polls=_polls(data))
+    facts = _facts(data, text) if isinstance(data, CallEnd) else {}
+    return EndedCall(
+        *(_tool(call, data), digest, result, seen.id, seen.number, seen.at),
+        began=begun.number,
+        begun_at=begun.begun_at,
+        batch=begun.batch,
+        polls=begun.polls,
+        lines=text.count("\n") + 1,
+        pair=text_digest(digest + result),
+        parent=begun.parent or _parent(getattr(data, "parent_tool_use_id", None)),
+        **facts,
+    )
+
+
+def _facts(data: CallEnd, text: str) -> dict[str, Any]:
+    """How a call ended.
+
+    Exit status 1 without an error text means that a command found nothing, which is not an error.
+    """
+    error = cause_digest(text, needs_reason=data.exit_code == 1) if _has_failed(data) else None
+    if error is None and data.outcome == "failed" and data.exit_code != 1:
+        error = text_digest(f"status {data.exit_code}")
+    return {
+        "outcome": data.outcome,
+        "exit_code": data.exit_code,
+        "check": data.check,
+        "check_passed": data.check_passed,
+        "turn": data.turn,
+        "error": _TIMED_OUT if data.outcome == "timed_out" else error,
+    }
+
+
+def _has_failed(data: CallEnd) -> bool:
+    if data.outcome is not None:
+        return data.outcome == "failed"
+    return isinstance(data, AgentToolResult) and data.is_error
+
+
+def _polls(data: EventData) -> bool:
+    return isinstance(data, AgentToolCompleted) and is_poll(data.tool, data.tool_input)
+
+
+def _key(field: str, call_id: str) -> str:
+    """The key of a call, distinct by kind: a tool call must not end a command from outside that has the same id.
+
+    A sandbox chooses the ids of its calls. An id that is longer than any harness's is replaced by a digest, which
+    limits the size.
+    """
+    if len(call_id) > _MAX_ID:
+        call_id = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return call_id if field == _TOOL_KEY else f"{field} {call_id}"
+
+
+def _unnamed(state: SandboxActivity, data: EventData) -> str | None:
+    """The call that a completion without an id most likely ends: the oldest with the same tool and input."""
+    if not isinstance(data, AgentToolCompleted):
+        return None
+    wanted = input_digest(data.tool, data.tool_input, _parent(data.parent_tool_use_id))
+    return next((key for key, call in state.in_flight.items() if call.digest == wanted), None)
+
+
+def _without_call(state: SandboxActivity, key: str) -> SandboxActivity:
+    in_flight = {other: call for other, call in state.in_flight.items() if other != key} or NO_CALLS
+    return state.changed(in_flight=in_flight, closed=(*state.closed, key)[-MAX_CLOSED:])
+
+
+def _digest(call: Call | None, data: EventData) -> str | None:
+    """The digest of the call that ended; None if the call is unknown, or of a kind that is not compared."""
+    if call is not None:
+        return call.digest
+    return (
+        input_digest(data.tool, data.tool_input, _parent(data.parent_tool_use_id))
+        if isinstance(data, AgentToolCompleted)
+        else None
+    )
+
+
+def _tool(call: Call | None, data: EventData) -> str:
+    return call.tool if call is not None else str(getattr(data, "tool", ""))[:_MAX_NAME]
+
+
+def _result_of(data: EventData) -> Any:
+    if isinstance(data, AgentToolCompleted):
+        return data.tool_response
+    return data.result if isinstance(data, AgentToolResult | AgentUserToolResult) else None

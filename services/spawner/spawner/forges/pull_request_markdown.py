@@ -1,0 +1,46 @@
+"""Texts of agents and users that have no effect in a pull request, as Markdown and as a commit message. All pure.
+
+A squash merge makes the title and body the message of a commit, so code fences alone are not enough: forges search
+such messages for `Closes #1`, and GitLab searches fences, too.
+"""
+
+import re
+from typing import Final
+
+from sandherd.forge_markup import escape_forge_markup
+from spawner.forges.plain_text import plain, without_controls
+
+_DRAFT: Final = re.compile(
+    r"^(?:\s*(?:\[(?:draft|wip)\]|\((?:draft|wip)\)|(?:draft|wip):|fixup!|squash!))+\s*", re.IGNORECASE
+)
+"""What at the begin of a title makes a pull request a draft."""
+
+
+def escaped_title(text: str, limit: int) -> str:
+    """One line for a title, from the first line of a text that is not empty."""
+    first = next((line for line in without_controls(text).splitlines() if line.strip()), "")
+    return escape_forge_markup(plain(_DRAFT.sub("", first), limit))[:limit]
+
+
+def code_block(text: str, limit: int) -> str:
+    """A text as a fenced block, of at most `limit` characters without what makes it inert."""
+    clean = without_controls(text[: limit + 1]).strip("\n")
+    shown = escape_forge_markup(clean if len(text) <= limit else f"{clean[: limit - 1]}…")
+    fence = _fence(shown, shortest=3)
+    return f"{fence}text\n{shown}\n{fence}"
+
+
+def code_span(text: str, limit: int) -> str:
+    """A text as code inside of a line."""
+    shown = escape_forge_markup(plain(text, limit))
+    if not shown:
+        return "–"
+    fence = _fence(shown, shortest=1)
+    gap = " " if shown.startswith("`") or shown.endswith("`") else ""
+    return f"{fence}{gap}{shown}{gap}{fence}"
+
+
+def _fence(text: str, shortest: int) -> str:
+    """Backticks that are in no part of the text."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    return "`" * max(shortest, longest + 1)

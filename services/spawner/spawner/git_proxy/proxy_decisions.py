@@ -1,0 +1,177 @@
+"""Decides who may use the proxy, and the outcome of a push. Pure functions of records."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.events.branch import BranchRefused
+from sandherd.contracts.names import SANDBOX_PREFIX
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, BranchState, SandboxState
+from spawner.repositories.branch_record import BranchRecord, ReceivedCommits
+from spawner.sandboxes.git_proxy_access import repository_url
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
+
+_AT_WORK: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING}) - SANDBOX_ENDED
+_QUOTAS: Final = ((20, 600.0), (100, 86_400.0))
+"""Pushes of one sandbox in these numbers of seconds: each is checked, stored and pushed by the spawner."""
+_BYTES: Final = (1024 * 1024 * 1024, 600.0)
+"""The maximum bytes of a sandbox's pushes in this number of seconds: below what its own connection may publish."""
+_FETCHES: Final = (600, 600.0)
+"""Requests of one sandbox's fetches in this number of seconds: the forge counts them as the herd's, with its limits."""
+_REPORT: Final = 60.0
+_FORGOTTEN: Final = 3600.0
+_REPORTED: Final = 1000
+"""Maximum sandboxes and reasons that are reported in an hour: a name in a path may be any."""
+_REASONS: Final = {401: "credential", 403: "ended", 404: "forge", 429: "limit", 502: "forge", 503: "unavailable"}
+_LONGEST: Final = max(seconds for _, seconds in _QUOTAS)
+
+
+def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | None:
+    """The id of the branch that this sandbox works on by the proxy, of the current attempt of its task; else None.
+
+    A task that has ended has nothing to push, although its sandbox is removed a moment later.
+    """
+    if sandbox is None or sandbox.state not in _AT_WORK or task is None or task.sandbox != sandbox.sandbox:
+        return None
+    if task.state in TASK_ENDED:
+        return None
+    return task.branch if repository_url(task.whole_spec) is not None else None
+
+
+def head_of(branch: BranchRecord) -> str:
+    """The commit after which a push has all of the branch.
+
+    Of signed commits a sandbox has its own ones, or those of an earlier sandbox as signed; the mirror has the former
+    until it is lost or repacked. Both always have the commit at which the branch began. Whether a push continues the
+    branch is checked when its commits are added.
+    """
+    return branch.base_commit if branch.unsigned else branch.commit
+
+
+def refusal(branch: BranchRecord) -> str | None:
+    """Why nothing can be pushed to this branch now, or None."""
+    if branch.state is not BranchState.LIVE or branch.delete_wanted:
+        return "the branch was deleted"
+    if not branch.push:
+        return "the task leaves pushes to its user (push: false)"
+    return None
+
+
+def reason_of(status: int) -> str:
+    """The reason of a refusal in metrics, by its status. 404 of a path that the proxy does not serve is `path`."""
+    return _REASONS.get(status, "request")
+
+
+def denied(branch: BranchRecord, sandbox: str, reason: str) -> BranchRefused:
+    """The event of a push that was refused before its commits were read."""
+    return BranchRefused(
+        repository=branch.repository, branch=branch.branch, reason=f"push of {sandbox} by the git proxy: {reason}"
+    )
+
+
+@dataclass(frozen=True)
+class PushResult:
+    """The outcome of a push. `problem`: why the forge does not have the commits; None: it has."""
+
+    problem: str | None = None
+
+
+def result_of(branch: BranchRecord, commits: ReceivedCommits) -> PushResult | None:
+    """The outcome for the commits that were received by a push; None: it is not known yet."""
+    if commits in branch.received:
+        return None
+    if commits.commit not in (branch.commit, branch.unsigned):
+        return PushResult(branch.problem or "the commits were refused")
+    if branch.pushed == branch.commit:
+        return PushResult()
+    return None if branch.push_wanted else PushResult(f"saved, but {branch.problem or 'not pushed'}")
+
+
+def late(branch: BranchRecord | None, commits: ReceivedCommits) -> str:
+    """What a client gets if the result is not known in time."""
+    if branch is None:
+        return "the branch was deleted"
+    done = "saved" if commits not in branch.received else "received"
+    return f"{done}, and pushed as soon as possible: {branch.problem or 'it takes long'}"
+
+
+def superseded(before: BranchRecord, after: BranchRecord) -> ArtifactRef | None:
+    """The bundle that was made of an earlier push, once a later one is stored with all commits of the branch.
+
+    Without that, each push of a sandbox would store the whole branch for seven days. What a sandbox stored is its own.
+    """
+    old, used = before.bundle, {after.bundle, after.origin, *(one.bundle for one in after.objects_in)}
+    if old is None or after.bundle is None or old in used:
+        return None
+    return None if old.subject.split(".")[-2].startswith(SANDBOX_PREFIX) else old
+
+
+@dataclass
+class CountedPush:
+    """A push that is permitted, and the bytes of its body so far."""
+
+    at: float
+    size: int = 0
+
+
+class RefusalReports:
+    """How often refusals are logged: of one sandbox and reason once in a minute. `now` is of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def due(self, sandbox: str, reason: str, now: float) -> int | None:
+        """The number of refusals since the last report, this one included; None: it is reported later."""
+        at, number = self._since.get((sandbox, reason), (now - _REPORT, 0))
+        if now - at < _REPORT:
+            self._since[sandbox, reason] = at, number + 1
+            return None
+        self._since = {key: (last, more) for key, (last, more) in self._since.items() if now - last < _FORGOTTEN}
+        if len(self._since) >= _REPORTED:
+            return None
+        self._since[sandbox, reason] = now, 0
+        return number + 1
+
+
+class PushQuota:
+    """How often, and how much, each sandbox pushes. `now` is of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._pushes: dict[str, deque[CountedPush]] = {}
+
+    def admit(self, sandbox: str, now: float) -> CountedPush | None:
+        """Count a push; None: it is not permitted."""
+        for name in [name for name, pushes in self._pushes.items() if pushes[-1].at <= now - _LONGEST]:
+            del self._pushes[name]
+        pushes = self._pushes.setdefault(sandbox, deque(maxlen=max(number for number, _ in _QUOTAS)))
+        if any(sum(one.at > now - seconds for one in pushes) >= number for number, seconds in _QUOTAS):
+            return None
+        if self.left(sandbox, now) <= 0:
+            return None
+        pushes.append(CountedPush(now))
+        return pushes[-1]
+
+    def left(self, sandbox: str, now: float) -> int:
+        """The bytes that the sandbox may push now."""
+        maximum, seconds = _BYTES
+        return maximum - sum(one.size for one in self._pushes.get(sandbox, ()) if one.at > now - seconds)
+
+
+class FetchQuota:
+    """How often each sandbox sends a request to its forge. `now` is of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, deque[float]] = {}
+
+    def admit(self, sandbox: str, now: float) -> bool:
+        """Count a request; False: it is not permitted."""
+        number, seconds = _FETCHES
+        for name in [name for name, begun in self._begun.items() if begun[-1] <= now - seconds]:
+            del self._begun[name]
+        begun = self._begun.setdefault(sandbox, deque(maxlen=number))
+        if len(begun) == number and begun[0] > now - seconds:
+            return False
+        begun.append(now)
+        return True

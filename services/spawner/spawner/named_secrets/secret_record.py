@@ -1,0 +1,52 @@
+"""A named secret as it is stored in the bucket `secrets`."""
+
+from typing import Self
+
+from pydantic import AwareDatetime
+
+from sandherd.contracts.specs import SecretName
+from spawner.records.base_record import Record
+
+
+class SecretRecord(Record):
+    """A project's secret, encrypted with its own key. Each value that is set has a new key."""
+
+    secret: SecretName
+    version: str
+    """32 hexadecimal digits, new with each value: the name of its key."""
+    value: str = ""
+    """In memory only."""
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    updated_by: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The secret's name."""
+        return self.secret
+
+    @property
+    def source(self) -> str:
+        """Unused: it publishes no events."""
+        return f"/sandherd/spawner/{self.secret}"
+
+    @property
+    def vault_key(self) -> str:
+        """The name of its key, which is erased when another value is set."""
+        return f"{self.key}.{self.version}"
+
+    def event_ids(self) -> dict[str, str | None]:
+        """Nothing: it publishes no events."""
+        return {}
+
+    def secret_part(self) -> str | None:
+        """The value."""
+        return self.value or None
+
+    def without_secret_part(self) -> Self:
+        """All but the value."""
+        return self.model_copy(update={"value": ""})
+
+    def with_secret_part(self, text: str) -> Self:
+        """With the value."""
+        return self.model_copy(update={"value": text})

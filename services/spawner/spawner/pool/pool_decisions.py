@@ -1,0 +1,111 @@
+"""Decisions about the pool, as pure functions of its records and of its desired size."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sandherd.contracts.specs import SandboxLimits
+from spawner.pool.warm_record import WarmRecord, WarmState
+from spawner.spec_resolution import SpawnPolicy
+
+
+@dataclass(frozen=True)
+class PoolProfile:
+    """The warm sandboxes that the pool holds for one profile."""
+
+    profile: str
+    runtime: str
+    limits: SandboxLimits
+    count: int
+    user_namespaces: bool = False
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The result of a pass."""
+
+    make: tuple[PoolProfile, ...]
+    """One entry for each missing warm sandbox."""
+    drop: tuple[str, ...]
+    """Units that are no longer needed."""
+
+
+def kinds(menu: SpawnPolicy) -> tuple[PoolProfile, ...]:
+    """The pool that the herd's settings request."""
+    return tuple(
+        PoolProfile(
+            name,
+            profile.runtime or menu.default_runtime,
+            menu.limits(profile.limits),
+            profile.warm,
+            profile.user_namespaces,
+        )
+        for name, profile in sorted(menu.profiles.items())
+        if profile.warm
+    )
+
+
+def needs(wanted: Iterable[PoolProfile], records: Iterable[WarmRecord], now: datetime, max_age: float) -> Needs:
+    """What is missing and what is surplus. Claimed units no longer belong to the pool. `max_age` is in seconds."""
+    free = sorted(
+        (record for record in records if record.state is not WarmState.CLAIMED),
+        key=lambda record: (record.requested_at, record.unit),
+        reverse=True,
+    )
+    youngest = now - timedelta(seconds=max_age)
+    remaining = {_key(kind): kind.count for kind in wanted}
+    drop = []
+    for record in free:
+        key = _key(record)
+        if remaining.get(key, 0) > 0 and record.requested_at > youngest:
+            remaining[key] -= 1
+        else:
+            drop.append(record.unit)
+    missing = [kind for kind in wanted for _ in range(remaining[_key(kind)])]
+    return Needs(make=tuple(missing), drop=tuple(drop))
+
+
+def _key(of: PoolProfile | WarmRecord) -> tuple[str, str, SandboxLimits, bool]:
+    """The properties that can't be changed after a sandbox has started."""
+    return of.profile, of.runtime, of.limits, of.user_namespaces
+
+
+def requested(unit: str, kind: PoolProfile, now: datetime) -> WarmRecord:
+    """The record of a requested warm sandbox."""
+    return WarmRecord(
+        unit=unit,
+        profile=kind.profile,
+        runtime=kind.runtime,
+        limits=kind.limits,
+        user_namespaces=kind.user_namespaces,
+        requested_at=now,
+    )
+
+
+def ready(record: WarmRecord, public_key: str | None) -> WarmRecord:
+    """The record once its worker waits with this key, and can be claimed."""
+    if record.state is not WarmState.REQUESTED:
+        return record
+    return record.model_copy(update={"state": WarmState.READY, "public_key": public_key})
+
+
+def claimed(record: WarmRecord, by: str, now: datetime) -> WarmRecord:
+    """Claim it for this sandbox; only a ready one can be claimed."""
+    if record.state is not WarmState.READY:
+        return record
+    return record.model_copy(update={"state": WarmState.CLAIMED, "claimed_by": by, "claimed_at": now})
+
+
+def claimable(records: Mapping[str, WarmRecord], profile: str, runtime: str, limits: SandboxLimits) -> list[str]:
+    """The claimable units, oldest first."""
+    found = [
+        record
+        for record in records.values()
+        if (record.state, record.profile, record.runtime, record.limits) == (WarmState.READY, profile, runtime, limits)
+    ]
+    return [record.unit for record in sorted(found, key=lambda record: (record.requested_at, record.unit))]
+
+
+def stale(record: WarmRecord, now: datetime, grace: float) -> bool:
+    """Whether the record of the sandbox that claimed it is overdue. `grace` is in seconds."""
+    return record.claimed_at is not None and now >= record.claimed_at + timedelta(seconds=grace)

@@ -1,0 +1,57 @@
+"""A warm sandbox's record in the bucket `pool`, removed once it is claimed and its sandbox's record exists."""
+
+from enum import StrEnum
+
+from pydantic import AwareDatetime, Field
+
+from sandherd.contracts.names import FLEET, SafeName
+from sandherd.contracts.specs import SandboxLimits
+from spawner.records.base_record import Record
+
+
+class WarmState(StrEnum):
+    """The state of a warm sandbox."""
+
+    REQUESTED = "requested"
+    READY = "ready"
+    CLAIMED = "claimed"
+
+
+class WarmRecord(Record):
+    """A warm sandbox requested from a runtime. It publishes no events: its sandbox's own record does."""
+
+    project: SafeName = FLEET
+    """No project yet."""
+    unit: SafeName
+    """Its name in its runtime: `wrm-…`."""
+    profile: SafeName
+    runtime: SafeName
+    limits: SandboxLimits
+    user_namespaces: bool = Field(default=False, exclude_if=lambda allowed: not allowed)
+    """Whether its programs may create user namespaces."""
+    state: WarmState = WarmState.REQUESTED
+    requested_at: AwareDatetime
+    claimed_at: AwareDatetime | None = None
+    public_key: str | None = None
+    """The public key of its worker, once it waits; None: its worker joins with a key that it makes later."""
+    claimed_by: str | None = None
+    """`<project>.<sandbox>` of the sandbox that claimed it."""
+
+    @property
+    def name(self) -> str:
+        """The unit."""
+        return self.unit
+
+    @property
+    def key(self) -> str:
+        """Its key in the bucket."""
+        return self.unit
+
+    @property
+    def source(self) -> str:
+        """Unused: it publishes no events."""
+        return f"/sandherd/spawner/{self.unit}"
+
+    def event_ids(self) -> dict[str, str | None]:
+        """Nothing: it publishes no events."""
+        return {}

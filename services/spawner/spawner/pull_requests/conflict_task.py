@@ -1,0 +1,75 @@
+"""The task that resolves the conflicts of a branch with its base. Pure."""
+
+from datetime import datetime
+from typing import Final
+
+from sandherd.contracts.commands import SubmitTask, TaskSpec
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.names import DerivedIds
+from sandherd.contracts.repositories import Repository
+from spawner.pull_requests.pull_request_steps import target_of
+from spawner.repositories.branch_record import BranchRecord
+from spawner.tasks.task_record import TaskRecord
+
+_PATHS: Final = 20
+SUBMITTED_BY: Final = "branch workflow"
+
+
+def follow_up_problem(record: BranchRecord, task: TaskRecord | None) -> str | None:
+    """Why the branch's last task can't be followed by another one like it, or None."""
+    if target_of(record) != record.base:
+        return f"the base of its pull request was changed to {target_of(record)}, which its sandboxes do not have"
+    if task is None:
+        return "the record of its last task was removed"
+    if task.spec.secret_env or task.erased:
+        return "secrets that its last task was submitted with are erased; use named secrets (`sandherd run --secret`)"
+    return None
+
+
+def follow_up_name(ids: DerivedIds, record: BranchRecord, at: datetime, commit: str) -> str:
+    """The name of the task for the conflicts of a commit, published then: the same whenever it is made."""
+    return f"task-{ids.derive(at, record.key, record.life, commit).hex}"
+
+
+def follow_up(
+    ids: DerivedIds, record: BranchRecord, last: TaskRecord, at: datetime, commit: str
+) -> Envelope[SubmitTask]:
+    """The command that submits this task: identical whenever it is made."""
+    name = follow_up_name(ids, record, at, commit)
+    return wrap(
+        SubmitTask(task=name, spec=follow_up_spec(record, last.spec), submitted_by=SUBMITTED_BY),
+        SubmitTask.type,
+        source=f"/sandherd/spawner/{record.id}/{name}",
+        sequence=1,
+        project=record.project,
+        subject=name,
+        time=at,
+        id=ids.derive(at, record.key, record.life, commit, "command"),
+    )
+
+
+def follow_up_spec(record: BranchRecord, last: TaskSpec) -> TaskSpec:
+    """Like the last task, on the same branch, with another text."""
+    before = last.repository
+    as_before = before.model_dump(include={"commit_rest", "submodules", "lfs"}) if before else {}
+    repository = Repository(
+        url=record.url, base=record.base, branch=record.branch, ticket=record.ticket, push=record.push,
+        pull_request=record.pull_options, **as_before,
+    )  # fmt: skip
+    changes = {
+        "text": text_of(record), "repository": repository, "depends_on": (), "inputs": (), "deadline": None,
+        "resume": None, "work": None, "files": {},
+    }  # fmt: skip
+    return TaskSpec.model_validate(last.model_copy(update=changes).model_dump())
+
+
+def text_of(record: BranchRecord) -> str:
+    """What the agent is asked to do. Paths are of the repository, and quoted."""
+    paths = record.pull.conflicts if record.pull else ()
+    shown = "\n".join(f"- {path!r}" for path in paths[:_PATHS])
+    base = f"origin/{record.base}"
+    return (
+        f"Resolve the conflicts of branch {record.branch} with its base {record.base}\n\n"
+        f"Merge {base} into the branch that is checked out (`git merge {base}`), resolve all conflicts so that what "
+        f"both sides intend is preserved, run the tests, and commit the merge.\n\nConflicts are in:\n{shown}\n"
+    )

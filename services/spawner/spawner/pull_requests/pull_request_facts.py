@@ -1,0 +1,101 @@
+"""What a pull request shows of its task and its branch. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from spawner.forges.body_section import marked
+from spawner.forges.forge import PullRequestDraft
+from spawner.forges.pull_request_text import FileChange, PullRequestFacts, body_of, title_of
+from spawner.pull_requests.pull_request_options import PullRequestTerms
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.pull_request_record import PullRequestRecord
+from spawner.tasks.task_record import TaskRecord
+
+MAX_TEXT: Final = 4000
+"""Characters of a task's text that are stored with its branch: the task's record is removed earlier."""
+_ISSUE: Final = re.compile(r"#?([1-9][0-9]{0,8})")
+
+
+@dataclass(frozen=True)
+class PullRequestTask:
+    """The task that a pull request is about, what the last one checked, and what each task of the branch cost."""
+
+    task: str
+    text: str
+    costs: Mapping[str, int] = field(default_factory=dict)
+    checks: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def cost_micro_usd(self) -> int | None:
+        """The sum; None if no task reported any."""
+        return sum(self.costs.values()) if self.costs else None
+
+    @classmethod
+    def of(cls, record: BranchRecord, tasks: Mapping[str, TaskRecord]) -> "PullRequestTask":
+        """From the branch's pull request, if it has one, or else from its last task until now.
+
+        `tasks` are the records that still exist; what others cost was stored when it was opened or updated.
+        """
+        pull, last = record.pull or PullRequestRecord(), tasks.get(record.name)
+        reported = {name: _cost(tasks[name]) if name in tasks else pull.costs.get(name) for name in record.tasks}
+        costs = {name: cost for name, cost in reported.items() if cost is not None}
+        text = last.view(whole=True).text[:MAX_TEXT] if last else ""
+        named = (pull.task, pull.text) if pull.task else (record.name, text)
+        return cls(*named, costs=costs, checks=_checks(last))
+
+
+def issue_of(ticket: str | None) -> int | None:
+    """The number of the issue that a ticket may be, such as `#42`."""
+    found = _ISSUE.fullmatch(ticket or "")
+    return int(found[1]) if found else None
+
+
+def draft_of(
+    record: BranchRecord,
+    terms: PullRequestTerms,
+    about: PullRequestTask,
+    lines: Mapping[str, tuple[int, int]],
+    *,
+    closes: int | None,
+    ready: bool,
+    again: bool,
+) -> PullRequestDraft:
+    """The pull request as it should be. `again`: one that was closed is not the wanted one."""
+    facts = PullRequestFacts(
+        name=about.task,
+        task=about.text or record.branch,
+        changes=[FileChange(path, *counts) for path, counts in sorted(lines.items())],
+        checks=about.checks,
+        cost_micro_dollars=about.cost_micro_usd,
+        session_url=_session(terms.session_url, record.project, about.task),
+        session_command=f"sandherd tasks get {about.task} --project {record.project}",
+        ticket=record.ticket,
+        closes=closes,
+    )
+    return PullRequestDraft(
+        head=record.remote_branch,
+        base=record.base,
+        title=title_of(facts, terms.title),
+        body=marked(body_of(facts, terms.body)),
+        commit=None if again else record.commit,
+        draft=not ready,
+        labels=terms.labels,
+        reviewers=terms.reviewers,
+    )
+
+
+def _session(url: str | None, project: str, task: str) -> str | None:
+    return url.replace("{project}", project).replace("{task}", task) if url else None
+
+
+def _cost(task: TaskRecord) -> int | None:
+    cost = task.result.get("cost_micro_usd")
+    return cost if isinstance(cost, int) and cost >= 0 else None
+
+
+def _checks(task: TaskRecord | None) -> tuple[tuple[str, bool], ...]:
+    """The command that validated its work, if it had one: a task that completed passed it."""
+    validation = task.spec.continuous.validation if task and task.spec.continuous else None
+    return ((validation.command, task.state.value == "completed"),) if task and validation else ()

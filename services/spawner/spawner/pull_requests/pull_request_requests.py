@@ -1,0 +1,112 @@
+"""What users and forges request of pull requests, as pure functions from a branch's record to the next record."""
+
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import urlsplit
+
+from sandherd.contracts.requests import CheckPullRequests, MergeBranch, OpenPullRequest
+from sandherd.contracts.states import BranchState
+from spawner.forges.forge import Obstacle
+from spawner.pull_requests.pull_request_options import PollIntervals
+from spawner.pull_requests.pull_request_steps import PullRequestStep, is_resting
+from spawner.pull_requests.pull_request_transitions import pull_of, refusal
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.pull_request_record import PullRequestRecord
+
+HASTE: Final = timedelta(seconds=2)
+"""The least time between two polls of a pull request, however often its forge reports a change."""
+
+
+def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime) -> BranchRecord:
+    """The branch whose pull request a user wants to be opened, or updated."""
+    if record.state is not BranchState.LIVE:
+        return record
+    wanted = "ready" if request.ready else "as_configured"
+    changed = pull_of(record).changed(wanted=wanted, refused={}, problem=None, poll_at=now, polls=0, changed_at=now)
+    return _pushing(record.model_copy(update={"pull": changed, "updated_at": now}))
+
+
+def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -> BranchRecord:
+    """The branch that a user wants to be merged at its present commit; the same if that is another one by now."""
+    if record.state is not BranchState.LIVE or request.commit not in {None, record.commit}:
+        return record
+    changed = pull_of(record).changed(
+        merge_wanted=record.commit, refused={}, problem=None, poll_at=now, polls=0, changed_at=now, tried_at=None
+    )
+    return _pushing(record.model_copy(update={"pull": changed, "updated_at": now}))
+
+
+def merge_obstacle(record: BranchRecord, pace: PollIntervals) -> tuple[Obstacle, str] | None:
+    """Why the merge that a user wants will not take place, and the text for it; None: it still may, or none is wanted.
+
+    A forge may see a push late: that its head is another one counts some time after the commit was written.
+    """
+    pull = pull_of(record)
+    if pull.merge_wanted is None or record.state is not BranchState.LIVE:
+        return None
+    if pull.merge_wanted != record.commit:
+        return Obstacle.HEAD_MOVED, f"the branch is at {record.commit[:12]} by now; merge again if that is wanted"
+    return _moved_at_forge(record, pull, pace) if pull.written == record.commit and is_resting(record) else None
+
+
+def _moved_at_forge(record: BranchRecord, pull: PullRequestRecord, pace: PollIntervals) -> tuple[Obstacle, str] | None:
+    shown = pull.shown
+    if shown is None:
+        return None
+    if not pull.is_open and pull.wanted is None:
+        return Obstacle.CLOSED, f"its pull request is {shown.state}; open another one with `sandherd branches pr`"
+    times = shown.checked_at, pull.written_at
+    settled = times[0] is not None and times[1] is not None and times[0] - times[1] >= pace.no_checks
+    if pull.is_open and settled and shown.commit != record.commit:
+        return Obstacle.HEAD_MOVED, f"its pull request is at {shown.commit[:12]}, which this herd did not push"
+    return None
+
+
+def merge_withdrawn(
+    record: BranchRecord, *, wanted: str, obstacle: Obstacle, reason: str, now: datetime
+) -> BranchRecord:
+    """The branch whose commit `wanted` will not be merged: the request is withdrawn, and an event states why."""
+    if pull_of(record).merge_wanted != wanted:
+        return record
+    changed = pull_of(record).changed(merge_wanted=None, problem=reason)
+    event = refusal(record, PullRequestStep.MERGE, reason, obstacle.value)
+    return record.model_copy(update={"pull": changed, "updated_at": now}).with_events(now, event)
+
+
+def _pushing(record: BranchRecord) -> BranchRecord:
+    """A pull request needs a branch that is pushed."""
+    wanted = record.commit not in {record.pushed, record.base_commit}
+    return record.model_copy(update={"push_wanted": True}) if wanted else record
+
+
+def is_meant(record: BranchRecord, request: CheckPullRequests) -> bool:
+    """Whether a branch has an open pull request that a forge has reported as changed."""
+    pull = record.pull
+    if record.local or record.state is not BranchState.LIVE or pull is None or not pull.is_open or pull.shown is None:
+        return False
+    named = (
+        pull.shown.number in request.numbers
+        or not {record.branch, record.pushed_as}.isdisjoint(request.branches)
+        or not {record.commit, record.pushed, pull.shown.commit}.isdisjoint(request.commits)
+    )
+    return named and _place(record.url or record.repository) in {_place(url) for url in request.repositories}
+
+
+def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
+    """The branch whose pull request is polled at once, and soon again if nothing has changed by then."""
+    pull = pull_of(record)
+    if not pull.is_open or pull.shown is None or record.state is not BranchState.LIVE:
+        return record
+    earliest = now if pull.shown.checked_at is None else max(now, pull.shown.checked_at + HASTE)
+    if pull.poll_at is not None and pull.poll_at <= earliest:
+        return record
+    return record.model_copy(update={"pull": pull.changed(poll_at=earliest, polls=0)})
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Host and path of a repository's URL, as forges compare them."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "", url
+    return parts.netloc.rpartition("@")[2].lower(), parts.path.strip("/").removesuffix(".git").lower()

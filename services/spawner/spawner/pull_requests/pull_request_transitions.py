@@ -1,0 +1,283 @@
+"""State changes of pull requests, as pure functions from a branch's record and a fact to the next record.
+
+Each changes nothing if the branch has another commit by now, or is no longer live.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.branch import (
+    MAX_PATHS,
+    BranchConflicted,
+    BranchMerged,
+    BranchPullRequestClosed,
+    BranchPullRequestOpened,
+    BranchPullRequestRefused,
+    BranchPullRequestUpdated,
+)
+from sandherd.contracts.states import BranchState
+from spawner.forges.forge import MergeOutcome, MergeResult, PullRequest, PullRequestState, PullRequestStatus
+from spawner.pull_requests.pull_request_options import PollIntervals
+from spawner.pull_requests.pull_request_steps import CONFLICT, PullRequestStep, target_of
+from spawner.pull_requests.pull_request_view import differs, opened_view, polled_view
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.branch_transitions import NEEDS_APPROVAL
+from spawner.repositories.pull_request_record import PullRequestRecord
+
+DENIED_DELAY: Final = timedelta(hours=1)
+"""When a forge that denies a poll is asked again: its token may be replaced."""
+IsWorkedOn = Callable[[BranchRecord], bool]
+"""Whether a task may still save commits of the branch. It may have joined it while a forge was asked."""
+_NOT_POLLED: Final = "not polled: "
+_TO_APPROVE: Final = "merged with its base as it is by now, it changes paths that a user has to approve"
+_PASSING: Final = frozenset({"conflict", "checks", "reviews", "behind"})
+"""Obstacles that a poll shows as well: once they are gone, a merge may be tried again."""
+
+
+def pull_of(record: BranchRecord) -> PullRequestRecord:
+    """What is stored of the branch's pull request; empty if there is nothing yet."""
+    return record.pull or PullRequestRecord()
+
+
+def opened(
+    record: BranchRecord,
+    found: PullRequest,
+    commit: str,
+    now: datetime,
+    *,
+    ready: bool,
+    about: Mapping[str, Any],
+    pace: PollIntervals,
+    worked_on: IsWorkedOn,
+) -> BranchRecord:
+    """The branch after its pull request was found or created with the title and body for this commit.
+
+    `ready`: it was to be ready for review when it was created; `about`: the task that it is about, its text, and costs.
+    One that is merged or closed was found for this commit, or is the known one, which does not have it then.
+    """
+    if record.state is not BranchState.LIVE or record.commit != commit:
+        return record
+    pull = pull_of(record)
+    if pull.is_open and pull.shown and pull.shown.number == found.number and found.state is not PullRequestState.OPEN:
+        return _ended(record, found, now, worked_on)
+    written = _opened(record, found, commit, now, ready=ready, pace=pace)
+    written = written.model_copy(update={"pull": pull_of(written).changed(**about)})
+    return written if found.state is PullRequestState.OPEN else _ended(written, found, now, worked_on)
+
+
+def _ended(record: BranchRecord, found: PullRequest, now: datetime, worked_on: IsWorkedOn) -> BranchRecord:
+    """The branch after its pull request was merged or closed at the forge; a merge without its commit is refused."""
+    if found.state is PullRequestState.CLOSED:
+        return _unmerged(record, _closed(record, now), "its pull request was closed", now)
+    at, head = found.merged_commit or found.head_commit, found.head_commit
+    done = merged(record, at, now, head=head, worked_on=worked_on)
+    if record.commit == head:
+        return done
+    return _unmerged(record, done, f"its pull request was merged at {head[:12]}, without this commit", now)
+
+
+def _unmerged(before: BranchRecord, after: BranchRecord, reason: str, now: datetime) -> BranchRecord:
+    """The branch with the reason why a merge that a user wanted is no longer wanted."""
+    if pull_of(before).merge_wanted is None or after is before or after.state is not BranchState.LIVE:
+        return after
+    return _with(
+        after, pull_of(after).changed(problem=reason), now, refusal(before, PullRequestStep.MERGE, reason, "closed")
+    )
+
+
+def _opened(
+    record: BranchRecord, found: PullRequest, commit: str, now: datetime, *, ready: bool, pace: PollIntervals
+) -> BranchRecord:
+    pull = pull_of(record)
+    known = pull.shown is not None and pull.shown.number == found.number
+    view = opened_view(found, pull if known else PullRequestRecord())
+    unapplied = "; ".join(found.unapplied) or None
+    wanted = "ready" if pull.wanted == "ready" and found.draft else None
+    changed = pull.changed(
+        shown=view, written=commit, written_at=now, changed_at=now, polls=0, poll_at=now + pace.first, wanted=wanted,
+        queued_at=None, first_queued_at=None, readied=commit if ready and not found.draft else pull.readied,
+        problem=unapplied, refused={}, unseen=None,
+    )  # fmt: skip
+    if known:
+        event: EventData = BranchPullRequestUpdated(**_about(record), **_ids(changed), pull_request=view)
+    else:
+        event = BranchPullRequestOpened(**_about(record), **_ids(changed), commit=commit, draft=view.draft)
+    return _with(record, changed, now, event)
+
+
+def made_ready(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
+    """The branch after its pull request was made ready for review."""
+    pull = pull_of(record)
+    if record.commit != commit or not pull.is_open:
+        return record
+    changed = pull.showing(draft=False, mergeable="unknown", obstacle=None)
+    changed = changed.changed(readied=commit, wanted=None, polls=0, poll_at=now, changed_at=now)
+    return _with(record, changed, now, *_updated(record, pull, changed))
+
+
+def polled(
+    record: BranchRecord, status: PullRequestStatus, now: datetime, pace: PollIntervals, *, worked_on: IsWorkedOn
+) -> BranchRecord:
+    """The branch after its forge was asked for the pull request."""
+    pull, found = pull_of(record), status.pull_request
+    if pull.shown is None or pull.shown.number != found.number or record.state is not BranchState.LIVE:
+        return record
+    if found.state is not PullRequestState.OPEN:
+        return _ended(record, found, now, worked_on)
+    view = polled_view(pull.shown, status, now)
+    is_changed = differs(view, pull.shown)
+    changed_at = now if is_changed else (pull.changed_at or now)
+    polls = 0 if is_changed else pull.polls + 1
+    delay = pace.delay(polls, now - changed_at)
+    moved = view.obstacle == CONFLICT
+    changed = pull.changed(
+        shown=view, changed_at=changed_at, polls=polls, poll_at=None if delay is None else now + delay,
+        queued_at=None if moved else pull.queued_at,
+        first_queued_at=None if moved else pull.first_queued_at,
+        conflicted=pull.conflicted if moved or pull.conflicts else None,
+        problem=None if (pull.problem or "").startswith(_NOT_POLLED) else pull.problem,
+    )  # fmt: skip
+    return _with(record, changed, now, *(_updated(record, pull, changed) if is_changed else []))
+
+
+def not_polled(record: BranchRecord, reason: str, code: str, now: datetime, pace: PollIntervals) -> BranchRecord:
+    """The branch after its forge refused the poll: it is asked again much later, as its token may be replaced."""
+    pull = pull_of(record)
+    changed_at = pull.changed_at or now
+    poll_at = None if pace.delay(pull.polls, now - changed_at) is None else now + DENIED_DELAY
+    problem = f"{_NOT_POLLED}{reason}"
+    changed = pull.changed(poll_at=poll_at, changed_at=changed_at, problem=problem)
+    event = refusal(record, PullRequestStep.POLL, reason, code)
+    return _with(record, changed, now, *([] if pull.problem == problem else [event]))
+
+
+def refused(
+    record: BranchRecord, step: PullRequestStep, commit: str, *, reason: str, code: str, now: datetime
+) -> BranchRecord:
+    """The branch after its forge refused a step: it is repeated for another commit, or at a user's request."""
+    if record.commit != commit or record.state is not BranchState.LIVE:
+        return record
+    pull = pull_of(record)
+    changed = pull.changed(
+        refused={**pull.refused, step.value: commit}, problem=reason, wanted=None, merge_wanted=None, unseen=None,
+        followed=commit if step is PullRequestStep.FOLLOW_UP else pull.followed,
+    )  # fmt: skip
+    return _with(record, changed, now, refusal(record, step, reason, code))
+
+
+def merge_needs_approval(record: BranchRecord, commit: str, paths: tuple[str, ...], now: datetime) -> BranchRecord:
+    """The branch that is not merged before a user approves its changes of these paths, as its base has moved."""
+    if record.commit != commit or record.state is not BranchState.LIVE:
+        return record
+    named = record.model_copy(update={"approve": paths[:MAX_PATHS]})
+    return refused(named, PullRequestStep.MERGE, commit, reason=_TO_APPROVE, code=NEEDS_APPROVAL, now=now)
+
+
+def merge_answered(
+    record: BranchRecord,
+    outcome: MergeOutcome,
+    commit: str,
+    now: datetime,
+    pace: PollIntervals,
+    *,
+    worked_on: IsWorkedOn,
+) -> BranchRecord:
+    """The branch after a request to merge this commit of it."""
+    pull = pull_of(record)
+    if outcome.result is MergeResult.MERGED:
+        return merged(record, outcome.commit or commit, now, head=commit, worked_on=worked_on)
+    if record.state is not BranchState.LIVE or record.commit != commit or not pull.is_open:
+        return record
+    delay = pace.delay(pull.polls, timedelta()) or pace.slow
+    again = pull.changed(tried_at=now, polls=pull.polls + 1, poll_at=now + delay)
+    obstacle = outcome.obstacle.value if outcome.obstacle else None
+    if outcome.result is MergeResult.QUEUED:
+        changed = again.changed(
+            queued_at=now, first_queued_at=pull.first_queued_at or now, merge_wanted=None, problem=None
+        )
+        return _with(record, changed, now, *([] if pull.queued_at else _updated(record, pull, changed)))
+    if outcome.result is MergeResult.WAITING or obstacle in {"head_moved", "closed", "draft"}:
+        return _with(record, again, now)
+    reason = outcome.reason or f"the forge does not merge it ({obstacle})"
+    shown = again.showing(mergeable="no", obstacle=obstacle)
+    if obstacle in _PASSING:
+        events = [refusal(record, PullRequestStep.MERGE, reason, obstacle or "")] if pull.merge_wanted else []
+        return _with(record, shown.changed(merge_wanted=None, problem=reason), now, *events)
+    return refused(
+        record.model_copy(update={"pull": shown}),
+        PullRequestStep.MERGE,
+        commit,
+        reason=reason,
+        code=obstacle or "refused",
+        now=now,
+    )
+
+
+def merged(record: BranchRecord, commit: str, now: datetime, *, head: str, worked_on: IsWorkedOn) -> BranchRecord:
+    """The branch after its pull request was merged as `commit`, with `head`; it is deleted then.
+
+    While it may get other commits, that is left to a later poll. If it has some by then, it stays live, and they get a
+    pull request of their own.
+    """
+    pull = pull_of(record)
+    if record.state is not BranchState.LIVE or not pull.is_open:
+        return record
+    if record.received or worked_on(record):
+        return _with(record, pull.changed(poll_at=now), now)
+    shown = pull.showing(state="merged", merged_commit=commit, mergeable="no", obstacle="closed", checked_at=now)
+    done = shown.changed(poll_at=None, queued_at=None, merge_wanted=None, wanted=None, problem=None, changed_at=now)
+    if record.commit != head:
+        return _with(record, done, now, *_updated(record, pull, done))
+    event = BranchMerged(**_about(record), commit=commit, pr_number=pull.shown.number if pull.shown else None)
+    closed = record.entering(BranchState.MERGED, delete_wanted="everywhere", push_wanted=False)
+    return _with(closed, done, now, event)
+
+
+def _closed(record: BranchRecord, now: datetime) -> BranchRecord:
+    pull = pull_of(record)
+    shown = pull.showing(state="closed", mergeable="no", obstacle="closed", checked_at=now)
+    done = shown.changed(poll_at=None, queued_at=None, merge_wanted=None, wanted=None, changed_at=now)
+    return _with(record, done, now, BranchPullRequestClosed(**_about(record), **_ids(pull)))
+
+
+def conflicted(record: BranchRecord, commit: str, paths: list[str], now: datetime) -> BranchRecord:
+    """The branch whose commit conflicts with its base in these paths; none: the trial merge found no conflict."""
+    pull = pull_of(record)
+    if record.commit != commit or not pull.is_open or pull.conflicted == commit:
+        return record
+    files = paths[:MAX_PATHS]
+    changed = pull.changed(conflicted=commit, conflicted_at=now, conflicts=tuple(files))
+    event = BranchConflicted(**_about(record), files=files, commit=commit, base=target_of(record))
+    return _with(record, changed, now, *([event] if files else []))
+
+
+def followed_up(record: BranchRecord, commit: str, task: str, now: datetime) -> BranchRecord:
+    """The branch after a task was submitted that resolves the conflicts of this commit."""
+    pull = pull_of(record)
+    if pull.conflicted != commit or task in pull.follow_ups:
+        return record
+    return _with(record, pull.changed(followed=commit, follow_ups=(*pull.follow_ups, task)), now)
+
+
+def _about(record: BranchRecord) -> dict[str, Any]:
+    return {"repository": record.repository, "branch": record.branch}
+
+
+def _ids(pull: PullRequestRecord) -> dict[str, Any]:
+    return {"pr_url": pull.shown.url, "pr_number": pull.shown.number} if pull.shown else {}
+
+
+def _updated(record: BranchRecord, before: PullRequestRecord, after: PullRequestRecord) -> list[EventData]:
+    view = after.view()
+    return [] if view is None else [BranchPullRequestUpdated(**_about(record), **_ids(before), pull_request=view)]
+
+
+def refusal(record: BranchRecord, step: PullRequestStep, reason: str, code: str) -> EventData:
+    """The event that states why a step is not done."""
+    return BranchPullRequestRefused(**_about(record), commit=record.commit, step=step.value, reason=reason, code=code)
+
+
+def _with(record: BranchRecord, pull: PullRequestRecord, now: datetime, *events: EventData) -> BranchRecord:
+    return record.model_copy(update={"pull": pull, "updated_at": now}).with_events(now, *events)

@@ -1,0 +1,239 @@
+"""Carries out the steps of pull requests: opens, polls, merges. One step of a branch at a time.
+
+Each step is written to the branch's record when it is done, so that it can be repeated after a crash at any moment:
+what the forge has done by then is found, and not done again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from sandherd.backoff import Backoff
+from sandherd.bus.lease import Lease
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.names import DerivedIds
+from sandherd.telemetry import logs
+from spawner.forges.factory import Forges
+from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.live_state import LiveState
+from spawner.pull_requests import pull_request_transitions
+from spawner.pull_requests.conflict_task import follow_up, follow_up_name, follow_up_problem
+from spawner.pull_requests.conflicts import conflicting_paths
+from spawner.pull_requests.forge_steps import ForgeSteps
+from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
+from spawner.pull_requests.pull_request_requests import merge_obstacle, merge_withdrawn
+from spawner.pull_requests.pull_request_steps import PullRequestStep, TaskWork, next_step, work_on
+from spawner.pull_requests.step_schedule import due_at
+from spawner.pull_requests.unseen_branches import is_unseen_for_long, unseen
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.branch_transitions import DONE, Decide
+from spawner.repositories.git import GitError
+from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.step_loop import all_steps
+from spawner.repositories.work_queue import WorkQueue
+from spawner.spec_resolution import Refusal
+from spawner.tasks.task_record import TaskFacts, TaskRecord
+
+Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
+"""Creates a task, once for each command. Returns why it is refused, or None."""
+_AT_ONCE: Final = 4
+_PROJECT_AT_ONCE: Final = 2
+_TICK: Final = 0.5
+"""How often it is checked which pull requests are due, in seconds."""
+_RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
+_log: Final = logs.get("pull-requests")
+
+
+class PullRequestWorkflow:
+    """Runs while it holds the lease. Branches are handled several at once, and few of one project."""
+
+    def __init__(
+        self,
+        live: LiveState,
+        lease: Lease,
+        mirrors: Mirrors,
+        forges: Forges,
+        *,
+        terms: PullRequestTerms,
+        submit: Submit,
+        ids: DerivedIds,
+        pace: PollIntervals,
+    ) -> None:
+        self._live, self._lease, self._mirrors = live, lease, mirrors
+        self._terms, self._submit, self._ids, self._pace = terms, submit, ids, pace
+        self._forge = ForgeSteps(live, forges, mirrors, pace)
+        self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
+        self._due: dict[str, datetime] = {}
+        live.branch_index.on_change(self._on_branch)
+        live.task_index.on_change(self._on_task)
+        live.last_events.on_handled(self._on_task_key)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await self._live.read()
+        await run_until_first(self._tick(), self._queue.run())
+
+    async def _tick(self) -> None:
+        """Request the steps that are due. All are determined again whenever the lease is acquired."""
+        fence = None
+        while True:
+            await self._lease.wait_held()
+            if fence != self._lease.fence:
+                fence = self._lease.fence
+                for key, known in self._live.branch_index.items():
+                    self._on_branch(key, known.view)
+            now = self._live.now()
+            for key in [key for key, at in self._due.items() if at <= now]:
+                del self._due[key]
+                self._queue.request(key)
+            await asyncio.sleep(_TICK)
+
+    def _on_branch(self, key: str, branch: BranchRecord) -> None:
+        terms = self._terms.with_options(branch.pull_options)
+        at = due_at(branch, terms, self._work(branch), self._live.now(), self._pace)
+        if at is None:
+            self._due.pop(key, None)
+        else:
+            self._due[key] = at
+
+    def _on_task(self, _key: str, task: TaskFacts) -> None:
+        """A task that ends makes steps of its branch due."""
+        key = f"{task.project}.{task.branch_id}"
+        known = self._live.branch_index.get(key) if task.branch_id else None
+        if known is not None:
+            self._on_branch(key, known.view)
+
+    def _work(self, record: BranchRecord) -> TaskWork:
+        return work_on(record, self._live.task_facts)
+
+    def _on_task_key(self, key: str) -> None:
+        known = self._live.task_index.get(key)
+        if known is not None:
+            self._on_task(key, known.view)
+
+    # --- one branch ----------------------------------------------------------------------------------------------
+
+    async def _try(self, key: str) -> bool:
+        """Do all that is due; returns whether to try again later."""
+        return await all_steps(key, self.step, _log, (ForgeError, GitError))
+
+    async def step(self, key: str) -> bool:
+        """Do the next step; returns whether there was one. Raises `ForgeError`, `GitError` if it may succeed later."""
+        self._lease.check()
+        held = await self._live.branches.load(key)
+        if held is None:
+            return False
+        record, now = held.record, self._live.now()
+        if await self._withdrawn(key, record):
+            return True
+        terms = self._terms.with_options(record.pull_options)
+        step = next_step(record, terms, self._work(record), now, self._pace)
+        if step is None:
+            return False
+        await self._change(key, await self._decided(step, record, terms))
+        return True
+
+    async def _withdrawn(self, key: str, record: BranchRecord) -> bool:
+        """Withdraw a merge that a user wants and that will not take place; returns whether there was one."""
+        found, pull = merge_obstacle(record, self._pace), record.pull
+        if found is None or pull is None or pull.merge_wanted is None:
+            return False
+        obstacle, reason = found
+        now = self._live.now()
+        decide = partial(merge_withdrawn, wanted=pull.merge_wanted, obstacle=obstacle, reason=reason, now=now)
+        await self._change(key, decide)
+        return True
+
+    async def _decided(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
+        """Do a step; what is written afterwards, also if the forge refused it for good."""
+        try:
+            decide = await self._do(step, record, terms)
+        except (ForgeError, GitError) as error:
+            self._count(step, _outcome(error))
+            if not error.permanent and not await self._unseen(record, error):
+                raise
+            return self._refused(step, record, str(error), _code(error))
+        self._count(step, DONE)
+        return decide
+
+    async def _unseen(self, record: BranchRecord, error: ForgeError | GitError) -> bool:
+        """Whether the forge does not see the branch for too long; since when is stored."""
+        if error.fault is not ForgeFault.NOT_SEEN:
+            return False
+        now = self._live.now()
+        await self._change(record.key, partial(unseen, commit=record.commit, now=now))
+        return is_unseen_for_long(record, now, self._pace)
+
+    async def _do(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
+        match step:
+            case PullRequestStep.OPEN:
+                return await self._forge.open(record, terms, self._work(record), await self._tasks(record))
+            case PullRequestStep.READY:
+                return await self._forge.make_ready(record)
+            case PullRequestStep.POLL:
+                return await self._forge.poll(record)
+            case PullRequestStep.MERGE:
+                return await self._forge.merge(record, terms)
+            case PullRequestStep.EXPLAIN:
+                paths = await conflicting_paths(self._mirrors, record)
+                return partial(
+                    pull_request_transitions.conflicted, commit=record.commit, paths=paths, now=self._live.now()
+                )
+            case PullRequestStep.FOLLOW_UP:
+                return await self._follow_up(record)
+
+    async def _follow_up(self, record: BranchRecord) -> Decide:
+        """Submit the task that resolves the conflicts: its name and command are derived, so it is submitted once."""
+        now, last = self._live.now(), await self._last_task(record)
+        at = record.pull.conflicted_at if record.pull else None
+        problem = follow_up_problem(record, last)
+        if last is None or problem is not None or at is None:
+            return self._refused(PullRequestStep.FOLLOW_UP, record, problem or "", "refused")
+        name = follow_up_name(self._ids, record, at, record.commit)
+        self._lease.check()
+        refused = await self._submit(follow_up(self._ids, record, last, at, record.commit), at)
+        if refused is not None:
+            return self._refused(PullRequestStep.FOLLOW_UP, record, refused.reason, "refused")
+        return partial(pull_request_transitions.followed_up, commit=record.commit, task=name, now=now)
+
+    def _refused(self, step: PullRequestStep, record: BranchRecord, reason: str, code: str) -> Decide:
+        now = self._live.now()
+        if step is PullRequestStep.POLL:
+            return partial(pull_request_transitions.not_polled, reason=reason, code=code, now=now, pace=self._pace)
+        return partial(
+            pull_request_transitions.refused, step=step, commit=record.commit, reason=reason, code=code, now=now
+        )
+
+    async def _tasks(self, record: BranchRecord) -> dict[str, TaskRecord]:
+        """The records of the branch's tasks that still exist, by name."""
+        found = [await self._live.tasks.load(f"{record.project}.{name}") for name in record.tasks]
+        return {held.record.task: held.record for held in found if held is not None}
+
+    async def _last_task(self, record: BranchRecord) -> TaskRecord | None:
+        held = await self._live.tasks.load(f"{record.project}.{record.name}")
+        return held.record if held else None
+
+    async def _change(self, key: str, decide: Decide) -> None:
+        self._lease.check()
+        held = await self._live.branches.change(key, lambda record, _: self._live.allowed(record, decide))
+        if held is not None:
+            await self._live.branches.flush(held)
+
+    def _count(self, step: PullRequestStep, outcome: str) -> None:
+        self._live.meters.count("sandherd_branch_steps_total", step=step.value, outcome=outcome)
+
+
+def _code(error: ForgeError | GitError) -> str:
+    """The fault, as events state it."""
+    return (ForgeFault.NOT_FOUND if error.fault is ForgeFault.NOT_SEEN else error.fault).value
+
+
+def _outcome(error: ForgeError | GitError) -> str:
+    """The outcome of a step that failed, in metrics."""
+    if not error.permanent:
+        return ForgeFault.UNAVAILABLE.value
+    return "denied" if error.fault.value == ForgeFault.DENIED.value else "refused"

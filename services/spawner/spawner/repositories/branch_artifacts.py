@@ -1,0 +1,90 @@
+"""Reads and stores artifacts of branches: bundles and diffs, in chunks in the stream ARTIFACTS."""
+
+import asyncio
+from pathlib import Path
+from typing import IO, Final
+
+import nats.errors
+import nats.js.errors
+
+from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError
+from sandherd.bus.kv import next_unchanging_on
+from sandherd.contracts.chunks import (
+    CHUNK_BYTES,
+    ArtifactBuilder,
+    ChunkReceiver,
+    InvalidChunkError,
+    digest_of,
+    index_of,
+)
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.headers import LIFETIME, MESSAGE_ID
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import ArtifactPiece
+from spawner.records.base_record import StoreUnavailableError
+
+BUNDLE: Final = "application/x-git-bundle"
+DIFF: Final = "text/x-diff; charset=utf-8"
+_LIFE: Final = "604800s"
+
+
+class ArtifactMissingError(Exception):
+    """The artifact is not stored, or not as its reference describes it: it can never be read."""
+
+
+class BranchArtifacts:
+    """Artifacts of tasks and sandboxes. Raises `StoreUnavailableError` if the broker does not respond."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def read(self, reference: ArtifactRef, file: IO[bytes], limit: int) -> None:
+        """Write the artifact to a file. Raises `ArtifactMissingError` if it is larger than `limit` bytes."""
+        if reference.size > limit:
+            raise ArtifactMissingError(f"it has {reference.size} bytes; the limit is {limit}")
+        try:
+            receiver = ChunkReceiver(reference)
+            while not receiver.complete:
+                piece = await self._next(reference, receiver.after)
+                file.seek(receiver.accept(piece))
+                file.write(piece.data)
+        except InvalidChunkError as error:
+            raise ArtifactMissingError(str(error)) from None
+        if await asyncio.to_thread(digest_of, file) != (reference.size, reference.sha256):
+            raise ArtifactMissingError(f"{reference.artifact} has another content than its reference describes")
+
+    async def store(self, file: Path, project: str, owner: str, media_type: str) -> ArtifactRef:
+        """Store a file's content under the name of a task, for seven days."""
+        builder = ArtifactBuilder(project, owner, new_name("art"), media_type)
+        with file.open("rb") as opened:
+            while (chunk := await asyncio.to_thread(opened.read, CHUNK_BYTES)) or builder.chunks == 0:
+                await self._publish(builder.subject, chunk, f"{project}.{owner}.{builder.add(chunk)}")
+        return builder.reference()
+
+    async def delete(self, reference: ArtifactRef | None) -> None:
+        """Delete the chunks; it is not an error if there are none."""
+        if reference is None:
+            return
+        try:
+            await self._bus.js.purge_stream("ARTIFACTS", subject=reference.subject)
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"ARTIFACTS: {error!r}") from error
+
+    async def _publish(self, subject: str, chunk: bytes, msg_id: str) -> None:
+        try:
+            await self._bus.publish(subject, chunk, msg_id=msg_id, headers={LIFETIME: _LIFE})
+        except (PublishFailedError, PublishRefusedError) as error:
+            raise StoreUnavailableError(f"ARTIFACTS: {error!r}") from error
+
+    async def _next(self, reference: ArtifactRef, after: int) -> ArtifactPiece:
+        """The next chunk after this sequence."""
+        try:
+            found = await next_unchanging_on(self._bus, "ARTIFACTS", reference.subject, after + 1)
+        except nats.js.errors.NotFoundError:
+            raise ArtifactMissingError(f"{reference.artifact} is no longer stored") from None
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"ARTIFACTS: {error!r}") from error
+        index, data = index_of((found.headers or {}).get(MESSAGE_ID, "")), found.data or b""
+        if index is None or len(data) > CHUNK_BYTES:
+            raise ArtifactMissingError(f"{reference.artifact} contains an invalid chunk")
+        return ArtifactPiece(data=data, index=index, after=found.seq or 0)

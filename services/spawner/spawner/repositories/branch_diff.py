@@ -1,0 +1,71 @@
+"""What a branch changes: its commits, paths and lines, and the diff. No sandbox can forge them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from sandherd.archives.gitignore import GitignoreRules
+from sandherd.archives.ignore import parents
+from spawner.repositories.branch_record import BranchSize
+from spawner.repositories.mirror import Mirror
+
+_DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color")
+_LONGEST_PATH: Final = 200
+"""Characters of a path that is shown: an event lists up to 2,000 of them, and has to fit into a message."""
+Lines = Mapping[str, tuple[int, int]]
+"""The changed paths, with the lines that were added and removed; 0 of binary files."""
+
+
+async def changed_lines(mirror: Mirror, base: str, commit: str) -> Lines:
+    """What differs between two commits. Raises `GitError`."""
+    # A small tree can have any number of paths, by subtrees that it has several times: git needs memory for each.
+    await mirror.run("ls-tree", "-r", "-z", "--name-only", "--end-of-options", commit)
+    shown = await mirror.run(*_DIFF, "--numstat", "-z", "--end-of-options", base, commit)
+    return await asyncio.to_thread(_parsed, shown)
+
+
+def _parsed(shown: str) -> Lines:
+    rows = (row.split("\t", 2) for row in shown.split("\0") if row)
+    return {path: (_number(added), _number(removed)) for added, removed, path in rows}
+
+
+async def branch_size(mirror: Mirror, base: str, commit: str, lines: Lines) -> BranchSize:
+    """How much a branch differs from its base's commit. Raises `GitError`."""
+    return BranchSize(
+        commits=int(await mirror.run("rev-list", "--count", "--end-of-options", f"{base}..{commit}")),
+        files_changed=len(lines),
+        additions=sum(added for added, _ in lines.values()),
+        deletions=sum(removed for _, removed in lines.values()),
+    )
+
+
+async def write_diff(mirror: Mirror, base: str, commit: str, file: Path) -> None:
+    """Write the diff between two commits in the format of `git apply`. Raises `GitError`."""
+    await mirror.run(*_DIFF, "--binary", "--full-index", f"--output={file}", "--end-of-options", base, commit)
+
+
+def shown_path(path: str) -> str:
+    """A path as valid text, cut off if it is long: names in git are bytes, of any number."""
+    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return text if len(text) <= _LONGEST_PATH else f"{text[: _LONGEST_PATH - 1]}…"
+
+
+def paths_to_approve(paths: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """The paths that match one of these patterns, which are as in .gitignore, anchored; case does not matter.
+
+    Case does not matter because it does not on every machine that checks the branch out. A changed path that a pattern
+    is below is a link or a submodule, through which other files would be there.
+    """
+    rules = [GitignoreRules(b"/" + pattern.lower().encode()) for pattern in patterns]
+    above = {parent for pattern in patterns for parent in parents(pattern.lower())}
+    lowered = ((path, path.lower()) for path in paths)
+    return [path for path, low in lowered if low in above or any(_matches(one, low) for one in rules)]
+
+
+def _matches(rules: GitignoreRules, path: str) -> bool:
+    return bool(rules.verdict(path.encode("utf-8", "surrogateescape"), directory=False))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

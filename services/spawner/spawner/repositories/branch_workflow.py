@@ -1,0 +1,239 @@
+"""Runs the steps that are due for branches: add a sandbox's commits, push, delete, merge on trial.
+
+Each step is written to the branch's record when it is done, so that it can be repeated after a crash at any moment.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from sandherd.backoff import Backoff
+from sandherd.bus.lease import Lease
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.states import BranchState
+from sandherd.telemetry import logs
+from spawner.live_state import LiveState
+from spawner.repositories import branch_transitions
+from spawner.repositories.branch_artifacts import BUNDLE, DIFF, BranchArtifacts
+from spawner.repositories.branch_diff import branch_size, changed_lines, shown_path, write_diff
+from spawner.repositories.branch_record import BranchRecord, ReceivedCommits, SignedCommits
+from spawner.repositories.branch_transitions import DONE, Decide, outcome_of
+from spawner.repositories.commit_signer import CommitSigner
+from spawner.repositories.credential_file import host_of
+from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.mirror import Mirror
+from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.path_approval import PathApproval
+from spawner.repositories.push_step import PushStep
+from spawner.repositories.step_loop import all_steps
+from spawner.repositories.trial_merges import find_overlaps
+from spawner.repositories.work_queue import WorkQueue
+
+_AT_ONCE: Final = 8
+_HOST_AT_ONCE: Final = 4
+_PROJECT_AT_ONCE: Final = 2
+_LEASE_CHECK: Final = 1.0
+"""Seconds between checks whether the lease was acquired again."""
+_ABANDONED: Final = timedelta(days=1)
+"""The age from which a scratch folder is removed: no step takes as long, so a killed spawner left it."""
+_RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
+_MAX_DIFF: Final = 16 * 1024 * 1024
+"""Maximum bytes of a diff that is stored."""
+_log: Final = logs.get("branches")
+
+
+class BranchWorkflow:
+    """Runs while it holds the lease. It handles several branches concurrently, and the steps of each in order."""
+
+    def __init__(
+        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, approval: Sequence[str],
+        *, signer: CommitSigner | None = None,
+    ) -> None:  # fmt: skip
+        """`approval`: patterns of paths whose changes a user has to approve. `signer`: commits are signed by it."""
+        self._live, self._lease, self._signer = live, lease, signer
+        self._mirrors, self._artifacts, self._approval = mirrors, artifacts, PathApproval(approval)
+        self._pushes = PushStep(live, mirrors, self._approval)
+        self._queue = WorkQueue(
+            self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE, of_host=_HOST_AT_ONCE,
+            host_of=self._host_of,
+        )  # fmt: skip
+        live.branch_index.on_change(self._on_branch)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await self._live.branch_index.complete.wait()
+        await run_until_first(self._find(), self._queue.run())
+
+    async def _find(self) -> None:
+        """Each time the lease is acquired, queue every branch, with what the previous holder has not finished."""
+        fence = 0
+        while True:
+            await self._lease.wait_held()
+            if fence != self._lease.fence:
+                fence = self._lease.fence
+                await asyncio.to_thread(self._mirrors.remove_scratch, (self._live.now() - _ABANDONED).timestamp())
+                for key, known in self._live.branch_index.items():
+                    self._on_branch(key, known.view)
+            await asyncio.sleep(_LEASE_CHECK)
+
+    def _host_of(self, key: str) -> str | None:
+        known = self._live.branch_index.get(key)
+        return host_of(known.view.url) if known else None
+
+    def _on_branch(self, key: str, branch: BranchRecord) -> None:
+        if branch.has_work and self._lease.held:
+            self._queue.request(key)
+
+    async def _try(self, key: str) -> bool:
+        """Do all that is due; returns whether to try again later."""
+        return await all_steps(key, self._step, _log, (GitError,), self._delayed)
+
+    async def _delayed(self, key: str, error: Exception) -> None:
+        """Write into the branch's record why its step was delayed."""
+        if isinstance(error, GitError):
+            await self._change(key, partial(branch_transitions.delayed, reason=str(error), now=self._live.now()))
+
+    async def _step(self, key: str) -> bool:
+        """Do the next step; returns whether there was one. Raises `GitError` if it may succeed later."""
+        self._lease.check()
+        held = await self._live.branches.load(key)
+        if held is None or not held.record.has_work:
+            return False
+        record = held.record
+        if record.state is BranchState.DELETED:
+            await self._change(key, _idle)
+        elif record.delete_wanted:
+            await self._change(key, await self._delete(record))
+        elif record.received:
+            await self._change(key, await self._add(record, record.received[0]))
+        elif record.push_wanted:
+            await self._change(key, await self._pushes.push(record))
+        else:
+            await self._change(key, await self._merge_on_trial(record))
+        return True
+
+    async def _change(self, key: str, decide: Decide) -> None:
+        self._lease.check()
+        held = await self._live.branches.change(key, lambda record, _: self._live.allowed(record, decide))
+        if held is not None:
+            await self._live.branches.flush(held)
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    async def _add(self, record: BranchRecord, commits: ReceivedCommits) -> Decide:
+        """Check a bundle and add it to the branch in the mirror.
+
+        A fault of the bundle refuses it, and so does a branch that can't be restored any more.
+        """
+        now = self._live.now()
+        try:
+            mirror = await self._restored(record)
+        except GitError as error:
+            if error.fault is not GitFault.NOT_FOUND:
+                raise
+            return partial(branch_transitions.refused, commits=commits, reason=f"its branch is lost: {error}", now=now)
+        added: str | None = None
+        try:
+            if await self._mirrors.has_already(mirror, record, commits.commit):
+                found = await self._mirrors.has_new_objects(mirror, record, commits)
+                return partial(branch_transitions.unchanged, commits=commits, now=now, with_objects=found)
+            commit, with_objects = await self._import(mirror, record, commits)
+            added = commit
+            signed = await self._signed(mirror, record, commits, commit)
+            lines = await changed_lines(mirror, record.base_commit, commit)
+            size = await branch_size(mirror, record.base_commit, commit, lines)
+            diff = await self._store_diff(mirror, record, commit)
+            await self._approval.note(record, commit, lines)
+        except GitError as failure:
+            cause = await mirror.unless_removed(failure, added) if added else failure
+            self._count("save", outcome_of(cause.fault))
+            if not cause.permanent:
+                raise cause from failure
+            return partial(branch_transitions.refused, commits=commits, reason=str(cause), now=now)
+        self._count("save", DONE)
+        paths = [shown_path(path) for path in sorted(lines)]
+        return partial(
+            branch_transitions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now, signed=signed,
+            with_objects=with_objects,
+        )  # fmt: skip
+
+    async def _restored(self, record: BranchRecord) -> Mirror:
+        """The mirror with the branch. Raises `GitError`, which says nothing about the commits that are to be added."""
+        try:
+            return await self._mirrors.with_branch(record)
+        except GitError as error:
+            self._count("save", outcome_of(error.fault))
+            raise
+
+    async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> tuple[str, bool]:
+        """The commit that the branch has then in the mirror, and whether the bundle has objects of Git LFS."""
+
+        async def accept(commit: str) -> str:
+            if commit != commits.commit:
+                raise GitError(GitFault.REFUSED, "the bundle has another commit than its event states")
+            return await self._signer.signed(mirror, record, commit) if self._signer else commit
+
+        await self._mirrors.check_size(mirror)
+        async with self._mirrors.received(commits.bundle) as file:
+            commit = await self._mirrors.import_saved(mirror, record, file, accept)
+            return commit, await self._mirrors.has_objects(mirror, file)
+
+    async def _signed(
+        self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits, commit: str
+    ) -> SignedCommits | None:
+        """A new bundle, if signing has changed the commit, or if the sandbox sent a part of the commits; else None."""
+        if commit == commits.commit and not commits.partial:
+            return None
+        with self._mirrors.scratch() as folder:
+            file = folder / "bundle"
+            await mirror.write_bundle_of(record.branch, commit, file, since=record.base_commit)
+            return SignedCommits(
+                commit=commit, bundle=await self._artifacts.store(file, record.project, commits.task, BUNDLE)
+            )
+
+    async def _store_diff(self, mirror: Mirror, record: BranchRecord, commit: str) -> ArtifactRef | None:
+        with self._mirrors.scratch() as folder:
+            file = folder / "diff"
+            await write_diff(mirror, record.base_commit, commit, file)
+            if file.stat().st_size > _MAX_DIFF:
+                return None
+            return await self._artifacts.store(file, record.project, record.name, DIFF)
+
+    async def _merge_on_trial(self, record: BranchRecord) -> Decide:
+        known = list(self._live.branch_index.views())
+        try:
+            mirror = await self._mirrors.with_branch(record)
+            found = await find_overlaps(mirror, record, known)
+        except GitError as error:
+            if not error.permanent:
+                raise
+            _log.warning("branches not compared", branch=record.key, error=str(error))
+            found = record.overlaps
+        return partial(branch_transitions.merged_on_trial, commit=record.commit, overlaps=found, now=self._live.now())
+
+    async def _delete(self, record: BranchRecord) -> Decide:
+        now = self._live.now()
+        mirror = self._mirrors.of(record.project, record.repository)
+        try:
+            if record.delete_wanted == "everywhere":
+                await self._mirrors.delete_pushed(mirror, record)
+            at = (await mirror.branches()).get(record.branch)
+            if at is not None:
+                await mirror.delete_branch(record.branch, expected=at)
+        except GitError as error:
+            self._count("push", outcome_of(error.fault))
+            if not error.permanent:
+                raise
+            return partial(branch_transitions.not_deleted, reason=str(error), now=now)
+        return partial(branch_transitions.deleted, now=now)
+
+    def _count(self, step: str, outcome: str) -> None:
+        self._live.meters.count("sandherd_branch_steps_total", step=step, outcome=outcome)
+
+
+def _idle(record: BranchRecord) -> BranchRecord:
+    """A deleted branch, about which nothing is to be done."""
+    return record.model_copy(update={"received": (), "push_wanted": False, "delete_wanted": None})

@@ -1,0 +1,57 @@
+"""Which changed paths of a branch a user has to approve before it is pushed."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sandherd.contracts.events.branch import MAX_PATHS
+from spawner.repositories.branch_diff import Lines, changed_lines, paths_to_approve, shown_path
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.mirror import Mirror
+
+_MAX_BRANCHES: Final = 1000
+"""Maximum branches whose paths are in memory."""
+_MAX_BASES: Final = 4
+"""Maximum merge bases that a branch is compared with: an agent can make any number of them."""
+
+
+class PathApproval:
+    """Finds them by these patterns. What was found when commits were saved is in memory."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = patterns
+        self._found: dict[tuple[str, str, str], tuple[str, ...]] = {}
+
+    async def note(self, record: BranchRecord, commit: str, lines: Lines) -> None:
+        """Find them among the changed paths of a commit that the branch gets."""
+        while len(self._found) >= _MAX_BRANCHES:
+            del self._found[next(iter(self._found))]
+        self._found[record.key, record.base_commit, commit] = await self._matching(lines)
+
+    async def paths(self, mirror: Mirror, record: BranchRecord, target: str) -> tuple[str, ...]:
+        """The paths of the branch's commit that have to be approved. Raises `GitError`.
+
+        `target` is the branch that it is to be merged into, as of the last fetch. A path is changed if it is not as in
+        the merge base, because a forge may run it when it is pushed, or if the merge into the target changes it there.
+        """
+        found = self._found.get((record.key, record.base_commit, record.commit))
+        base = (await mirror.remote_branches()).get(target, record.base_commit)
+        if base != record.base_commit:
+            return await self._matching(await _changed_since(mirror, record, base))
+        if found is not None:
+            return found
+        return await self._matching(await changed_lines(mirror, record.base_commit, record.commit))
+
+    async def _matching(self, paths: Iterable[str]) -> tuple[str, ...]:
+        found = await asyncio.to_thread(paths_to_approve, sorted(paths), self._patterns)
+        return tuple(shown_path(path) for path in found[:MAX_PATHS])
+
+
+async def _changed_since(mirror: Mirror, record: BranchRecord, base: str) -> set[str]:
+    """What the branch changes, and what its merge into a newer base changes there."""
+    bases = await mirror.merge_bases(record.commit, base)
+    is_clear = 0 < len(bases) <= _MAX_BASES
+    changed: set[str] = set()
+    for before in bases if is_clear else (record.base_commit, base):
+        changed |= (await changed_lines(mirror, before, record.commit)).keys()
+    return changed | set(await mirror.merge_changes(record.commit, base)) if bases else changed

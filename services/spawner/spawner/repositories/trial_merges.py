@@ -1,0 +1,69 @@
+"""Trial merges of a branch with its base and with other live branches, before there is a pull request.
+
+Bounded: with at most `MAX_OVERLAPS` branches, the base first, then those that changed last, and for at most `SECONDS`.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+from sandherd.contracts.events.branch import MAX_OVERLAPS, BranchOverlap
+from sandherd.contracts.states import BranchState
+from sandherd.telemetry import logs
+from spawner.repositories.branch_diff import shown_path
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.git import GitError
+from spawner.repositories.mirror import Mirror
+
+SECONDS: Final = 60.0
+PAIR_PATHS: Final = 20
+"""Maximum paths of a pair: an event has up to 20 pairs, and has to fit into a message."""
+_log: Final = logs.get("branches")
+
+
+async def find_overlaps(
+    mirror: Mirror, record: BranchRecord, known: Iterable[BranchRecord]
+) -> tuple[BranchOverlap, ...]:
+    """The branches that can't be merged with this one as it is. Raises `GitError`."""
+    heads = others_of(record, known)
+    base = (await mirror.remote_branches()).get(record.base)
+    wanted = {**({record.base: base} if base else {}), **heads}
+    found: list[BranchOverlap] = []
+    with suppress(TimeoutError):  # what was found by then is what is known
+        async with asyncio.timeout(SECONDS):
+            for name, commit in list(wanted.items())[:MAX_OVERLAPS]:
+                if await mirror.has_commit(commit):
+                    found += overlap_of(name, await _conflicts(mirror, record, name, commit))
+    return tuple(found)
+
+
+async def _conflicts(mirror: Mirror, record: BranchRecord, name: str, commit: str) -> list[str]:
+    """The paths in conflict; none if git can't merge the two: that must not hide conflicts with other branches."""
+    try:
+        return await mirror.conflicts(record.commit, commit)
+    except GitError as error:
+        if not error.permanent:
+            raise
+        _log.warning("branches not compared", branch=record.key, error=f"with {name}: {error}")
+        return []
+
+
+def others_of(record: BranchRecord, known: Iterable[BranchRecord]) -> Mapping[str, str]:
+    """The commits of the other live branches of the repository with saved work, those that changed last first."""
+    others = [
+        other
+        for other in known
+        if other.id != record.id
+        and (other.project, other.repository) == (record.project, record.repository)
+        and other.state is BranchState.LIVE
+        and other.commit != other.base_commit
+    ]
+    others.sort(key=lambda other: other.updated_at, reverse=True)
+    return {other.branch: other.commit for other in others}
+
+
+def overlap_of(branch: str, paths: list[str]) -> Iterator[BranchOverlap]:
+    """The overlap with a branch, if there are paths with conflicts."""
+    if paths:
+        yield BranchOverlap(branch=branch, paths=[shown_path(path) for path in paths[:PAIR_PATHS]])

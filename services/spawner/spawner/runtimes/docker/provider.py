@@ -1,0 +1,302 @@
+"""The Docker Engine as a provider of boxes. See `spawner.runtimes.boxes.provider.Provider`."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Final
+
+from aiodocker import Docker, DockerError
+from aiodocker.containers import DockerContainer
+from aiodocker.volumes import DockerVolume
+
+from spawner.runtimes.boxes.box_files import HERD, ROOT
+from spawner.runtimes.boxes.provider import (
+    Abilities,
+    Address,
+    Box,
+    BoxSpec,
+    Command,
+    CommandResult,
+    File,
+    ProviderError,
+    ProviderFault,
+)
+from spawner.runtimes.docker import container_files, containers, execution
+from spawner.runtimes.docker.containers import PREFIX, QUARANTINED_PREFIX, ContainerOptions
+from spawner.runtimes.docker.faults import faults
+from spawner.runtimes.docker.image_preparation import ImagePreparation
+from spawner.runtimes.runtime_logs import LogQuery
+
+_NOT_FOUND, _CONFLICT, _NOT_MODIFIED = 404, 409, 304
+_PATIENCE: Final = 10.0
+_POLL_SECONDS: Final = 0.05
+_LAST_LINES: Final = 5
+_PAUSED: Final = ("is already paused", "cannot pause a paused")
+_RUNNING: Final = ("is not paused", "cannot resume a running process")
+_ENDS: Final = {"type": ["container"], "event": ["die", "destroy", "pause", "unpause", "start"]}
+
+
+class DockerProvider:
+    """One Docker Engine. `docker` is closed with it."""
+
+    name = "docker"
+    abilities = Abilities(pause=True, mounts=True, ports=True)
+
+    def __init__(
+        self, docker: Docker, kind: ContainerOptions, bundled: bytes | None = None, *, mounts_repository: bool = False
+    ) -> None:
+        """`mounts_repository`: the engine's containers see the spawner's mirrors."""
+        self.abilities = replace(self.abilities, ports=kind.network != "none", mounts_repository=mounts_repository)
+        self._docker = docker
+        self._kind = kind
+        uid, _, gid = kind.user.partition(":")
+        self._owner = (int(uid), int(gid or uid))
+        self._preparation = ImagePreparation(docker, self._owner, bundled, kind.platform)
+
+    def port_refusal(self, _unit: str, _port: int) -> str:
+        """Why a port of a container's loopback is one of its host; empty if it is its own."""
+        return "containers share the network of their host" if self._kind.network == "host" else ""
+
+    async def create(self, spec: BoxSpec) -> Box:
+        """Create the container and start it with its files. Continues what an earlier, incomplete call has begun."""
+        box = await self.get(spec.name)
+        new = box is None
+        if new and spec.recovers:
+            raise _lost(spec)
+        if box is None or box.hollow:
+            with faults(f"creating {spec.name}"):
+                box = await self._make(spec)
+        if box and box.runs:
+            return box
+        if spec.recovers:
+            with faults(f"recovering {spec.name}"):
+                await self._require_data(spec)
+        with faults(f"starting {spec.name}"):
+            container = self._of(spec.name)
+            if new and box is None:
+                await container_files.start(container, container_files.files_only(spec.files, self._owner))
+            else:  # another call may have written to its standard input already, or its volume is not new
+                await container.put_archive(ROOT, io.BytesIO(container_files.with_folders(spec.files, self._owner)))
+                await container.start()
+        return await self._existing(spec.name)
+
+    async def get(self, name: str) -> Box | None:
+        """The container with this name, quarantined or not."""
+        for called in (PREFIX, QUARANTINED_PREFIX):
+            with faults(f"looking for {name}"):
+                try:
+                    container = self._docker.containers.container(called + name)
+                    return await _with_last_output(container, containers.box(await container.show()))
+                except DockerError as error:
+                    if error.status != _NOT_FOUND:
+                        raise
+        return await self._forsaken(name)
+
+    async def _forsaken(self, name: str) -> Box | None:
+        """A volume whose container was removed by someone else, or that a crashed engine left."""
+        with faults(f"looking for {name}"):
+            try:
+                return containers.forsaken(await DockerVolume(self._docker, PREFIX + name).show())
+            except DockerError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                return None
+
+    async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
+        """All containers with these labels, except those removed meanwhile, and volumes without a container."""
+        wanted = {"label": [f"{key}={value}" for key, value in labels.items()]}
+        with faults("listing containers"):
+            volumes = (await self._docker.volumes.list(filters=wanted))["Volumes"] or []
+            found = await self._docker.containers.list(all="true", filters=json.dumps(wanted))
+        names = [
+            str(one["Names"][0]).lstrip("/").removeprefix(QUARANTINED_PREFIX).removeprefix(PREFIX) for one in found
+        ]
+        boxes = [await self.get(name) for name in names]
+        alone = [containers.forsaken(one) for one in volumes if one["Name"].removeprefix(PREFIX) not in names]
+        return [*filter(None, boxes), *alone]
+
+    async def start(self, name: str) -> None:
+        """Start its program again."""
+        with faults(f"starting {name}"):
+            await self._of(name).start()
+
+    async def stop(self, name: str, grace: float) -> None:
+        """Send SIGTERM, and SIGKILL after `grace` seconds."""
+        with faults(f"stopping {name}"):
+            await _ignore_missing(self._of(name).stop(t=max(0, round(grace))))
+
+    async def pause(self, name: str) -> None:
+        """Freeze its control group."""
+        await self._freeze(name, frozen=True)
+
+    async def resume(self, name: str) -> None:
+        """Thaw its control group."""
+        await self._freeze(name, frozen=False)
+
+    async def remove(self, name: str) -> None:
+        """Remove the container and its volume."""
+        with faults(f"removing {name}"):
+            for called in (PREFIX, QUARANTINED_PREFIX):
+                await _ignore_missing(self._docker.containers.container(called + name).delete(force=True, v=True))
+            await _ignore_missing(DockerVolume(self._docker, PREFIX + name).delete())
+
+    async def mark_quarantined(self, name: str) -> None:
+        """Rename it; every replica recognizes the new name."""
+        with faults(f"quarantining {name}"):
+            await _ignore_missing(self._of(name).rename(QUARANTINED_PREFIX + name))
+
+    async def unmark_quarantined(self, name: str) -> None:
+        """Restore its original name."""
+        with faults(f"ending the quarantine of {name}"):
+            await _ignore_missing(self._docker.containers.container(QUARANTINED_PREFIX + name).rename(PREFIX + name))
+
+    async def run(self, name: str, command: Command) -> CommandResult:
+        """Run a command as the box's user."""
+        with faults(f"running {command.argv[0]} in {name}"):
+            return await execution.run(self._of(name), command)
+
+    async def write_files(self, name: str, files: Collection[File]) -> None:
+        """Write files below `ROOT`."""
+        with faults(f"writing files into {name}"):
+            await self._of(name).put_archive(ROOT, io.BytesIO(container_files.files_only(files, self._owner)))
+
+    async def read(self, name: str, path: str, limit: int) -> bytes:
+        """Return a file's content."""
+        with faults(f"reading {path} of {name}"):
+            return await execution.read(self._docker, PREFIX + name, path, limit)
+
+    async def logs(self, name: str, query: LogQuery) -> AsyncIterator[bytes]:
+        """The output of the container's first process, quarantined or not."""
+        box = await self._existing(name)
+        container = self._docker.containers.container(box.id)
+        with faults(f"reading the log of {name}"):
+            async with aclosing(execution.log(container, query)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def address(self, name: str, port: int) -> Address:
+        """The container's address in the engine's network."""
+        with faults(f"looking for {name}"):
+            shown = await self._of(name).show()
+        host = containers.host_of(shown)
+        if host is None:
+            raise ProviderError(ProviderFault.REFUSED, f"docker: {name} can't be reached: it has no network")
+        return Address(f"http://{host}:{port}")
+
+    async def changes(self) -> AsyncIterator[str]:
+        """Yield names from the engine's events of our containers, from now on."""
+        filters = json.dumps({**_ENDS, "label": [HERD]})
+        with faults("receiving events"):
+            events = self._docker.events.subscribe(filters=filters)
+            try:
+                while (event := await events.get()) is not None:
+                    yield str(event["Actor"]["Attributes"]["name"]).removeprefix(PREFIX)
+            finally:
+                await self._docker.events.stop()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._docker.close()
+
+    # --- making ------------------------------------------------------------------------------------------------
+
+    async def _make(self, spec: BoxSpec) -> Box | None:
+        """Create the container. If another replica creates it at the same time, return that replica's box."""
+        image = spec.image or self._kind.image
+        try:
+            config = containers.config(spec, self._kind, await self._preparation.image_for(image))
+            await self._docker.containers.create(config, name=PREFIX + spec.name)
+        except DockerError as error:
+            if error.status == _NOT_FOUND:  # the prepared image was removed, or is not complete yet
+                raise ProviderError(
+                    ProviderFault.TRANSIENT, f"docker: creating {spec.name}: {error.message}"
+                ) from error
+            if error.status != _CONFLICT:
+                raise
+            return await self._made_by_another(spec.name)
+        return None
+
+    async def _require_data(self, spec: BoxSpec) -> None:
+        """Remove a new container whose volume is a new one, too, and raise `ProviderError`.
+
+        The engine creates a volume that does not exist: this one was removed after we had seen it. From here on it
+        can't be, as the container uses it.
+        """
+        try:
+            await execution.read(self._docker, PREFIX + spec.name, f"{ROOT}/{container_files.COMPLETE}", limit=0)
+        except DockerError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            await self.remove(spec.name)
+            raise _lost(spec) from error
+
+    async def _made_by_another(self, name: str) -> Box:
+        """Its name is reserved on request, but it is visible only once created. Raises `TimeoutError`."""
+        async with asyncio.timeout(_PATIENCE):
+            while (box := await self.get(name)) is None or box.hollow:  # noqa: ASYNC110  # there is no notification
+                await asyncio.sleep(_POLL_SECONDS)
+        return box
+
+    # --- small things ------------------------------------------------------------------------------------------
+
+    def _of(self, name: str) -> DockerContainer:
+        return self._docker.containers.container(PREFIX + name)
+
+    async def _existing(self, name: str) -> Box:
+        box = await self.get(name)
+        if box is None:
+            raise ProviderError(ProviderFault.NOT_FOUND, f"docker: box {name} does not exist")
+        return box
+
+    async def _freeze(self, name: str, *, frozen: bool) -> None:
+        """Pause or unpause it, unless it is in that state already, which the engine would refuse."""
+        box = await self._existing(name)
+        if not box.alive:
+            raise ProviderError(ProviderFault.REFUSED, f"docker: {name} is not running")
+        if (box.state.value == "paused") == frozen:
+            return
+        with faults(f"{'pausing' if frozen else 'resuming'} {name}"):
+            container = self._of(name)
+            try:
+                await (container.pause() if frozen else container.unpause())
+            except DockerError as error:
+                if not is_frozen_already(error.message, frozen=frozen):
+                    raise
+
+
+def is_frozen_already(refusal: str, *, frozen: bool) -> bool:
+    """Whether an engine refuses to pause or unpause a container because it is in that state.
+
+    The engine sets its own state by events of containerd, which may be late: after a resume it can show the container
+    as paused for a moment, and containerd then refuses another resume.
+    """
+    return any(text in refusal for text in (_PAUSED if frozen else _RUNNING))
+
+
+def _lost(spec: BoxSpec) -> ProviderError:
+    return ProviderError(ProviderFault.NOT_FOUND, f"docker: recovering {spec.name}: its volume no longer exists")
+
+
+async def _with_last_output(container: DockerContainer, box: Box) -> Box:
+    """Add the last lines of the program's output as the reason of a failed box if the engine gives none."""
+    if box.end is None or box.end.code == 0 or box.end.reason:
+        return box
+    try:
+        printed = await container.log(stdout=True, stderr=True, tail=_LAST_LINES)
+    except DockerError as error:
+        if error.status == _NOT_FOUND:
+            raise
+        return box  # some logging drivers can't be read
+    return replace(box, end=replace(box.end, reason=containers.last_output(printed)))
+
+
+async def _ignore_missing(answer: Any) -> None:
+    """Ignore the errors that it does not exist, or is in the wanted state already."""
+    try:
+        await answer
+    except DockerError as error:
+        if error.status not in {_NOT_FOUND, _NOT_MODIFIED}:
+            raise

@@ -1,0 +1,65 @@
+"""Starts entrants: processes that enter a running sandbox to run one command there (see `nsenter_child`)."""
+
+import subprocess
+import sys
+from contextlib import suppress
+
+from sandherd import processes
+from sandherd.processes import ProcessId
+from spawner.runtimes import nsenter_child
+from spawner.runtimes.fork_server import ForkServer
+
+
+class SpawnedEntrant:
+    """The entrant as a program."""
+
+    def __init__(self, request: bytes, out: int, err: int, report: int) -> None:
+        self._request = request
+        # Not asyncio's: we read our pipes after the command's end, without waiting until other writers close them.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", nsenter_child.__file__, str(report)], pass_fds=(report,),
+            stdin=subprocess.PIPE, stdout=out, stderr=err, env={}, cwd="/",
+        )  # fmt: skip
+        self.pid = self._process.pid
+        self.identity = processes.find(self.pid)
+
+    def send(self) -> None:
+        """Send the request. Blocks until it is read."""
+        stdin = self._process.stdin
+        assert stdin is not None, "it was requested"
+        with suppress(OSError):  # it has ended at once
+            stdin.write(self._request)
+        self.close()
+
+    def close(self) -> None:
+        """Close the pipe of the request."""
+        assert self._process.stdin is not None, "it was requested"
+        with suppress(OSError):
+            self._process.stdin.close()
+
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
+
+class ForkedEntrant:
+    """The entrant as a child of the fork server, which has its request."""
+
+    def __init__(self, process: ProcessId) -> None:
+        self.pid = process.pid
+        self.identity = process
+
+    def send(self) -> None:
+        """Do nothing: it has the request."""
+
+    close = send
+
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return not self.identity.alive()
+
+
+def enter(request: bytes, forks: ForkServer | None, *pipes: int) -> SpawnedEntrant | ForkedEntrant:
+    """Start an entrant that has the writing ends of these pipes: its output, its errors, its report."""
+    process = forks.fork(request, pipes) if forks else None
+    return SpawnedEntrant(request, *pipes) if process is None else ForkedEntrant(process)

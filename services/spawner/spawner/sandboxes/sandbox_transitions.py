@@ -1,0 +1,212 @@
+"""State changes of a sandbox, as pure functions from a record and a fact to the next record."""
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sandherd.contracts.commands import PauseSandbox
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events.sandbox import (
+    SandboxFailed,
+    SandboxPaused,
+    SandboxRefused,
+    SandboxRequested,
+    SandboxResumed,
+    SandboxRunning,
+    SandboxSpawned,
+    SandboxStopping,
+    SandboxTerminated,
+)
+from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
+from sandherd.telemetry import traceparents
+from spawner.sandboxes.sandbox_record import SandboxRecord, WorkerKey
+from spawner.tasks.task_record import TaskRecord
+
+JOINER_MARGIN: Final = timedelta(hours=1)
+"""How much later than its sandbox a joiner's credential expires."""
+MAX_KEYS: Final = 16
+"""Maximum keys of one sandbox that have valid credentials at the same time."""
+
+
+def requested(task: TaskRecord, sandbox: str, now: datetime, *, expires_at: datetime | None = None) -> SandboxRecord:
+    """The requested sandbox of the task's current attempt. It is stored before a runtime is called.
+
+    The inputs of the task's spec have the results of its dependencies. `expires_at` is from `spec_resolution.expiry`.
+    """
+    record = SandboxRecord(
+        project=task.project,
+        traceparent=traceparents.of_sandbox(task.traceparent, sandbox) if task.traceparent else None,
+        parent=task.traceparent,
+        sandbox=sandbox,
+        task=task.task,
+        attempt=task.attempt,
+        runtime=task.runtime,
+        limits=task.limits,
+        profile=task.spec.profile,
+        previous=task.previous,
+        inputs=task.spec.inputs,
+        checkout=task.checkout,
+        resumes=task.spec.resume.sandbox if task.spec.resume else None,
+        requested_at=now,
+        expires_at=expires_at,
+        joiner_until=joiner_end(expires_at),
+    )
+    event = SandboxRequested(
+        runtime=record.runtime,
+        linger_seconds=task.spec.linger_seconds,
+        expires_at=expires_at,
+        profile=record.profile,
+        requested_by=task.submitted_by,
+        budget=task.budget,
+        max_intervention=task.spec.max_intervention or task.defaults.max_intervention,
+        constraints=task.constraints,
+    )
+    return record.with_events(now, event)
+
+
+def joiner_end(expires_at: datetime | None) -> datetime | None:
+    """Expiry of a sandbox's first credential: after the sandbox's, so that undelivered events can be recovered."""
+    return expires_at + JOINER_MARGIN if expires_at else None
+
+
+def fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
+    """The record with its fencing token; must be part of its first change."""
+    return record if record.fence is not None else record.model_copy(update={"fence": revision})
+
+
+def with_reconciler_fence(record: SandboxRecord, revision: int, fence: int) -> SandboxRecord:
+    """The same, with the fencing token of the reconciler that changes it."""
+    return fenced(record, revision).model_copy(update={"led_by": fence})
+
+
+def spawned(record: SandboxRecord, isolation: str | None, now: datetime) -> SandboxRecord:
+    """The runtime has created it. A fast worker may have published first: then only the isolation is new."""
+    if record.state is not SandboxState.REQUESTED:
+        return record if record.isolation else record.model_copy(update={"isolation": isolation})
+    took = max(0.0, (now - record.requested_at).total_seconds() * 1000)
+    moved = record.entering(SandboxState.SPAWNING, spawned_at=now, isolation=isolation)
+    return moved.with_events(now, _spawned_event(record, took, isolation))
+
+
+def _spawned_event(record: SandboxRecord, took: float, isolation: str | None) -> SandboxSpawned:
+    return SandboxSpawned(runtime=record.runtime, spawn_ms=took, isolation=isolation, warm=record.unit is not None)
+
+
+def running(record: SandboxRecord, now: datetime) -> SandboxRecord:
+    """Its worker has published its start. Unchanged if it was already running, or is ending."""
+    if record.state in SANDBOX_ENDING | {SandboxState.RUNNING, SandboxState.PAUSED}:
+        return record
+    made = spawned(record, None, now) if record.state is SandboxState.REQUESTED else record
+    moved = made.entering(SandboxState.RUNNING, running_at=now)
+    return moved.with_events(now, SandboxRunning(runtime=record.runtime))
+
+
+def paused(record: SandboxRecord, now: datetime) -> SandboxRecord:
+    """Its runtime has frozen it. Unchanged if it is no longer running."""
+    if record.state is not SandboxState.RUNNING:
+        return record
+    moved = record.entering(SandboxState.PAUSED)
+    return moved.with_events(now, SandboxPaused(runtime=record.runtime, reason=record.pause_reason))
+
+
+def resumed(record: SandboxRecord, now: datetime) -> SandboxRecord:
+    """Its runtime has unfrozen it. If the pause was never recorded, no event is published."""
+    if record.state is not SandboxState.PAUSED:
+        return record.model_copy(update={"may_be_frozen": False}) if record.may_be_frozen else record
+    moved = record.entering(SandboxState.RUNNING, may_be_frozen=False)
+    return moved.with_events(now, SandboxResumed(runtime=record.runtime))
+
+
+def unfreezable(record: SandboxRecord, why: str, now: datetime) -> SandboxRecord:
+    """Its runtime refuses to freeze it; the pause request is withdrawn."""
+    if not record.pause_wanted:
+        return record
+    event = SandboxRefused(command=PauseSandbox.type, reason=why, field="sandbox", code=Code.REFUSED)
+    return record.model_copy(update={"pause_wanted": False, "pause_reason": "", "may_be_frozen": False}).with_events(
+        now, event
+    )
+
+
+def stopping(
+    record: SandboxRecord, reason: str, now: datetime, *, error: str | None = None, error_type: str | None = None
+) -> SandboxRecord:
+    """Begin to end it. Unchanged if it is already ending."""
+    if record.state in SANDBOX_ENDING:
+        return record
+    moved = record.entering(SandboxState.STOPPING, stopping_at=now, reason=reason, error=error, error_type=error_type)
+    return moved.with_events(now, SandboxStopping(runtime=record.runtime, reason=reason))
+
+
+def stopped(record: SandboxRecord, exit_code: int | None) -> SandboxRecord:
+    """Its first worker and all processes have ended; undelivered events may still be on the host."""
+    return record if record.stopped else record.model_copy(update={"stopped": True, "exit_code": exit_code})
+
+
+def recovering(record: SandboxRecord, now: datetime) -> SandboxRecord:
+    """A recovery worker will be started, to publish its predecessor's undelivered events."""
+    return record.model_copy(update={"recoveries": record.recoveries + 1, "recovered_at": now})
+
+
+def terminated(record: SandboxRecord, *, unsaid: bool, now: datetime) -> SandboxRecord:
+    """It has ended, with all its processes. If that was known, its undelivered events may be delivered by now."""
+    if record.ended:
+        changed = record.model_copy(update={"unsaid": unsaid, **_credentials_revoked(record)})
+        return changed if unsaid else changed.forgetting()
+    reason = record.reason or "ended"
+    moved = record.entering(SandboxState.TERMINATED, ended_at=now, unsaid=unsaid, **_credentials_revoked(record))
+    lived = max(0.0, (now - record.requested_at).total_seconds())
+    event = SandboxTerminated(
+        runtime=record.runtime, reason=reason, lived_seconds=lived, exit_code=record.exit_code, unsaid=unsaid
+    )
+    done = moved.with_events(now, event)
+    # A recovery needs them again, to redact its predecessor's undelivered events.
+    return done if unsaid else done.forgetting()
+
+
+def one_more_recovery(record: SandboxRecord) -> SandboxRecord:
+    """Allow one more recovery of its undelivered events, by not counting the last one."""
+    if not record.unsaid or record.recovered_at is None:
+        return record
+    return record.model_copy(update={"recoveries": record.recoveries - 1, "recovered_at": None})
+
+
+def is_needlessly_quarantined(record: SandboxRecord) -> bool:
+    """Whether its files are in quarantine without a reason: we only quarantine ended ones with undelivered events.
+
+    If its runtime reports it as quarantined nevertheless, its agent may have forged that to stay alive.
+    """
+    return record.ended and not record.unsaid
+
+
+def failed(record: SandboxRecord, error: str, error_type: str, now: datetime) -> SandboxRecord:
+    """It could not be created, or is lost."""
+    moved = record.entering(
+        SandboxState.FAILED,
+        ended_at=now,
+        error=error,
+        error_type=error_type,
+        reason=error_type,
+        **_credentials_revoked(record),
+    )
+    return moved.with_events(
+        now, SandboxFailed(runtime=record.runtime, error=error, error_type=error_type)
+    ).forgetting()
+
+
+def _credentials_revoked(record: SandboxRecord) -> dict[str, Any]:
+    """The fields that change when every credential of a sandbox has been revoked."""
+    return {"keys": (), "joiner_serial": record.joiner_serial + 1}
+
+
+def granted(record: SandboxRecord, key: WorkerKey, now: datetime) -> SandboxRecord:
+    """Record a credential for this key, before it is issued, so that it can be revoked."""
+    valid = tuple(old for old in record.keys if old.expires_at > now and old.public_key != key.public_key)
+    return record.model_copy(update={"keys": (*valid, key)})
+
+
+def has_keys_enough(record: SandboxRecord, public_key: str, now: datetime) -> bool:
+    """Whether a credential for this key would exceed the maximum. A worker has one key, and a new one after a loss.
+
+    Each must be revoked when the sandbox ends, in a list of limited size shared by the whole herd.
+    """
+    living = {key.public_key for key in record.keys if key.expires_at > now}
+    return len(living - {public_key}) >= MAX_KEYS

@@ -1,0 +1,78 @@
+"""Writes the state changes of a sandbox and its task, conditional on the revisions that were decided on."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sandherd.contracts.failures import ErrorType
+from sandherd.telemetry import logs
+from spawner.records.store import StoredRecord
+from spawner.sandboxes import sandbox_transitions
+from spawner.sandboxes.credentials import Mint, Revoke
+from spawner.sandboxes.fenced_writes import FencedWriter
+from spawner.sandboxes.lifecycle_steps import BeginStop, EndTask, Fail
+from spawner.sandboxes.sandbox_plans import SandboxPlans
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.task_record import TaskRecord
+
+_log: Final = logs.get("record_transitions")
+
+
+@dataclass(frozen=True)
+class TransitionWriter:
+    """Writes the result of a decision. If the record has changed since, nothing is written and it is decided again."""
+
+    writer: FencedWriter
+    revoker: Revoke
+    minter: Mint
+    plans: SandboxPlans
+
+    async def begin_stop(self, held: StoredRecord[SandboxRecord], step: BeginStop, now: datetime) -> None:
+        """Record that it is ending, and why."""
+        await self.writer.decide(
+            held,
+            lambda record: sandbox_transitions.stopping(
+                record, step.reason, now, error=step.error, error_type=step.reason if step.error else None
+            ),
+        )
+
+    async def end_task(
+        self, sandbox: SandboxRecord, task: StoredRecord[TaskRecord], step: EndTask, now: datetime
+    ) -> None:
+        """Record that the attempt failed; it may be retried."""
+        if step.error_type == ErrorType.SANDBOX_LOST:
+            _log.warning("sandbox lost", sandbox=sandbox.sandbox, task=task.record.task, error=step.error)
+        await self.writer.decide_task(
+            task, lambda record: of_task.attempt_failed(record, step.error, step.error_type, now)
+        )
+
+    async def fail(self, held: StoredRecord[SandboxRecord], step: Fail) -> None:
+        """Record that it could not be created, or is lost; revokes all its credentials."""
+        now = self.writer.live.now()
+        await self._revoke(held.record, now)
+        failed = await self.writer.decide(
+            held, lambda record: sandbox_transitions.failed(record, step.error, step.error_type, now)
+        )
+        if failed and step.error_type == ErrorType.SANDBOX_LOST:
+            _log.warning("sandbox lost", sandbox=held.record.sandbox)
+            self.writer.live.meters.count("sandherd_sandboxes_lost_total", runtime=held.record.runtime)
+
+    async def finish(self, held: StoredRecord[SandboxRecord], *, unsaid: bool) -> None:
+        """Record that it has ended. If a credential was granted meanwhile, this is repeated to revoke that too."""
+        now = self.writer.live.now()
+        await self._revoke(held.record, now)
+        if unsaid:
+            _log.error("sandbox ended with undelivered events", sandbox=held.record.sandbox)
+        await self.writer.decide(held, lambda record: sandbox_transitions.terminated(record, unsaid=unsaid, now=now))
+
+    async def _revoke(self, sandbox: SandboxRecord, now: datetime) -> None:
+        self.writer.check()
+        good = {key.public_key: key.expires_at for key in sandbox.keys if key.expires_at > now}
+        joiner = self.minter.joiner_key(sandbox.project, sandbox.sandbox, sandbox.joiner_serial)
+        await self.revoker.revoke(good | {joiner: self._joiner_end(sandbox, now)}, now)
+
+    def _joiner_end(self, sandbox: SandboxRecord, now: datetime) -> datetime:
+        """Not before the last joiner's credential expires, even if the sandbox's lifetime was changed."""
+        latest = now + timedelta(seconds=self.plans.joiner_seconds(sandbox, now) + 1)
+        return max(latest, sandbox.joiner_until or latest)

@@ -1,0 +1,141 @@
+"""Decides which due times of a schedule start a task, and which are skipped or missed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Final
+
+from sandherd.contracts.requests import ScheduleRun
+from sandherd.contracts.schedules import RunOutcome, ScheduleSpec
+from spawner.schedules.due_times import due_times
+from spawner.schedules.schedule_record import ScheduledStart, ScheduleRecord
+
+MAX_STARTS: Final = 100
+"""Maximum of due times that start a task each after an outage (`allow`)."""
+_MISSED: Final = "no spawner ran until the end of the catch-up window"
+_TOO_MANY: Final = f"more than {MAX_STARTS} were due at once"
+_RUNNING: Final = "an earlier task had not ended"
+_LATER: Final = "a later time was due, too"
+_BUFFERED: Final = "a task was waiting already"
+
+
+@dataclass(frozen=True)
+class DueDecision:
+    """What to do now. Due times up to `decided` are over with it."""
+
+    decided: datetime
+    waiting: datetime | None = None
+    start: datetime | None = None
+    cancel: bool = False
+    passed: tuple[ScheduleRun, ...] = ()
+    """The due times that start nothing."""
+
+
+@dataclass(frozen=True)
+class DuePosition:
+    """How far a schedule is decided."""
+
+    decided: datetime
+    waiting: datetime | None = None
+
+
+def decide(spec: ScheduleSpec, position: DuePosition, now: datetime, *, running: bool) -> DueDecision | None:
+    """The next decision, or None if nothing is due. Repeated with its result, until it is None.
+
+    `running` is whether an earlier task of the schedule has not ended.
+    """
+    opened = now - timedelta(seconds=spec.catch_up_seconds)
+    first = next(due_times(spec.cron, spec.time_zone, position.decided), None)
+    if first is not None and first < opened <= now:
+        # The rest of the missed times is not counted: there may be very many.
+        return DueDecision(_just_before(opened), position.waiting, passed=(_passed([first], "missed", now, _MISSED),))
+    due = list(takewhile(lambda at: at <= now, due_times(spec.cron, spec.time_zone, position.decided)))
+    if position.waiting is not None and not running:
+        return DueDecision(position.decided, start=position.waiting)
+    return _by_policy(spec, position, due, now, running=running) if due else None
+
+
+def _by_policy(
+    spec: ScheduleSpec, position: DuePosition, due: Sequence[datetime], now: datetime, *, running: bool
+) -> DueDecision:
+    first, last = due[0], due[-1]
+    if spec.overlap == "allow":
+        late = due[:-MAX_STARTS]
+        return (
+            DueDecision(late[-1], passed=_all(late, "missed", now, _TOO_MANY))
+            if late
+            else DueDecision(first, start=first)
+        )
+    if spec.overlap == "cancel_other":
+        return DueDecision(last, start=last, cancel=running, passed=_all(due[:-1], "skipped", now, _LATER))
+    if not running:
+        return DueDecision(first, start=first)
+    if spec.overlap == "skip":
+        return DueDecision(last, passed=_all(due, "skipped", now, _RUNNING))
+    if position.waiting is not None:
+        return DueDecision(last, position.waiting, passed=_all(due, "skipped", now, _BUFFERED))
+    return DueDecision(last, first, passed=_all(due[1:], "skipped", now, _BUFFERED))
+
+
+def _just_before(moment: datetime) -> datetime:
+    return moment - timedelta(microseconds=1)
+
+
+def _all(due: Sequence[datetime], outcome: RunOutcome, now: datetime, reason: str) -> tuple[ScheduleRun, ...]:
+    return (_passed(due, outcome, now, reason),) if due else ()
+
+
+def _passed(due: Sequence[datetime], outcome: RunOutcome, now: datetime, reason: str) -> ScheduleRun:
+    return ScheduleRun(due_at=due[0], outcome=outcome, at=now, due_times=len(due), reason=reason)
+
+
+def next_decision(record: ScheduleRecord, now: datetime, *, running: bool) -> DueDecision | None:
+    """The same for a record: while it is paused, nothing is due."""
+    if record.paused:
+        return None
+    return decide(record.spec, DuePosition(record.decided, record.waiting), now, running=running)
+
+
+def decided(record: ScheduleRecord, decision: DueDecision, now: datetime) -> ScheduleRecord:
+    """The record with a decision; the task to start is written with it."""
+    starts = record.starts
+    if decision.start is not None:
+        starts = (*starts, due_start(record, decision.start, now, cancel=decision.cancel))
+    update = {"decided": decision.decided, "waiting": decision.waiting, "starts": starts}
+    return record.with_runs(*decision.passed).model_copy(update=update)
+
+
+def due_start(record: ScheduleRecord, due: datetime, now: datetime, *, cancel: bool) -> ScheduledStart:
+    """The start of a due time. The task's name is derived from both, so a due time has one task."""
+    return ScheduledStart(
+        task=f"{record.schedule}-{due.astimezone(UTC):%Y%m%dt%H%Mz}", due_at=due, at=now, cancel=cancel
+    )
+
+
+def triggered_start(record: ScheduleRecord, now: datetime) -> ScheduledStart:
+    """The start that a user requests. Its task's name has seconds, so it is never that of a due time."""
+    task = f"{record.schedule}-{now.astimezone(UTC):%Y%m%dt%H%M%Sz}"
+    return ScheduledStart(task=task, due_at=now, at=now, triggered=True)
+
+
+def finished(record: ScheduleRecord, start: ScheduledStart, run: ScheduleRun) -> ScheduleRecord:
+    """The record after a start was carried out or refused; unchanged if that is written already."""
+    if start not in record.starts:
+        return record
+    left = tuple(other for other in record.starts if other != start)
+    return record.with_runs(run).model_copy(update={"starts": left})
+
+
+def run_of(start: ScheduledStart, outcome: RunOutcome, now: datetime, reason: str | None = None) -> ScheduleRun:
+    """The outcome of a start."""
+    return ScheduleRun(
+        due_at=start.due_at, outcome=outcome, at=now, task=start.task, triggered=start.triggered, reason=reason
+    )
+
+
+def paused(record: ScheduleRecord, now: datetime, *, wanted: bool) -> ScheduleRecord:
+    """The record, paused or resumed; due times before are not considered again. Unchanged if it is so already."""
+    if record.paused == wanted:
+        return record
+    return record.model_copy(update={"paused": wanted, "decided": now, "waiting": None, "updated_at": now})

@@ -1,0 +1,81 @@
+"""What a task takes from the results of its dependencies: whether it may, and where these are stored."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from sandherd.contracts.states import TaskState
+from sandherd.contracts.task_inputs import TaskInput
+from spawner.live_state import LiveState
+from spawner.sandboxes.last_events import SAVED_WITHIN
+from spawner.spec_resolution import Refusal
+from spawner.tasks.task_record import TaskRecord
+
+FIELD: Final = "spec.inputs"
+
+Dependencies = Mapping[str, TaskRecord]
+"""The records of the tasks that inputs name, by name, as far as they exist."""
+
+
+def input_refusal(inputs: Sequence[TaskInput], dependencies: Dependencies) -> Refusal | None:
+    """Why a submitted task can't take these inputs, or None."""
+    for one in inputs:
+        if one.sandbox is not None or one.work is not None:
+            return Refusal(f"sandbox and work of the input from {one.task} are set by the spawner only", FIELD)
+        dependency = dependencies.get(one.task)
+        if dependency is not None and not dependency.spec.keep_work:
+            return Refusal(f"{one.task}, which it takes files from, does not store its result (keep_work)", FIELD)
+    return None
+
+
+async def load_dependencies(live: LiveState, project: str, inputs: Sequence[TaskInput]) -> Dependencies:
+    """The records of the tasks that the inputs name. Raises `StoreUnavailableError`."""
+    found = [await live.tasks.load(f"{project}.{name}") for name in {one.task for one in inputs}]
+    return {held.record.task: held.record for held in found if held is not None}
+
+
+async def with_results(
+    live: LiveState, task: TaskRecord, now: datetime, is_caught_up: Callable[[], Awaitable[bool]]
+) -> TaskRecord | str | None:
+    """The task with the places of the results that it takes files from; the error if it will never have them.
+
+    None if they may still be received. `is_caught_up` returns whether all events of agents so far were handled.
+    """
+    dependencies = await load_dependencies(live, task.project, task.spec.inputs)
+    without = unstored(task.spec.inputs, dependencies)
+    if without is None:
+        return resolved(task, dependencies)
+    record = dependencies.get(without)
+    if record is None or record.ended_at is None:
+        return None  # the next check of dependencies fails it, or it waits
+    if now < record.ended_at + SAVED_WITHIN and not await is_caught_up():
+        return None
+    dependencies = await load_dependencies(live, task.project, task.spec.inputs)  # read again: it may have just arrived
+    still = unstored(task.spec.inputs, dependencies)
+    return resolved(task, dependencies) if still is None else no_result(still)
+
+
+def unstored(inputs: Sequence[TaskInput], dependencies: Dependencies) -> str | None:
+    """The first dependency without the stored result that a task takes files from; None if all have one."""
+    for one in inputs:
+        record = dependencies.get(one.task)
+        if record is None or record.state is not TaskState.COMPLETED or record.work is None:
+            return one.task
+    return None
+
+
+def resolved(task: TaskRecord, dependencies: Dependencies) -> TaskRecord:
+    """The task whose inputs have the stored results of their tasks."""
+    inputs = tuple(
+        one.model_copy(update={"sandbox": dependencies[one.task].sandbox, "work": dependencies[one.task].work})
+        for one in task.spec.inputs
+    )
+    return task.model_copy(update={"spec": task.spec.model_copy(update={"inputs": inputs})}) if inputs else task
+
+
+def no_result(task: str) -> str:
+    """The error of a task that takes files from one that has stored none."""
+    return (
+        f"{task}, which it takes files from, has stored no result: it has left no files, or more than "
+        f"SANDHERD_MAX_WORK_MB; see `sandherd files {task}`"
+    )

@@ -1,0 +1,24 @@
+"""What a restored work tree lacks of the files that its task begins with: those that git ignores are never stored."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from sandherd.archives.ignore import IgnoreRules
+
+
+def missing_ignored_inputs(work_dir: Path) -> Callable[[str], bool]:
+    """Returns whether the work tree ignores this relative path, and can have a file there but has none."""
+    rules = IgnoreRules()
+    for place, folders, files in os.walk(work_dir):
+        above = Path(place).relative_to(work_dir)
+        rules.read(work_dir, "" if place == str(work_dir) else above.as_posix(), [*folders, *files])
+        folders[:] = [name for name in folders if not rules((above / name).as_posix(), directory=True)]
+    return lambda path: rules.within(path) and _is_free(work_dir, PurePosixPath(path))
+
+
+def _is_free(work_dir: Path, path: PurePosixPath) -> bool:
+    parents = [work_dir / parent for parent in path.parents]
+    return not os.path.lexists(work_dir / path) and all(
+        not os.path.lexists(parent) or (parent.is_dir() and not parent.is_symlink()) for parent in parents[:-1]
+    )

@@ -1,0 +1,97 @@
+"""Stores an agent's session as an artifact at the end of every turn, so that another attempt can resume it."""
+
+import asyncio
+import codecs
+import errno
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+from sandherd.contracts.events.access import AgentTranscriptSaved
+from sandherd.contracts.events.agent import AgentError
+from sandherd_worker.artifact_records import TEXT
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.emitter import Emitter
+from sandherd_worker.spool import Spool
+from sandherd_worker.stream_redaction import StreamRedactor
+
+DRIVER: Final = "driver"
+"""The driver's own directory, in the worker's state directory."""
+_PIECE: Final = 64 * 1024
+_LARGEST: Final = 64 * 1024 * 1024
+_SHARE_OF_FREE_SPACE: Final = 0.5
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class SessionStore:
+    """Stores the sessions of one agent."""
+
+    def __init__(self, who: Assignment, emitter: Emitter, spool: Spool) -> None:
+        self._who, self._emitter, self._spool = who, emitter, spool
+        self._stored: dict[str, str] = {}
+
+    async def store(self, path: Path, session: str) -> None:
+        """Store this file without its secrets, unless it is unchanged. An `OSError` is published as `AgentError`.
+
+        Raises `SpoolError`.
+        """
+        try:
+            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+                digest = await asyncio.to_thread(self._copy, path, file)
+                if self._stored.get(session) == digest:
+                    return
+                file.seek(0)
+                reference = await self._emitter.store_file(file, TEXT)
+        except OSError as error:
+            text = f"the session's transcript could not be stored: {error.strerror or error}"
+            await self._emitter.emit(AgentError(error=text, phase="transcript"))
+            return
+        self._stored[session] = digest
+        await self._emitter.emit(AgentTranscriptSaved(session_id=session, artifact=reference))
+
+    def _copy(self, path: Path, to: IO[bytes]) -> str:
+        """Copy the file redacted and return its SHA-256 digest.
+
+        Raises `OSError` if it is not a regular file, is too large, or is outside the directories where an agent may
+        store one.
+        """
+        home = self._who.inherited.get("HOME")
+        roots = [self._who.state_dir / DRIVER, self._who.work_dir, *([Path(home)] if home else [])]
+        whole = _resolved(path)
+        if not any(whole.is_relative_to(root.resolve()) for root in roots) or _within(whole, self._who.state_dir):
+            raise PermissionError(errno.EACCES, "it is outside the directories where an agent may store one")
+        digest, limit = hashlib.sha256(), min(_LARGEST, int(self._spool.free_bytes * _SHARE_OF_FREE_SPACE))
+        for piece in self._redacted(whole):
+            digest.update(piece)
+            to.write(piece)
+            if to.tell() > limit:
+                raise OSError(errno.EFBIG, f"it is larger than {limit} bytes")
+        return digest.hexdigest()
+
+    def _redacted(self, path: Path) -> Iterator[bytes]:
+        stream = StreamRedactor(self._emitter.redactor)
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        with os.fdopen(os.open(path, _FLAGS), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            while piece := file.read(_PIECE):
+                yield stream.feed(decoder.decode(piece)).encode("utf-8", "surrogateescape")
+        yield (stream.feed(decoder.decode(b"", final=True)) + stream.finish()).encode("utf-8", "surrogateescape")
+
+
+def _resolved(path: Path) -> Path:
+    """The resolved path. Raises `OSError`, also for an invalid path: the agent may have sent any text."""
+    try:
+        return path.resolve(strict=True)
+    except (ValueError, RuntimeError) as error:  # a NUL, a lone surrogate; a loop of symbolic links
+        raise OSError(errno.EINVAL, f"it is not a valid path: {error}") from None
+
+
+def _within(path: Path, state_dir: Path) -> bool:
+    """Whether the path is the worker's own: in its state directory, but outside the driver's directory."""
+    state = state_dir.resolve()
+    return path.is_relative_to(state) and not path.is_relative_to(state / DRIVER)

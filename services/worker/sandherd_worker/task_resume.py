@@ -1,0 +1,172 @@
+"""Resumes from an earlier task: its agent's session, and its work tree."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from typing import IO, Any, Final
+
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.repositories import Repository
+from sandherd.contracts.resume import Resume
+from sandherd.contracts.specs import TaskSpec
+from sandherd_worker.access.archive import write_files
+from sandherd_worker.access.artifact_client import ArtifactClient
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.broker_session import CurrentConnection
+from sandherd_worker.harnesses.base import AgentEnd
+from sandherd_worker.ignored_inputs import missing_ignored_inputs
+from sandherd_worker.previous_attempt import (
+    Publish,
+    copy,
+    extract_work,
+    restore_previous,
+    restored_session,
+)
+from sandherd_worker.repository.checkout import CheckoutError, check_out
+from sandherd_worker.repository.commit_identity import identity_of
+from sandherd_worker.task_inputs import NoInputError, place_inputs
+from sandherd_worker.worker_exit import StopRequest
+from sandherd_worker.worker_resources import WorkerResources
+
+_SESSION: Final = "session.resumed"
+_EXPIRED_REMEDY: Final = "it is stored for some days only: start again without `resume`"
+_ANEW: Final = "start again without `resume`"
+
+
+class NothingToResumeError(Exception):
+    """The earlier task can't be resumed. The text gives cause and remedy; `passes` if another attempt may succeed."""
+
+    def __init__(self, resume: Resume, what: str, why: ContractError | OSError) -> None:
+        problem = why.problem if isinstance(why, ContractError) else None
+        self.passes = problem is None or problem.code is Code.UNAVAILABLE
+        remedy = (
+            _EXPIRED_REMEDY if problem and problem.code is Code.NOT_FOUND else (problem and problem.remedy) or _ANEW
+        )
+        super().__init__(f"{what} of {resume.task} in {resume.sandbox} can't be resumed: {why}; {remedy}")
+
+
+class NoWorkError(Exception):
+    """The files that the task begins with can't be unpacked. `passes` if another attempt may succeed."""
+
+    def __init__(self, why: ContractError) -> None:
+        self.passes = why.problem.code is Code.UNAVAILABLE
+        super().__init__(f"can't unpack the files that the task begins with: {why}")
+
+
+async def inherit(spec: TaskSpec, parts: WorkerResources, publish: Publish) -> AgentEnd | None:
+    """Take over what the previous attempt and earlier tasks have stored, and the files that the task begins with.
+
+    A repository's branch is checked out first. The task's `files` overwrite all of it. In a restored work tree of the
+    previous attempt only those files are added that git ignores there: they were not stored. If it can't be restored,
+    the attempt begins as the first one did.
+
+    Returns the attempt's end if that fails. Raises `SpoolError`.
+    """
+    who, restored = parts.who, False
+    if who.previous_file is not None:
+        restored = await restore_previous(who.previous_file, who, parts.line, parts.stop, publish)
+    try:
+        if spec.repository is not None:
+            restored = await _check_out(spec, spec.repository, parts, publish, restored=restored)
+        await _place(spec, parts, restored=restored)
+        if _begins_with_files(spec) and not restored:
+            await asyncio.to_thread(write_files, spec, who.work_dir)
+    except (CheckoutError, NothingToResumeError, NoWorkError, NoInputError) as error:
+        return AgentEnd(error_type="internal" if error.passes else "start", error=str(error))
+    except (OSError, ContractError) as error:
+        return AgentEnd(error_type="start", error=f"can't write the task's files to the work tree: {error}")
+    return None
+
+
+def _begins_with_files(spec: TaskSpec) -> bool:
+    """Whether the work tree has got files after `files` were first written."""
+    return bool(spec.repository or spec.work or spec.inputs or (spec.resume and spec.resume.work))
+
+
+async def _place(spec: TaskSpec, parts: WorkerResources, *, restored: bool) -> None:
+    """Place what earlier tasks have stored, and the uploaded files."""
+    who, line, stop = parts.who, parts.line, parts.stop
+    if spec.resume is not None:
+        await resume_session(spec.resume, who, line, stop, restored=restored)
+    if spec.work is not None:
+        await run_until_first(_unpack_work(spec.work, who, line, restored=restored), stop.wait())
+    if spec.inputs:
+        await run_until_first(place_inputs(spec.inputs, who, line, restored=restored), stop.wait())
+
+
+async def _check_out(
+    spec: TaskSpec, repository: Repository, parts: WorkerResources, publish: Publish, *, restored: bool
+) -> bool:
+    """Check the branch out, unless the worker must end first; returns whether the tree still is the restored one.
+
+    Raises `CheckoutError`, `OSError`.
+    """
+    still: list[bool] = []
+
+    async def run() -> None:
+        still.append(await check_out(repository, identity_of(spec), parts, publish, restored=restored))
+
+    await run_until_first(run(), parts.stop.wait(), again_after=SHORT_CLEANUP_SECONDS)
+    return bool(still and still[0])
+
+
+async def _unpack_work(work: ArtifactRef, who: Assignment, line: CurrentConnection, *, restored: bool) -> None:
+    """Fetch the files that the task begins with, and unpack them into the work tree. Raises `NoWorkError`, `OSError`.
+
+    Into a restored tree, only what that lacks because git ignores it.
+
+    The archive is not trusted: with an entry outside the work tree all of it is refused, links that lead out are left
+    out, and nothing is written through a link.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=who.state_dir) as file:
+            await ArtifactClient(who, line).fetch(work, who.task or "", file)
+            file.seek(0)
+            keeps = await asyncio.to_thread(missing_ignored_inputs, who.work_dir) if restored else None
+            await asyncio.to_thread(extract_work, file, work, who, who.work_dir, outward=False, keeps=keeps)
+    except ContractError as error:
+        raise NoWorkError(error) from None
+
+
+async def resume_session(
+    resume: Resume, who: Assignment, line: CurrentConnection, stop: StopRequest, *, restored: bool
+) -> None:
+    """Fetch and restore what `resume` names, unless the worker must end first. Raises `NothingToResumeError`.
+
+    A later attempt that restores the previous one uses that instead, as far as it exists.
+    """
+    restoration = _Restoration(resume, who, line, restored=restored)
+    await run_until_first(restoration.run(), stop.wait(), again_after=SHORT_CLEANUP_SECONDS)
+
+
+def resume_of(who: Assignment, resume: Resume | None) -> dict[str, Any] | None:
+    """The session for the agent to resume, as a driver gets it: the previous attempt's, else the earlier task's."""
+    restored = restored_session(who)
+    if restored is not None or resume is None:
+        return restored
+    transcript = "" if resume.transcript is None else str(who.state_dir / _SESSION)
+    return {"session_id": resume.session_id, "transcript": transcript, "fork": resume.fork}
+
+
+class _Restoration:
+    def __init__(self, resume: Resume, who: Assignment, line: CurrentConnection, *, restored: bool) -> None:
+        self._resume, self._who, self._restored = resume, who, restored
+        self._exchange = ArtifactClient(who, line)
+
+    async def run(self) -> None:
+        session, work, who = self._resume.transcript, self._resume.work, self._who
+        if session is not None and restored_session(who) is None:
+            await self._part("the session", session, lambda file: copy(file, who.state_dir / _SESSION))
+        if work is not None and not self._restored:
+            await self._part("the work tree", work, lambda file: extract_work(file, work, who, who.work_dir))
+
+    async def _part(self, what: str, reference: ArtifactRef, write: Callable[[IO[bytes]], None]) -> None:
+        try:
+            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+                await self._exchange.fetch(reference, self._resume.sandbox, file)
+                file.seek(0)
+                await asyncio.to_thread(write, file)
+        except (ContractError, OSError) as error:
+            raise NothingToResumeError(self._resume, what, error) from None
