@@ -134,9 +134,7 @@ class Enrollment:
         grant = CredentialGrant.model_validate_json(text) if text else None
         return grant if grant is not None and grant.expires_at > now() else None
 
-    async def _stay(
-        self, identity: ConnectionIdentity, grant: CredentialGrant | None, *, admits: bool = False
-    ) -> None:
+    async def _stay(self, identity: ConnectionIdentity, grant: CredentialGrant | None, *, admits: bool = False) -> None:
         """Open the main connection and run the session, until the connection is closed for good.
 
         `admits`: the agent may start once it is open. Before that, the broker may refuse the credential as revoked.

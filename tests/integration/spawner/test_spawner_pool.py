@@ -78,7 +78,7 @@ async def test_warm_worker_gets_its_credential_with_its_identity(spawner: Make, 
         key = Key.from_seed((place.state / "worker.nk").read_text())
         assert record.public_key == key.public
         view = await person.ended(await person.submit(["true"], profile="quick"))
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
         assert person.types(view.sandbox).count("agent.started") == 1
         counted = {"request": "spawner.credential", "outcome": "ok"}
         assert not service.registry.get_sample_value("sandherd_requests_total", counted)

@@ -166,10 +166,10 @@ async def test_warm_worker_connects_with_the_credential_of_its_assignment(
     token, expires_at = herd.minter().mint_worker("default", sandbox.name, key, 3.0)
     await _assign(sandbox, CredentialGrant(jwt=token, expires_at=expires_at))
     await sandbox.event("started")
-    await eventually(lambda: len(desk.asked) >= 1, "a renewal")
+    await eventually(lambda: len(desk.requested) >= 1, "a renewal")
     (sandbox.work / "enough").touch()
     assert await sandbox.ended() == 0, sandbox.log.read_text()
-    assert {asked.public_key for asked in desk.asked} == {key}
+    assert {request.public_key for request in desk.requested} == {key}
     assert kinds(await sandbox.events("started", "completed")) == ["started", "completed"]
 
 
@@ -183,7 +183,7 @@ async def test_warm_worker_with_a_refused_credential_does_not_start(
     token, expires_at = herd.minter().mint_worker("default", sandbox.name, Key.new(KeyKind.USER).public, 3600)
     await _assign(sandbox, CredentialGrant(jwt=token, expires_at=expires_at))
     assert await sandbox.ended() == ExitCode.NOT_STARTED
-    assert len(desk.asked) == 1
+    assert len(desk.requested) == 1
     assert not (sandbox.work / "begun").exists()
     assert await sandbox.events() == []
 
@@ -197,7 +197,7 @@ async def test_warm_worker_with_an_expired_credential_requests_one(
     token, _ = herd.minter().mint_worker("default", sandbox.name, (sandbox.state / "worker.pub").read_text(), 3600)
     await _assign(sandbox, CredentialGrant(jwt=token, expires_at=datetime(2026, 1, 1, tzinfo=UTC)))
     assert await sandbox.ended() == 0, sandbox.log.read_text()
-    assert len(desk.asked) == 1
+    assert len(desk.requested) == 1
 
 
 async def test_stopped_warm_worker_publishes_nothing(sandbox: Any, eventually: Any) -> None:

@@ -84,7 +84,7 @@ def test_warm_sandbox_is_granted_a_credential_for_its_key() -> None:
     ids=["no key", "cold", "created before", "ending", "no task", "too late"],
 )
 def test_other_sandboxes_request_their_credential(changed: dict[str, Any]) -> None:
-    """A worker of an older version has no key; one that may not start is told so by the reply."""
+    """A worker of an older version has no key; for one that may not start the reply states so."""
     assert granted_to(**changed) is None
 
 
