@@ -63,7 +63,10 @@ few = st.one_of(st.none(), st.builds(Fate, st.sampled_from(Kind), st.integers(1,
 """What befalls a spawner while it does one thing."""
 many = st.one_of(st.none(), st.builds(Fate, st.sampled_from(Kind), st.integers(1, 70)))
 """What befalls it while it does all that is to be done."""
-which = st.integers(0, 11)
+LAST: Final = 11
+UNKNOWN: Final = "task-unknown"
+"""A task that depends on it is rejected."""
+which = st.integers(0, LAST)
 projects = st.sampled_from(["p1", "p2"])
 
 
@@ -121,10 +124,11 @@ class Histories(RuleBasedStateMachine):
         project, given = spec
         mine = [task for of, task in self.tasks if of == project]
         name = f"task-{len(self.tasks) + 1}"
-        after = tuple(sorted({mine[number] for number in given["after"] if number < len(mine)}))
+        after = {mine[number] for number in given["after"] if number < len(mine)}
+        after |= {UNKNOWN for number in given["after"] if number == LAST}
         given = {key: value for key, value in given.items() if key not in {"after", "attempts"}}
         what = TaskSpec(
-            text="do it", harness=CommandHarness(argv=["true"]), depends_on=after,
+            text="do it", harness=CommandHarness(argv=["true"]), depends_on=tuple(sorted(after)),
             retry=RetryPolicy(max_attempts=spec[1]["attempts"], first_delay_seconds=4), **given,
         )  # fmt: skip
         self.tasks.append((project, name))
