@@ -32,7 +32,7 @@ from tests.integration.client.hostile_commands import (
 )
 
 Command = Callable[..., Awaitable[tuple[int, str, str]]]
-_CONNECTS = re.compile(r"\b(run_with_herd|run_as_operator|show_list|show_one|show_change|ask_for)\(|Herd\.connect")
+_CONNECTS = re.compile(r"\b(run_with_herd|run_as_operator|show_list|show_one|show_change)\(|Herd\.connect")
 _BATCH = {"tasks": [{"name": "one", "text": "do it", "argv": ["true"], "secrets": {"A": "absent"}}]}
 
 
