@@ -42,7 +42,7 @@ async def waiting_for(connection: asyncpg.Connection) -> int:
     """How many requests' queries wait for the lock: those that read, and not what looks after the schema."""
     found: int = await connection.fetchval(
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() "
-        "and query ~ '(from|join) (events|sources)' and query !~ 'sandherd|partition|pg_'"
+        r"and query ~ '(from|join) (events|sources)\M' and query !~ 'sandherd|partition|pg_'"
     )
     return found
 

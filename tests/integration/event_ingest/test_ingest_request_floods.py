@@ -98,7 +98,7 @@ async def waiting(connection: asyncpg.Connection) -> int:
     """How many requests' queries wait for the lock, and not what prepares the schema."""
     found: int = await connection.fetchval(
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() "
-        f"and query ~ '(from|join) ({TABLES.replace(', ', '|')})' and query !~ 'partition|pg_'"
+        rf"and query ~ '(from|join) ({TABLES.replace(', ', '|')})\M' and query !~ 'partition|pg_'"
     )
     return found
 
