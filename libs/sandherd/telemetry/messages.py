@@ -195,11 +195,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("broker connection failed, retrying", "Events wait in the spool.", CHECK_BROKER),
         _info("credential renewed", "It is valid until `expires_at`."),
         _warning("credential not renewed yet", "The old one is used until it expires.", "Check the spawner."),
-        _warning(
-            "credential of the assignment unreadable, requesting one",
-            "The spawner and the worker have different versions, or the environment of a warm worker was changed.",
-            "Check the versions of the spawner and the worker.",
-        ),
+        _warning("credential unreadable, requesting one", "It came with the identity.", "Check the spawner's version."),
         _error("join credential not stored, old one stays in use", "The sandbox's disk failed.", "Check its disk."),
         _error(
             "credential refused, worker ends",

@@ -138,7 +138,7 @@ class Enrollment:
             grant = CredentialGrant.model_validate_json(text) if text else None
             return grant if grant is not None and _admits(grant) and grant.expires_at > now() else None
         except ValueError as error:
-            _log.warning("credential of the assignment unreadable, requesting one", cause=type(error).__name__)
+            _log.warning("credential unreadable, requesting one", cause=type(error).__name__)
             return None
 
     async def _stay(self, identity: ConnectionIdentity, grant: CredentialGrant | None, *, admits: bool = False) -> None:
@@ -227,7 +227,7 @@ class Enrollment:
 
 
 def _admits(grant: CredentialGrant) -> bool:
-    """Whether a credential was issued recently enough to start an agent by it. Raises `ValueError` for an invalid one."""
+    """Whether it was issued recently enough to start an agent by it. Raises `ValueError` for an invalid one."""
     issued_at = bearer(grant.jwt).issued_at
     return grant.may_start and issued_at is not None and (now() - issued_at).total_seconds() < _ADMITS_SECONDS
 

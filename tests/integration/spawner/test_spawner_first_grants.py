@@ -52,9 +52,7 @@ class Spawner:
         self.provider = Provider("process", lambda _: None, lambda: 0.0)
         caller = RuntimeCaller({"process": ScriptedRuntime(self.provider, Gate("a", Traffic()))}, Held(), 60)
         plans = SandboxPlans.of(Settings(), {}, "seed")
-        self.acts = RuntimeActions(
-            FencedWriter(self.live, Held()), caller, herd.minter(), plans, LifecycleTimeouts()
-        )
+        self.acts = RuntimeActions(FencedWriter(self.live, Held()), caller, herd.minter(), plans, LifecycleTimeouts())
 
     async def assigned(self, **spec: Any) -> None:
         """A task is assigned to a warm sandbox whose worker's key is recorded."""
@@ -62,7 +60,8 @@ class Spawner:
         now = self.live.now()
         task = TaskRecord(
             project="p1", task="task-1", life="a" * 32, runtime="process", limits=SandboxLimits(), submitted_at=now,
-            state=TaskState.ASSIGNED, sandbox="sbx-1", spec=TaskSpec(text="x", harness=CommandHarness(argv=["true"]), **spec),
+            state=TaskState.ASSIGNED, sandbox="sbx-1",
+            spec=TaskSpec(text="x", harness=CommandHarness(argv=["true"]), **spec),
         )  # fmt: skip
         key = WorkerKey(public_key=KEY, expires_at=now + timedelta(hours=1))
         sandbox = SandboxRecord(

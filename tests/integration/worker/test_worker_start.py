@@ -218,7 +218,7 @@ async def test_warm_worker_with_an_old_credential_requests_one(
     assert await sandbox.events() == []
 
 
-@pytest.mark.parametrize("grant", ["{", '{"jwt": "x", "expires_at": "2999-01-01T00:00:00Z"}'], ids=["cut", "no token"])
+@pytest.mark.parametrize("grant", ["{", '{"jwt": "x", "expires_at": "2100-01-01T00:00:00Z"}'], ids=["cut", "no token"])
 async def test_warm_worker_with_an_unreadable_credential_requests_one(
     sandbox: Any, desk: Any, eventually: Any, grant: str
 ) -> None:
@@ -230,7 +230,7 @@ async def test_warm_worker_with_an_unreadable_credential_requests_one(
     (sandbox.state / "begin").write_bytes(b"\n")
     assert await sandbox.ended() == 0, sandbox.log.read_text()
     assert len(desk.requested) == 1
-    assert "2999" not in sandbox.log.read_text()
+    assert "2100" not in sandbox.log.read_text()
 
 
 async def test_stopped_warm_worker_publishes_nothing(sandbox: Any, eventually: Any) -> None:

@@ -175,5 +175,5 @@ class Filler:
 
 
 def _user_key(found: str | None) -> str | None:
-    """The key that a runtime has returned, which may be that of a plugin; None if no credential can be issued for it."""
+    """The key that a runtime, as that of a plugin, has returned; None if no credential can be issued for it."""
     return found if found and is_public_key(found, KeyKind.USER) else None

@@ -114,9 +114,7 @@ def token_life(noted: WorkerKey, now: datetime) -> float:
     return (noted.expires_at - now).total_seconds() - 1
 
 
-def first_grant(
-    sandbox: SandboxRecord, task: TaskRecord | None, minter: Mint, now: datetime
-) -> CredentialGrant | None:
+def first_grant(sandbox: SandboxRecord, task: TaskRecord | None, minter: Mint, now: datetime) -> CredentialGrant | None:
     """A credential for the key of its warm sandbox, if that is known and its agent may start.
 
     Not if little time is left: its worker then requests one, which lasts longer.

@@ -69,7 +69,9 @@ class RuntimeActions:
             held, task = await asyncio.gather(live.sandboxes.load_closed(sandbox.key), live.load_task(sandbox))
         except StoreUnavailableError:
             return None
-        return held and first_grant(held.record, task.record if task else None, self.minter, live.now())
+        if held is None:
+            return None
+        return first_grant(held.record, task.record if task else None, self.minter, live.now())
 
     async def _not_made(
         self, held: StoredRecord[SandboxRecord], error: RuntimeFailedError, begun: datetime, *, created: bool
