@@ -195,6 +195,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("broker connection failed, retrying", "Events wait in the spool.", CHECK_BROKER),
         _info("credential renewed", "It is valid until `expires_at`."),
         _warning("credential not renewed yet", "The old one is used until it expires.", "Check the spawner."),
+        _warning("credential unreadable, requesting one", "It came with the identity.", "Check the spawner's version."),
         _error("join credential not stored, old one stays in use", "The sandbox's disk failed.", "Check its disk."),
         _error(
             "credential refused, worker ends",

@@ -42,7 +42,6 @@ from spawner.named_secrets.webhook_secrets import WebhookSecretHandler
 from spawner.parts import ANSWERED, Core, OpenRuntimes, Parts, SpawnerOptions, make_parts
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
-from spawner.pool.pool_decisions import kinds
 from spawner.projects.request_handlers import ProjectRequestHandler
 from spawner.pull_requests.request_handlers import PullRequestHandler
 from spawner.pull_requests.service import PullRequestService
@@ -317,7 +316,7 @@ class Spawner:
             runtimes=core.runtimes,
             gauges=SpawnerGauges(live, core.runtimes, settings.max_sandboxes),
         )
-        filler = Filler(live, lease, core.runtimes, kinds(core.menu), max_age=settings.max_age)
+        filler = Filler(live, lease, core.runtimes, core.pool.kinds, max_age=settings.max_age)
         await lease.run_with(
             sweeper.run(settings.check_interval, settings.keep_ended),
             filler.run(settings.check_interval, self._rules().call_timeout),

@@ -1,7 +1,7 @@
 """The settings a worker starts with: its identity, its directories, and the task of its agent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +34,7 @@ class Assignment:
     nats_url: str
     credentials: Path | None
     """The credentials file for joining; None for a broker without credentials."""
-    grant: str | None
+    grant: str | None = field(repr=False)
     """The first credential, as the JSON of a `CredentialGrant`; None: it has to be requested."""
     task_file: Path
     state_dir: Path

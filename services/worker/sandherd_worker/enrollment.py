@@ -32,6 +32,9 @@ _KEY: Final = "worker.nk"
 _PATIENCE: Final = 20.0
 """How long one attempt to connect may take before all steps are repeated, in seconds."""
 _ANSWER: Final = 5.0
+_ADMITS_SECONDS: Final = 10.0
+"""How long after its issue the credential of an assignment lets the agent start, in seconds: later, the attempt may
+have ended meanwhile, as while the spawner or the broker was stopped."""
 _SOONEST_RENEWAL: Final = 1.0
 _BACKOFF: Final = Backoff(base=0.05, cap=10.0)
 _log: Final = logs.get("enrollment")
@@ -131,8 +134,12 @@ class Enrollment:
     def _take_issued(self) -> CredentialGrant | None:
         """The credential that came with the assignment: used once, as a refused one is not valid later either."""
         text, self._issued = self._issued, None
-        grant = CredentialGrant.model_validate_json(text) if text else None
-        return grant if grant is not None and grant.expires_at > now() else None
+        try:
+            grant = CredentialGrant.model_validate_json(text) if text else None
+            return grant if grant is not None and _admits(grant) and grant.expires_at > now() else None
+        except ValueError as error:
+            _log.warning("credential unreadable, requesting one", cause=type(error).__name__)
+            return None
 
     async def _stay(self, identity: ConnectionIdentity, grant: CredentialGrant | None, *, admits: bool = False) -> None:
         """Open the main connection and run the session, until the connection is closed for good.
@@ -153,6 +160,8 @@ class Enrollment:
             # The uplink resends what was not acknowledged, in order; no message may overtake it.
             watch.disconnected = bus.drop_unsent
             if admits and grant is not None:
+                if not _admits(grant):
+                    raise BusError("the credential of the assignment is too old to start the agent")
                 self._granted(grant)
             _log.info("connected to broker")
             await run_until_first(
@@ -215,6 +224,12 @@ class Enrollment:
             renew_joiner(credentials, grant.joiner)
         except OSError as error:
             _log.error("join credential not stored, old one stays in use", error=str(error))
+
+
+def _admits(grant: CredentialGrant) -> bool:
+    """Whether it was issued recently enough to start an agent by it. Raises `ValueError` for an invalid one."""
+    issued_at = bearer(grant.jwt).issued_at
+    return grant.may_start and issued_at is not None and (now() - issued_at).total_seconds() < _ADMITS_SECONDS
 
 
 def _until_renewal(grant: CredentialGrant) -> float:

@@ -1,15 +1,20 @@
 """Paused sandboxes of the process runtime, and warm ones that wait for an assignment."""
 
+import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandherd.bus.identity.keys import Key, KeyKind
 from sandherd.contracts.attempt_inputs import Previous
 from sandherd.contracts.specs import SandboxLimits
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan, WarmPlan
+from spawner.runtimes.warm_workers import public_key
 
 Open = Callable[..., Awaitable[Any]]
 PlanFor = Callable[..., SandboxPlan]
@@ -116,6 +121,29 @@ async def test_warm_worker_that_ends_at_once_was_started(open_process: Open, pla
     await runtime.create(replace(plan_for("sbx-1"), unit="wrm-1"))
     seen = await runtime.observe("wrm-1")
     assert (seen.runs, seen.project) == (1, "p1")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder", "large", "other key"])
+async def test_only_a_public_key_in_a_file_is_taken(open_process: Open, tmp_path: Path, kind: str) -> None:
+    """An agent may have put anything in its place by then: the spawner waits for no writer, and follows no link."""
+    runtime = await open_process(REPORTS)
+    await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
+    path = runtime.layout.directory("wrm-1").state / "worker.pub"
+    path.unlink(missing_ok=True)
+    key = Key.new(KeyKind.USER).public
+    (tmp_path / "key").write_text(key)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to(tmp_path / "key")
+        case "folder":
+            path.mkdir()
+        case "large":
+            path.write_text(key + "x" * 1_000_000)
+        case _:
+            path.write_text(Key.new(KeyKind.ACCOUNT).public)
+    assert await asyncio.to_thread(public_key, runtime.layout.directory("wrm-1")) is None
 
 
 async def test_previous_attempt_is_offered(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:

@@ -154,6 +154,26 @@ async def test_warm_unit_survives_its_spawner(spawner: Make, person: Any) -> Non
         await emptied(person, person.home)
 
 
+async def test_warm_unit_of_another_version_is_replaced(spawner: Make, person: Any) -> None:
+    """After an upgrade in place, its worker would load modules of the new version beside those of the old one."""
+    async with spawner(profiles=QUICK).running() as service:
+        old = (await ready(person, service))[0]
+    async with spawner().running() as service:
+        await emptied(person, person.home)
+        kv = await service.bus.js.key_value("pool")
+        await kv.put(old.unit, old.model_copy(update={"worker": "older"}).model_dump_json().encode())
+    async with spawner(profiles=QUICK).running() as service:
+
+        async def replaced() -> bool:
+            found = await pooled(service)
+            return [record.state for record in found] == [WarmState.READY] and found[0].unit != old.unit
+
+        await person.eventually(replaced)
+        assert (await pooled(service))[0].worker == old.worker
+    async with spawner().running():
+        await emptied(person, person.home)
+
+
 @pytest.mark.own_broker
 async def test_claimed_sandbox_leaves_no_secret(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
     """The sandbox's secrets, the task's and named ones, come at the claim. After its end no file has them."""

@@ -4,12 +4,13 @@ import asyncio
 import json
 import os
 import signal
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandherd.bus.identity import Minter, SpawnerKeys
 from sandherd.bus.identity.keys import Key, KeyKind
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import CredentialGrant, WorkerExec
@@ -198,6 +199,38 @@ async def test_warm_worker_with_an_expired_credential_requests_one(
     await _assign(sandbox, CredentialGrant(jwt=token, expires_at=datetime(2026, 1, 1, tzinfo=UTC)))
     assert await sandbox.ended() == 0, sandbox.log.read_text()
     assert len(desk.requested) == 1
+
+
+async def test_warm_worker_with_an_old_credential_requests_one(
+    sandbox: Any, desk: Any, herd: Any, eventually: Any
+) -> None:
+    """The attempt may have ended since the credential was issued, as while the spawner was stopped."""
+    desk.may_start = False
+    sandbox.task("touch begun")
+    await _warm(sandbox, eventually)
+    issued_at = datetime.now(UTC) - timedelta(seconds=60)
+    minter = Minter(SpawnerKeys.read(herd.spawner_identity), lambda: issued_at)
+    token, expires_at = minter.mint_worker("default", sandbox.name, (sandbox.state / "worker.pub").read_text(), 3600)
+    await _assign(sandbox, CredentialGrant(jwt=token, expires_at=expires_at))
+    assert await sandbox.ended() == ExitCode.NOT_STARTED
+    assert len(desk.requested) == 1
+    assert not (sandbox.work / "begun").exists()
+    assert await sandbox.events() == []
+
+
+@pytest.mark.parametrize("grant", ["{", '{"jwt": "x", "expires_at": "2100-01-01T00:00:00Z"}'], ids=["cut", "no token"])
+async def test_warm_worker_with_an_unreadable_credential_requests_one(
+    sandbox: Any, desk: Any, eventually: Any, grant: str
+) -> None:
+    """As if it had none; the text of the credential is not logged."""
+    sandbox.task("echo done")
+    await _warm(sandbox, eventually)
+    path = sandbox.state / "environment.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"SANDHERD_GRANT": grant}))
+    (sandbox.state / "begin").write_bytes(b"\n")
+    assert await sandbox.ended() == 0, sandbox.log.read_text()
+    assert len(desk.requested) == 1
+    assert "2100" not in sandbox.log.read_text()
 
 
 async def test_stopped_warm_worker_publishes_nothing(sandbox: Any, eventually: Any) -> None:

@@ -1,14 +1,17 @@
 """Whether a worker may start its agent: only in a wanted sandbox, and only for the current attempt."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from sandherd.contracts.commands import CommandHarness, TaskSpec
+from sandherd.contracts.requests import CredentialGrant
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
 from sandherd.contracts.states import SandboxState, TaskState
-from spawner.sandboxes.credentials import may_start, refusal
-from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.sandboxes.credentials import first_grant, may_start, refusal
+from spawner.sandboxes.sandbox_record import SandboxRecord, WorkerKey
+from spawner.sandboxes.sandbox_transitions import granted
 from spawner.tasks.task_record import TaskRecord
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -53,3 +56,61 @@ def test_older_attempt_gets_no_credential() -> None:
     assert "older attempt" in (refusal(running, 7, 6) or "")
     assert "has ended" in (refusal(ended, 7, 7) or "")
     assert refusal(ended.model_copy(update={"unsaid": True}), 7, 7) is None
+
+
+class Mint:
+    """Issues workers' credentials."""
+
+    def mint_joiner(self, project: str, sandbox: str, life: float, serial: int = 0) -> str:
+        raise AssertionError
+
+    def joiner_key(self, project: str, sandbox: str, serial: int) -> str:
+        raise AssertionError
+
+    def mint_worker(self, project: str, sandbox: str, public_key: str, life: float) -> tuple[str, datetime]:
+        return f"{project} {sandbox} {public_key}", NOW + timedelta(seconds=life)
+
+
+def granted_to(of: TaskRecord | None = None, *, minutes: float = 60, **changed: object) -> CredentialGrant | None:
+    """What the worker of a warm sandbox is granted whose key's credential may last this long."""
+    key = WorkerKey(public_key="UKEY", expires_at=NOW + timedelta(minutes=minutes))
+    warm = sandbox(SandboxState.REQUESTED).model_copy(update={"unit": "wrm-1", "keys": (key,), **changed})
+    return first_grant(warm, of, Mint(), NOW)
+
+
+def test_warm_sandbox_is_granted_a_credential_for_its_key() -> None:
+    """It expires before the record says so: each token that was issued can be revoked."""
+    grant = granted_to(task())
+    assert grant is not None
+    assert (grant.jwt, grant.may_start) == ("p1 sbx-1 UKEY", True)
+    assert grant.expires_at == NOW + timedelta(minutes=60) - timedelta(seconds=1)
+    assert granted_to(None, task=None) is not None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"keys": ()},
+        {"unit": None},
+        {"state": SandboxState.SPAWNING},
+        {"state": SandboxState.STOPPING},
+        {"minutes": 10 / 60},
+    ],
+    ids=["no key", "cold", "created before", "ending", "too late"],
+)
+def test_other_sandboxes_request_their_credential(changed: dict[str, Any]) -> None:
+    """A worker of an older version has no key; for one that may not start the reply states so."""
+    assert granted_to(task(), **changed) is None
+
+
+@pytest.mark.parametrize("of", [None, task(held_by="sbx-2"), task(TaskState.CANCELLED)], ids=["gone", "other", "ended"])
+def test_ended_attempt_is_granted_nothing(of: TaskRecord | None) -> None:
+    """Its worker requests a credential, and is not admitted."""
+    assert granted_to(of) is None
+
+
+def test_later_credential_of_a_key_does_not_hide_an_earlier_one() -> None:
+    """After a spawner with a shorter lifetime of credentials has renewed it, the first token is still revoked."""
+    first, renewed = (WorkerKey(public_key="UKEY", expires_at=NOW + timedelta(minutes=ends)) for ends in (60, 5))
+    record = granted(granted(sandbox(SandboxState.RUNNING), first, NOW), renewed, NOW)
+    assert record.keys == (first,)

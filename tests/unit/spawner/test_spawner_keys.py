@@ -30,12 +30,16 @@ class Live:
         )  # fmt: skip
         self.sandboxes = self
         self.made: list[str] = []
+        self.expiries: list[datetime] = []
+        self.slow = timedelta()
+        """How long a write takes."""
 
     def now(self) -> datetime:
         return self.time
 
     async def change(self, _key: str, decide: Callable[[SandboxRecord, int], SandboxRecord]) -> Any:
         self.record = decide(self.record, 7)
+        self.time += self.slow
         return self
 
     async def load_task(self, _sandbox: SandboxRecord) -> None:
@@ -43,7 +47,8 @@ class Live:
 
     def mint_worker(self, _project: str, _sandbox: str, public_key: str, life: float) -> tuple[str, datetime]:
         self.made.append(public_key)
-        return "token", self.time + timedelta(seconds=life)
+        self.expiries.append(self.time + timedelta(seconds=life))
+        return "token", self.expiries[-1]
 
 
 @pytest.fixture
@@ -84,3 +89,10 @@ async def test_expired_keys_free_their_places(live: Live) -> None:
     live.time += timedelta(seconds=LIFE + 2)
     await ask(live, MAX_KEYS)
     assert [key.public_key[1] for key in live.record.keys] == [LETTERS[MAX_KEYS]]
+
+
+async def test_token_expires_before_the_record_of_it(live: Live) -> None:
+    """Also if recording it took long: what is recorded as expired is not revoked."""
+    live.slow = timedelta(seconds=30)
+    await ask(live, 1)
+    assert live.expiries[0] < live.record.keys[0].expires_at

@@ -1,20 +1,18 @@
 """Plans of sandboxes: forwarded variables, secrets, and the profile's mounts."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from sandherd.contracts.commands import CommandHarness, TaskSpec
-from sandherd.contracts.requests import CredentialGrant, Mount, Profile
+from sandherd.contracts.requests import Mount, Profile
 from sandherd.contracts.specs import SandboxLimits
-from sandherd.contracts.states import SandboxState
 from sandherd.settings import Settings
 from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.runtimes.registry import open_runtimes
 from spawner.sandboxes.sandbox_plans import SandboxPlans
-from spawner.sandboxes.sandbox_record import SandboxRecord, WorkerKey
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 DATA = Mount(source="data", target="/data")
@@ -46,46 +44,6 @@ def planned(settings: Settings = SETTINGS, **spec: object) -> tuple[SandboxPlan,
         limits=SandboxLimits(), requested_at=NOW, expires_at=NOW + timedelta(hours=1),
     )  # fmt: skip
     return SandboxPlans.of(settings, OWN, "seed").make(StoredRecord(record, 1), None, NoMint(), NOW), record
-
-
-class WorkerMint(NoMint):
-    """One that issues workers' credentials."""
-
-    def mint_worker(self, project: str, sandbox: str, public_key: str, life: float) -> tuple[str, datetime]:
-        return f"{project} {sandbox} {public_key}", NOW + timedelta(seconds=life)
-
-
-def granted_to(task: str | None = None, *, minutes: float = 60, **changed: object) -> CredentialGrant | None:
-    """What the worker of a warm sandbox is granted whose key's credential may last this long."""
-    _, record = planned()
-    key = WorkerKey(public_key="UKEY", expires_at=NOW + timedelta(minutes=minutes))
-    record = record.model_copy(update={"unit": "wrm-1", "keys": (key,), "task": task, **changed})
-    return SandboxPlans.of(SETTINGS, OWN, "seed").make(StoredRecord(record, 1), None, WorkerMint(), NOW).grant
-
-
-def test_warm_sandbox_is_granted_a_credential_for_its_key() -> None:
-    """It expires before the record says so: each token that was issued can be revoked."""
-    grant = granted_to()
-    assert grant is not None
-    assert (grant.jwt, grant.may_start) == ("p1 sbx-1 UKEY", True)
-    assert grant.expires_at == NOW + timedelta(minutes=60) - timedelta(seconds=1)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"keys": ()},
-        {"unit": None},
-        {"state": SandboxState.SPAWNING},
-        {"state": SandboxState.STOPPING},
-        {"task": "task-of-no-record"},
-        {"minutes": 10 / 60},
-    ],
-    ids=["no key", "cold", "created before", "ending", "no task", "too late"],
-)
-def test_other_sandboxes_request_their_credential(changed: dict[str, Any]) -> None:
-    """A worker of an older version has no key; for one that may not start the reply states so."""
-    assert granted_to(**changed) is None
 
 
 def test_variables_are_forwarded_by_name_as_secrets() -> None:

@@ -1,6 +1,7 @@
 """The wanted size of the pool, and which of its units may be claimed."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from sandherd.contracts.requests import Profile
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
 from spawner.pool.pool_decisions import Needs, PoolProfile, claimable, claimed, kinds, needs, ready, requested, stale
 from spawner.pool.warm_record import WarmRecord, WarmState
+from spawner.pool.worker_code import digest_of, worker_code
 from spawner.spec_resolution import Refusal, SpawnPolicy, expiry, resolve, same_as_profile
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -50,6 +52,28 @@ def test_old_and_unwanted_units_are_replaced() -> None:
     other = PoolProfile("quick", "process", LARGE, 1)
     assert needs([other], records(1), NOW, max_age=60) == Needs(make=(other,), drop=("wrm-ready-0",))
     assert needs([], records(1), NOW, max_age=60).drop == ("wrm-ready-0",)
+
+
+def test_unit_with_a_worker_of_another_version_is_replaced() -> None:
+    """It is not claimed either: modules that it has not loaded may have been renamed by an upgrade in place."""
+    (kind,) = kinds(MENU, "new")
+    old = records(2) + records(1, kind=kinds(MENU, "old")[0])
+    assert set(needs([kind], old, NOW, max_age=60).drop) == {record.unit for record in old}
+    assert claimable({record.unit: record for record in old}, "quick", "process", SMALL, "new") == []
+    (own, _) = records(2, kind=kind)
+    assert needs([kind], [own], NOW, max_age=60) == Needs(make=(kind,), drop=())
+    assert claimable({own.unit: own}, "quick", "process", SMALL, "new") == [own.unit]
+
+
+def test_worker_code_changes_with_its_files(tmp_path: Path) -> None:
+    """With a new file, a renamed one, and other content."""
+    path = tmp_path / "a.py"
+    path.write_text("x = 1\n")
+    found = [digest_of({"a.py": path}), digest_of({"b.py": path}), digest_of({"a.py": path, "b.py": path})]
+    path.write_text("x = 10\n")
+    found.append(digest_of({"a.py": path}))
+    assert len(set(found)) == 4
+    assert worker_code() == worker_code() != ""
 
 
 def test_only_a_ready_unit_is_claimed_once() -> None:

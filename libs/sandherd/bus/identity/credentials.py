@@ -36,6 +36,7 @@ class Bearer:
     project: str | None
     inbox: str
     expires_at: datetime | None = None
+    issued_at: datetime | None = None
 
 
 def credentials_text(token: str, seed: str) -> str:
@@ -70,5 +71,10 @@ def bearer_of_claims(claims: dict[str, Any]) -> Bearer:
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ValueError("not a credential of a herd") from error
     is_user = principal in USER_PRINCIPALS
-    expires_at = datetime.fromtimestamp(float(claims["exp"]), UTC) if claims.get("exp") else None
-    return Bearer(key, name, principal, tags.get("project"), inbox(principal, key if is_user else name), expires_at)
+    expires_at, issued_at = _moment(claims.get("exp")), _moment(claims.get("iat"))
+    prefix = inbox(principal, key if is_user else name)
+    return Bearer(key, name, principal, tags.get("project"), prefix, expires_at, issued_at)
+
+
+def _moment(seconds: Any) -> datetime | None:
+    return datetime.fromtimestamp(float(seconds), UTC) if seconds else None

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
+from sandherd.bus.identity.keys import KeyKind, is_public_key
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import SandboxView
@@ -121,7 +122,7 @@ class Filler:
             await self._drop(record.unit, timeout)
             return
         self._lease.check()
-        await self._live.pool.replace(held, pool_decisions.ready(record, key))
+        await self._live.pool.replace(held, pool_decisions.ready(record, _user_key(key)))
 
     async def _close_claim(self, record: WarmRecord, timeout: float) -> None:
         """Drop a claimed one from the pool once its sandbox's record exists; remove it if the claim was abandoned.
@@ -171,3 +172,8 @@ class Filler:
         states = [record.state for record in self._live.pool_index.views()]
         for state in WarmState:
             self._live.meters.set("sandherd_warm_sandboxes", states.count(state), state=state)
+
+
+def _user_key(found: str | None) -> str | None:
+    """The key that a runtime, as that of a plugin, has returned; None if no credential can be issued for it."""
+    return found if found and is_public_key(found, KeyKind.USER) else None

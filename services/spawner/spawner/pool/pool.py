@@ -7,6 +7,7 @@ from typing import Final
 from sandherd.contracts.specs import SandboxLimits
 from spawner.live_state import LiveState
 from spawner.pool import pool_decisions
+from spawner.pool.worker_code import worker_code
 from spawner.records.base_record import StoreUnavailableError
 from spawner.sandboxes import sandbox_transitions as of_sandbox
 from spawner.sandboxes.sandbox_record import SandboxRecord, WorkerKey
@@ -33,7 +34,8 @@ class Pool:
         self._live = live
         self._menu = menu
         self._credential_life = credential_life
-        self._has_profiles = bool(pool_decisions.kinds(menu))
+        self._worker = worker_code() if pool_decisions.kinds(menu) else ""
+        self.kinds: Final = pool_decisions.kinds(menu, self._worker)
 
     async def intend(self, task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
         """The record of the sandbox of a task's attempt, from the pool if it has a match."""
@@ -61,14 +63,15 @@ class Pool:
         self, key: str, profile: str | None, runtime: str, limits: SandboxLimits, now: datetime
     ) -> WarmClaim | None:
         """A unit for the sandbox with this key, or None. Repeated for the same sandbox, it returns the same unit."""
-        if not self._has_profiles or profile is None or not same_as_profile(limits, profile, self._menu):
+        if not self.kinds or profile is None or not same_as_profile(limits, profile, self._menu):
             return None
         records = {unit: known.view for unit, known in self._live.pool_index.items()}
         already_claimed = next((record for record in records.values() if record.claimed_by == key), None)
         if already_claimed:
             return WarmClaim(already_claimed.unit, already_claimed.public_key)
         try:
-            return await self._claim_first(pool_decisions.claimable(records, profile, runtime, limits), key, now)
+            units = pool_decisions.claimable(records, profile, runtime, limits, self._worker)
+            return await self._claim_first(units, key, now)
         except StoreUnavailableError:
             # A claim that succeeded without a reply is found and removed by the filler.
             return None

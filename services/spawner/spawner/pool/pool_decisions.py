@@ -18,6 +18,8 @@ class PoolProfile:
     limits: SandboxLimits
     count: int
     user_namespaces: bool = False
+    worker: str = ""
+    """The code that their workers run. One of another version may no longer find the modules that it has not loaded."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,8 @@ class Needs:
     """Units that are no longer needed."""
 
 
-def kinds(menu: SpawnPolicy) -> tuple[PoolProfile, ...]:
-    """The pool that the herd's settings request."""
+def kinds(menu: SpawnPolicy, worker: str = "") -> tuple[PoolProfile, ...]:
+    """The pool that the herd's settings request, of workers that run this code."""
     return tuple(
         PoolProfile(
             name,
@@ -39,6 +41,7 @@ def kinds(menu: SpawnPolicy) -> tuple[PoolProfile, ...]:
             menu.limits(profile.limits),
             profile.warm,
             profile.user_namespaces,
+            worker,
         )
         for name, profile in sorted(menu.profiles.items())
         if profile.warm
@@ -65,9 +68,9 @@ def needs(wanted: Iterable[PoolProfile], records: Iterable[WarmRecord], now: dat
     return Needs(make=tuple(missing), drop=tuple(drop))
 
 
-def _key(of: PoolProfile | WarmRecord) -> tuple[str, str, SandboxLimits, bool]:
+def _key(of: PoolProfile | WarmRecord) -> tuple[str, str, SandboxLimits, bool, str]:
     """The properties that can't be changed after a sandbox has started."""
-    return of.profile, of.runtime, of.limits, of.user_namespaces
+    return of.profile, of.runtime, of.limits, of.user_namespaces, of.worker
 
 
 def requested(unit: str, kind: PoolProfile, now: datetime) -> WarmRecord:
@@ -78,6 +81,7 @@ def requested(unit: str, kind: PoolProfile, now: datetime) -> WarmRecord:
         runtime=kind.runtime,
         limits=kind.limits,
         user_namespaces=kind.user_namespaces,
+        worker=kind.worker,
         requested_at=now,
     )
 
@@ -96,12 +100,15 @@ def claimed(record: WarmRecord, by: str, now: datetime) -> WarmRecord:
     return record.model_copy(update={"state": WarmState.CLAIMED, "claimed_by": by, "claimed_at": now})
 
 
-def claimable(records: Mapping[str, WarmRecord], profile: str, runtime: str, limits: SandboxLimits) -> list[str]:
-    """The claimable units, oldest first."""
+def claimable(
+    records: Mapping[str, WarmRecord], profile: str, runtime: str, limits: SandboxLimits, worker: str = ""
+) -> list[str]:
+    """The claimable units whose workers run this code, oldest first."""
+    wanted = (WarmState.READY, profile, runtime, limits, worker)
     found = [
         record
         for record in records.values()
-        if (record.state, record.profile, record.runtime, record.limits) == (WarmState.READY, profile, runtime, limits)
+        if (record.state, record.profile, record.runtime, record.limits, record.worker) == wanted
     ]
     return [record.unit for record in sorted(found, key=lambda record: (record.requested_at, record.unit))]
 

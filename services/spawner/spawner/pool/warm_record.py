@@ -34,6 +34,8 @@ class WarmRecord(Record):
     claimed_at: AwareDatetime | None = None
     public_key: str | None = None
     """The public key of its worker, once it waits; None: its worker joins with a key that it makes later."""
+    worker: str = Field(default="", exclude_if=lambda code: not code)
+    """The code that its worker runs (`worker_code`)."""
     claimed_by: str | None = None
     """`<project>.<sandbox>` of the sandbox that claimed it."""
 

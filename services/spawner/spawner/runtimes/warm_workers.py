@@ -12,6 +12,7 @@ import stat
 import termios
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from sandherd.bus.identity.keys import KeyKind, is_public_key
@@ -50,9 +51,7 @@ async def until_waiting(place: SandboxDirectory, alive: Callable[[], bool]) -> N
 def public_key(place: SandboxDirectory) -> str | None:
     """The public key that a waiting worker has stored; None if there is none, as of a program that makes none."""
     try:
-        descriptor = os.open(place.state / _PUBLIC_KEY, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor) as file:
-            found = file.read(_KEY_LENGTH + 1)
+        found = _read_file(place.state / _PUBLIC_KEY, _KEY_LENGTH + 1).decode("ascii")
     except (OSError, ValueError):
         return None
     return found if is_public_key(found, KeyKind.USER) else None
@@ -99,6 +98,15 @@ async def _write_all(pipe: int) -> bool:
             await asyncio.sleep(wait)
             wait = min(_POLL_SECONDS, 2 * wait)
     return False
+
+
+def _read_file(path: Path, limit: int) -> bytes:
+    """The first bytes of a regular file, without waiting for the writer of a pipe in its place. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)
 
 
 def _unread(pipe: int) -> bool:

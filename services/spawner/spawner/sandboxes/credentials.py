@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import CredentialGrant, GetCredential
-from sandherd.contracts.states import SANDBOX_ENDING
+from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 from sandherd.service.service import IncomingRequest
 from sandherd.telemetry import logs
 from sandherd.telemetry.line_limit import LineLimit
@@ -17,6 +17,8 @@ from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.sandbox_record import SandboxRecord, WorkerKey
 from spawner.tasks.task_record import TaskRecord
 
+_MIN_GRANT_SECONDS: Final = 10.0
+"""The shortest lifetime of a credential that is issued with a warm sandbox's identity, in seconds."""
 _refusals: Final = LineLimit()
 """Of this process: an agent can repeat a refused request at any rate."""
 _log: Final = logs.get("credentials")
@@ -75,7 +77,8 @@ class Credentials:
         held = await self._live.sandboxes.change(f"{project}.{sandbox}", decide)
         if held is None or refusals:
             raise refusals[0] if refusals else _refused(sandbox, "there is no such sandbox")
-        token, expires_at = self._minter.mint_worker(project, sandbox, incoming.request.public_key, self._life)
+        life = token_life(noted, self._live.now())
+        token, expires_at = self._minter.mint_worker(project, sandbox, noted.public_key, life)
         return CredentialGrant(
             jwt=token,
             expires_at=expires_at,
@@ -104,6 +107,26 @@ def may_start(sandbox: SandboxRecord, task: TaskRecord | None) -> bool:
     if sandbox.task is None:
         return True
     return task is not None and task.sandbox == sandbox.sandbox and not task.ended
+
+
+def token_life(noted: WorkerKey, now: datetime) -> float:
+    """Seconds that a token issued now for a recorded key may last: it must not outlive what is recorded."""
+    return (noted.expires_at - now).total_seconds() - 1
+
+
+def first_grant(sandbox: SandboxRecord, task: TaskRecord | None, minter: Mint, now: datetime) -> CredentialGrant | None:
+    """A credential for the key of its warm sandbox, if that is known and its agent may start.
+
+    Not if little time is left: its worker then requests one, which lasts longer.
+    """
+    key = next(iter(sandbox.keys), None)
+    if sandbox.unit is None or sandbox.state is not SandboxState.REQUESTED or key is None:
+        return None
+    life = token_life(key, now)
+    if life < _MIN_GRANT_SECONDS or not may_start(sandbox, task):
+        return None
+    token, expires_at = minter.mint_worker(sandbox.project, sandbox.sandbox, key.public_key, life)
+    return CredentialGrant(jwt=token, expires_at=expires_at)
 
 
 def refusal(record: SandboxRecord, fence: int, requested_fence: int) -> str | None:

@@ -1,15 +1,18 @@
 """Runtime actions, recorded afterwards."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from sandherd.contracts.requests import CredentialGrant
 from sandherd.contracts.states import SandboxState
 from sandherd.telemetry import logs
+from spawner.records.base_record import StoreUnavailableError
 from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.sandboxes import sandbox_transitions
-from spawner.sandboxes.credentials import Mint
+from spawner.sandboxes.credentials import Mint, first_grant
 from spawner.sandboxes.fenced_writes import FencedWriter
 from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.pinned_secrets import with_pinned_secrets
@@ -40,20 +43,40 @@ class RuntimeActions:
         try:
             held = await with_pinned_secrets(self.writer, held, task)
         except RuntimeFailedError as error:
-            return await self._not_made(held, error, begun)
+            # Its secrets are stored before it is created for the first time.
+            return await self._not_made(held, error, begun, created=held.record.sealed is not None)
         plan = self.plans.make(held, task, self.minter, live.now())
+        plan = replace(plan, grant=await self._first_grant(held.record))
         try:
             await self.runtimes.call(held.record, lambda runtime: runtime.create(plan))
         except RuntimeFailedError as error:
-            return await self._not_made(held, error, begun)
+            return await self._not_made(held, error, begun, created=True)
         now, isolation = live.now(), self.runtimes.of(held.record).capabilities.isolation
         await self.writer.note(held.record.key, lambda record: sandbox_transitions.spawned(record, isolation, now))
         await live.flush_task_of(held.record)
         return None
 
+    async def _first_grant(self, sandbox: SandboxRecord) -> CredentialGrant | None:
+        """The credential that a warm sandbox's worker gets with its identity; None: it has to request one.
+
+        Decided by what is stored after its key: another replica may have ended the sandbox or its task, which the
+        records that this one remembers do not show yet.
+        """
+        if sandbox.unit is None or not sandbox.keys:
+            return None
+        live = self.writer.live
+        try:
+            held, task = await asyncio.gather(live.sandboxes.load_closed(sandbox.key), live.load_task(sandbox))
+        except StoreUnavailableError:
+            return None
+        if held is None:
+            return None
+        return first_grant(held.record, task.record if task else None, self.minter, live.now())
+
     async def _not_made(
-        self, held: StoredRecord[SandboxRecord], error: RuntimeFailedError, begun: datetime
+        self, held: StoredRecord[SandboxRecord], error: RuntimeFailedError, begun: datetime, *, created: bool
     ) -> datetime | None:
+        """`created`: whether a runtime may have created it."""
         now, sandbox = self.writer.live.now(), held.record
         if not error.permanent and now < begun + timedelta(seconds=self.rules.spawn_timeout):
             _log.warning("sandbox not created, retrying", sandbox=sandbox.sandbox, fault=error.fault, error=str(error))
@@ -63,7 +86,7 @@ class RuntimeActions:
         def decide(record: SandboxRecord) -> SandboxRecord:
             if record.state is not SandboxState.REQUESTED:
                 return record
-            if record.keys:
+            if record.keys and created:
                 # It was created without a reply: its worker was granted a credential. So it is stopped in order.
                 return sandbox_transitions.stopping(record, error.fault, now, error=str(error), error_type=error.fault)
             return sandbox_transitions.failed(record, str(error), error.fault, now)

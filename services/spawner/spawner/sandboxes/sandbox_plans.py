@@ -8,9 +8,8 @@ from typing import Final, Self
 
 from sandherd.bus.auth import tls
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import CredentialGrant, Profile
+from sandherd.contracts.requests import Profile
 from sandherd.contracts.specs import SandboxSpec, TaskSpec
-from sandherd.contracts.states import SandboxState
 from sandherd.settings import Settings
 from sandherd.telemetry import traceparents
 from spawner.records.store import StoredRecord
@@ -18,7 +17,7 @@ from spawner.repositories.branch_record import repository_key
 from spawner.repositories.mirror_paths import mirror_path, mirrors_folder
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.sandboxes import telemetry_environment
-from spawner.sandboxes.credentials import Mint, may_start
+from spawner.sandboxes.credentials import Mint
 from spawner.sandboxes.git_proxy_access import GitProxyAccess, repository_url
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.sandboxes.sandbox_transitions import JOINER_MARGIN, joiner_end
@@ -32,8 +31,6 @@ _SECRETS_MISSING: Final = (
 )
 _JOINER_LONGER: Final = 3600.0
 """How much longer than the oldest sandbox a joiner's credential is valid, in seconds: to recover undelivered events."""
-_MIN_GRANT_SECONDS: Final = 10.0
-"""Minimum lifetime of a credential that is issued with a warm sandbox's identity."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,6 @@ class SandboxPlans:
             joiner=minter.mint_joiner(
                 sandbox.project, sandbox.sandbox, self.joiner_seconds(sandbox, now), sandbox.joiner_serial
             ),
-            grant=_first_grant(sandbox, task, minter, now),
             nats_url=self.nats_url,
             tls={name: _content(name, path) for name, path in self.tls.items()},
             heartbeat_interval=self.heartbeat_interval,
@@ -157,23 +153,6 @@ class SandboxPlans:
         if until is None:
             return self.joiner_life
         return max(JOINER_MARGIN, until - now).total_seconds()
-
-
-def _first_grant(
-    sandbox: SandboxRecord, task: TaskRecord | None, minter: Mint, now: datetime
-) -> CredentialGrant | None:
-    """A credential for the key of its warm sandbox, if that is known and its agent may start.
-
-    Not if little time is left: its worker then requests one, which lasts longer.
-    """
-    key = next(iter(sandbox.keys), None)
-    if sandbox.unit is None or sandbox.state is not SandboxState.REQUESTED or key is None:
-        return None
-    life = (key.expires_at - now).total_seconds() - 1  # the token must not outlive what is recorded
-    if life < _MIN_GRANT_SECONDS or not may_start(sandbox, task):
-        return None
-    token, expires_at = minter.mint_worker(sandbox.project, sandbox.sandbox, key.public_key, life)
-    return CredentialGrant(jwt=token, expires_at=expires_at)
 
 
 def _tls_files(settings: Settings) -> dict[str, Path]:

@@ -198,9 +198,14 @@ def _credentials_revoked(record: SandboxRecord) -> dict[str, Any]:
 
 
 def granted(record: SandboxRecord, key: WorkerKey, now: datetime) -> SandboxRecord:
-    """Record a credential for this key, before it is issued, so that it can be revoked."""
+    """Record a credential for this key, before it is issued, so that it can be revoked.
+
+    An earlier one for the same key may expire later, if the lifetime of credentials was changed.
+    """
     valid = tuple(old for old in record.keys if old.expires_at > now and old.public_key != key.public_key)
-    return record.model_copy(update={"keys": (*valid, key)})
+    latest = max((old.expires_at for old in record.keys if old.public_key == key.public_key), default=key.expires_at)
+    noted = key.model_copy(update={"expires_at": max(latest, key.expires_at)})
+    return record.model_copy(update={"keys": (*valid, noted)})
 
 
 def has_keys_enough(record: SandboxRecord, public_key: str, now: datetime) -> bool:

@@ -18,7 +18,6 @@ from sandherd.service.service import IncomingRequest, Service
 from sandherd.settings import Settings
 from spawner.parts import SpawnerOptions
 from spawner.pool.filler import Filler
-from spawner.pool.pool_decisions import kinds
 from spawner.records.base_record import StoreUnavailableError
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.gauges import SpawnerGauges
@@ -93,7 +92,7 @@ class ScriptedSpawner(spawner.main.Spawner):
             quarantine=Quarantine(core.live, core.reconciler), runtimes=runtimes,
             gauges=SpawnerGauges(core.live, runtimes, SETTINGS.max_sandboxes),
         )  # fmt: skip
-        self.filler = Filler(core.live, core.lease, runtimes, kinds(core.menu), max_age=SETTINGS.max_age)
+        self.filler = Filler(core.live, core.lease, runtimes, core.pool.kinds, max_age=SETTINGS.max_age)
 
 
 class Instance:
