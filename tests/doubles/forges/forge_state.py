@@ -210,7 +210,7 @@ class Repository:
 
     def protect(self, pattern: str, **requirements: object) -> BranchRules:
         """Protect the branches that match a pattern, for pull requests and for pushes by git."""
-        made = BranchRules(pattern, **requirements)  # type: ignore[arg-type]
+        made = BranchRules(pattern, **requirements)  # type: ignore[arg-type]  # by name
         self.rules.append(made)
         self.git.protect({f"refs/heads/{one.pattern}": _refusal(one) for one in self.rules})
         return made

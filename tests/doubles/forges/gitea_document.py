@@ -79,7 +79,7 @@ def _response(kind: str, models: Any, schemas: dict[str, Any]) -> dict[str, Any]
         return {"description": ""}
     listed = re.fullmatch(r"List\[(\w+)\]", kind)
     model = getattr(models, listed[1] if listed else kind)
-    schema = _schema(list[model] if listed else model, schemas)  # type: ignore[valid-type]
+    schema = _schema(list[model] if listed else model, schemas)  # type: ignore[valid-type]  # a model chosen at run time
     return {"description": "", "content": {"application/json": {"schema": schema}}}
 
 

@@ -137,7 +137,7 @@ class _Root:
             raise _RefusalError("UNPROCESSABLE", "Head sha didn't match expected value")
         return repository, pull
 
-    def enqueuePullRequest(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def enqueuePullRequest(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802  # its name in the API
         repository, pull = self._changed(input)
         if not any(one.merge_queue for one in repository.rules_of(pull.base)):
             raise _RefusalError("UNPROCESSABLE", "The target branch does not have a merge queue")
@@ -147,12 +147,12 @@ class _Root:
         self._github.webhooks.pull(repository, pull, "enqueued", self._token.account)
         return {"mergeQueueEntry": self._pull(repository, pull)["mergeQueueEntry"]}
 
-    def dequeuePullRequest(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def dequeuePullRequest(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802  # its name in the API
         repository, pull = self._changed({"pullRequestId": input["id"]})
         pull.queued = False
         return {"mergeQueueEntry": self._pull(repository, pull)["mergeQueueEntry"]}
 
-    def enablePullRequestAutoMerge(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def enablePullRequestAutoMerge(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802  # its name in the API
         repository, pull = self._changed(input)
         if not repository.allow_auto_merge:
             raise _RefusalError("UNPROCESSABLE", "Auto merge is not allowed for this repository")
@@ -161,22 +161,22 @@ class _Root:
         pull.auto_merge = _METHODS[input.get("mergeMethod", "MERGE")]
         return {"pullRequest": self._pull(repository, pull)}
 
-    def disablePullRequestAutoMerge(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def disablePullRequestAutoMerge(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802  # its name in the API
         repository, pull = self._changed(input)
         pull.auto_merge = None
         return {"pullRequest": self._pull(repository, pull)}
 
-    def markPullRequestReadyForReview(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def markPullRequestReadyForReview(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802  # its name in the API
         repository, pull = self._changed(input)
         pull.draft = False
         return {"pullRequest": self._pull(repository, pull)}
 
-    def convertPullRequestToDraft(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def convertPullRequestToDraft(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802  # its name in the API
         repository, pull = self._changed(input)
         pull.draft = True
         return {"pullRequest": self._pull(repository, pull)}
 
-    def createCommitOnBranch(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def createCommitOnBranch(self, _info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: N802  # its name in the API
         """A commit that GitHub signs."""
         about, changes = input["branch"], input.get("fileChanges") or {}
         repository = self._github.repositories.get(about.get("repositoryNameWithOwner", ""))
