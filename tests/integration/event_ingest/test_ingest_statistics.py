@@ -151,7 +151,7 @@ async def test_indexes_of_days_that_are_over_are_packed_once(history: Any, scrip
     event = event.model_copy(update={"id": UUID(int=int(noon.timestamp() * 1000) << 80 | 7 << 76 | 2 << 62)})
     async with history.database.maintaining() as connection:
         before = await connection.fetch(indexes, yesterday)
-        later = now + timedelta(hours=2)
+        later = now.replace(hour=2)  # of today, at every time of the day: then yesterday is over, and today is not
         names = [name for name, _ in await unpacked_indexes(connection, later) if name.startswith(yesterday)]
         assert len(names) == len(before)
         await connection.execute(f"create index {names[0]}_ccnew on {yesterday} (id)")
