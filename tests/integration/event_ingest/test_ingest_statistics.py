@@ -159,7 +159,7 @@ async def test_indexes_of_days_that_are_over_are_packed_once(history: Any, scrip
             f"update pg_index set indisvalid = false where indexrelid = '{names[0]}_ccnew'::regclass"
         )
         assert await PartitionIndexes(history.database).create(later)
-        unpacked = [name for name, _ in await unpacked_indexes(connection, now + timedelta(days=1))]
+        unpacked = [name for name, _ in await unpacked_indexes(connection, later + timedelta(days=1))]
         assert unpacked
         assert not [name for name in unpacked if name < partition_name(now.date())]
         packed = {row["name"] for row in await connection.fetch(indexes, yesterday)}
