@@ -176,12 +176,13 @@ async def test_days_that_are_over_get_an_index_of_words(history: Any, script: An
     An event of a day is not indexed while it is stored.
     """
     now = datetime.now(UTC)
-    ages = [timedelta(days=1), timedelta(days=1, hours=1), timedelta(0)]
+    noon = now.replace(hour=12) - timedelta(days=1)
+    now, published = now.replace(hour=2), [noon, noon - timedelta(hours=1), now]  # the same at every time of the day
     events = [event(script, "agent.message", f"needle Grüße {n} ''x\\y") for n in range(3)]
     await history.deliver(
         [
-            one.model_copy(update={"id": _id_at(now - age, n)})
-            for n, (one, age) in enumerate(zip(events, ages, strict=True))
+            one.model_copy(update={"id": _id_at(at, n)})
+            for n, (one, at) in enumerate(zip(events, published, strict=True))
         ]
     )
     queries = ("needle", "grüße", '"needle grüße 1"', "0 or 2", "needle -1", "x y", "absent")
@@ -190,7 +191,7 @@ async def test_days_that_are_over_get_an_index_of_words(history: Any, script: An
     async with history.database.maintaining() as connection:
         over = {name for name, _ in await missing_term_indexes(connection, now)}
         assert term_index(partition_name(now.date())) not in over
-        assert term_index(partition_name((now - timedelta(days=1, hours=1)).date())) in over
+        assert term_index(partition_name(noon.date())) in over
         name, statements = (await missing_term_indexes(connection, now))[0]
         await connection.execute(statements[0])
         await connection.execute(f"update pg_index set indisvalid = false where indexrelid = '{name}'::regclass")
