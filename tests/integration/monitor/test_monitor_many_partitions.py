@@ -40,5 +40,5 @@ async def test_successor_with_64_partitions_loses_and_repeats_nothing(world: Wor
         await shared([survivor], COUNT)
         await decided(world, after)
         assert survivor.health.problems() == {}
-    assert len({event["source"] for event in world.of("monitor.intervention_decided")}) == 2
-    check_decided_once(world, [*before, *after])
+        assert len({event["source"] for event in world.of("monitor.intervention_decided")}) == 2
+        await check_decided_once(world, [*before, *after])

@@ -61,13 +61,19 @@ async def decided(world: World, sandboxes: list[str]) -> None:
     await world.until(lambda: all(world.of("monitor.intervention_decided", sandbox) for sandbox in sandboxes))
 
 
-def check_decided_once(world: World, sandboxes: list[str]) -> None:
-    """Each of these has one intervention, and its message was sent once."""
+def messages(world: World, event_type: str) -> list[str]:
+    return sorted(event["data"]["message_id"] for event in world.of(event_type))
+
+
+async def check_decided_once(world: World, sandboxes: list[str]) -> None:
+    """Each of these has one intervention, and its message is sent once. The monitor sends it after it has decided."""
+    await world.until(
+        lambda: {*messages(world, "monitor.intervention_decided")} <= {*messages(world, "message.queued")}
+    )
     found = world.of("monitor.intervention_decided")
     assert sorted(event["subject"] for event in found) == sorted(sandboxes)
     assert len({event["data"]["correlation_id"] for event in found}) == len(sandboxes)
-    queued = [event["data"]["message_id"] for event in world.of("message.queued")]
-    assert sorted(queued) == sorted(event["data"]["message_id"] for event in found)
+    assert messages(world, "message.queued") == messages(world, "monitor.intervention_decided")
 
 
 @asynccontextmanager
@@ -114,7 +120,7 @@ async def test_replicas_share_and_a_new_one_gets_its_part(world: World) -> None:
             )
         await shared([one, other], 4, 4)
         assert [one.health.problems(), other.health.problems()] == [{}, {}]
-    check_decided_once(world, [*first, *second])
+        await check_decided_once(world, [*first, *second])
 
 
 @pytest.mark.faults
@@ -142,9 +148,9 @@ async def test_successor_of_a_killed_replica_loses_and_repeats_nothing(
         await world.born("sbx-last")
         await loop(world, ["sbx-last"])
         await decided(world, ["sbx-last"])
-    sources = {event["source"] for event in world.of("monitor.intervention_decided")}
-    assert len(sources) == 2
-    check_decided_once(world, [*before, *after, "sbx-last"])
+        sources = {event["source"] for event in world.of("monitor.intervention_decided")}
+        assert len(sources) == 2
+        await check_decided_once(world, [*before, *after, "sbx-last"])
 
 
 @pytest.mark.faults
@@ -172,7 +178,7 @@ async def test_replica_that_was_paused_does_not_act(world: World) -> None:
         await cancel_and_wait(holding)
         await decided(world, after)
         await lines.stop()
-    check_decided_once(world, [*before, *after])
+        await check_decided_once(world, [*before, *after])
 
 
 class Lines:
