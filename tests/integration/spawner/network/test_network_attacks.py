@@ -273,7 +273,15 @@ def _forwarders(runtime: ProcessRuntime) -> list[int]:
     members = runtime.ending.members(runtime.layout.directory("sbx-one"))
     lines = {pid: _command_line(pid) for pid in members}
     programs = {pid: line for pid, line in lines.items() if b"python" in line[0]}
-    return [pid for pid, line in programs.items() if any(b"forwarder.py" in part for part in line)]
+    found = {pid for pid, line in programs.items() if any(b"forwarder.py" in part for part in line)}
+    return [pid for pid in found if _parent(pid) not in found]  # it prepares the sandbox's namespace in a fork
+
+
+def _parent(pid: int) -> int | None:
+    """None for a process that has just ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
 
 
 def _command_line(pid: int) -> list[bytes]:
