@@ -88,7 +88,7 @@ class StorageWatch:
 
     def _report(self) -> None:
         """Log each change once."""
-        problem = self.problem() or self.remark()
+        problem = self.problem() or self.warning()
         self._meters.set("sandherd_broker_store_failing", self.problem() is not None)
         if problem and not self._logged:
             _log.error("storage is exhausted", problem=problem)
@@ -102,6 +102,6 @@ class StorageWatch:
             return None
         return storage_problem(self._error, self._short)
 
-    def remark(self) -> str | None:
+    def warning(self) -> str | None:
         """The warning for `/readyz`: which file systems are full; None if none is."""
         return "; ".join(self._short) or None
