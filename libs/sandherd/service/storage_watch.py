@@ -18,7 +18,7 @@ from sandherd.telemetry.meters import Meters
 EVERY: Final = 3.0
 _WRITE_SECONDS: Final = 5.0
 FAILING_AFTER: Final = 6.0
-"""Seconds without an acknowledgement after which the broker counts as not storing; a shorter delay is no failure."""
+"""Seconds without an acknowledgement after which the broker counts as not storing; a shorter delay is not a failure."""
 _PAYLOAD: Final = b"." * 5000
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 _NAMES: Final = {

@@ -82,7 +82,7 @@ async def sign_out(session: ReadSession) -> Response:
     """End the session. Open streams of the browser end within 15 s."""
     caller = session.caller
     if caller.kind != "session":
-        text = "the request has an access token, which is no session"
+        text = "the request has an access token, which is not a session"
         raise HerdError.of(Code.CONFLICT, text, remedy="revoke it with `sandherd tokens revoke`")
     await session.herd.connection.request(EndSession(sha256=caller.digest))
     return Response(status_code=204, headers={"Set-Cookie": ended_cookie()})

@@ -1,4 +1,4 @@
-"""GitLab's replies, and their conversion to the types of `Forge`. All functions are pure."""
+"""GitLab's replies, and their conversion to the types of `Forge`. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, Final
