@@ -118,10 +118,10 @@ restart, in a replay and in another partition, and rules of one sandbox would af
 gain little: in recorded sessions the length does not separate those that are stuck from those that read, and the share
 of new calls does.
 
-**Outages.** A network, a server or the provider of the model that does not respond is no fault of the agent. Calls with
+**Outages.** It is not a fault of the agent if a network, a server or the model's provider does not respond. Calls with
 the outcome `outage`, and requests to the provider that Claude repeats, are the finding `outage`, with evidence, until
-ten calls have ended otherwise. `monitor show`, `monitor report` and `sandherd_outage_sandboxes` have it. It is no rule:
-no event and no intervention follows, and rules leave out what an outage has prevented, with one exception: for
+ten calls have ended otherwise. `monitor show`, `monitor report` and `sandherd_outage_sandboxes` have it. It is not a
+rule: no event and no intervention follows. Rules ignore calls that an outage has prevented, with one exception: for
 `no_progress` a prevented call is a call. An agent that repeats calls without a pause during an outage, or whose
 commands only print texts that look like one, still gets the message of that rule.
 

@@ -35,26 +35,28 @@ CAN: Final[dict[str, str]] = {
 """The columns of capabilities, by field of `Abilities`."""
 FAULTS: Final[dict[ProviderFault, str]] = {
     ProviderFault.NOT_FOUND: "the sandbox does not exist any more",
-    ProviderFault.QUOTA: "no capacity left in this account, or on this engine",
-    ProviderFault.RATE_LIMITED: "too many requests: retried after the time that the provider gives",
-    ProviderFault.REFUSED: "a wrong key, a missing permission, a missing image, something that is not possible",
-    ProviderFault.TRANSIENT: "unavailable at present, or no response: retried",
-    ProviderFault.TIMED_OUT: "timed out, and may still succeed: checked before it is retried",
+    ProviderFault.QUOTA: "the account or the engine has no capacity left",
+    ProviderFault.RATE_LIMITED: "too many requests; the spawner retries after the time that the provider states",
+    ProviderFault.REFUSED: "a wrong key, a missing permission, a missing image, or a request that is not possible",
+    ProviderFault.TRANSIENT: "the provider is unavailable at present, or does not respond; the spawner retries",
+    ProviderFault.TIMED_OUT: "the request timed out and may still succeed; the spawner checks this before it retries",
 }
 CHOOSING: Final = """## Choosing one
 
 `SANDHERD_RUNTIME` sets the default runtime; `SANDHERD_RUNTIMES` lists further ones that specs and profiles may use.
-`sandherd runtimes` shows those of a herd, with what each can do there.
+`sandherd runtimes` shows the runtimes of a herd and their capabilities.
 
 ```sh
 .venv/bin/sandherd config show -o json | grep '"runtime"'
 ```
 
-The spawner uses the same interface for all of them, and they pass the same tests (`tests/integration/runtimes`):
-Docker's on a real engine, Daytona's, the Runtime API's and Kubernetes' on doubles that serve the vendor's own client
-and are checked against the vendor's own models. What they need:
+The spawner uses all runtimes through the same interface, and all pass the same tests (`tests/integration/runtimes`).
+The runtime `docker` is tested with a real engine. `daytona`, `remote` and `kubernetes` are tested with simulated
+services: the vendor's own client connects to them, and their replies are checked against the vendor's own models.
 
-| runtime | setting | more |
+Each runtime needs these settings:
+
+| runtime | settings | description |
 |---|---|---|
 | process | none | below, and [operating.md](operating.md) |
 | docker | `DOCKER_HOST`, `SANDBOX_IMAGE`, `SANDHERD_DOCKER_NETWORK` | below |
@@ -62,85 +64,94 @@ and are checked against the vendor's own models. What they need:
 | remote | `SANDBOX_REMOTE_RUNTIME_API_URL`, `SANDBOX_API_KEY`, `SANDBOX_IMAGE` | [remote.md](remote.md) |
 | kubernetes | `SANDBOX_IMAGE`, `SANDHERD_KUBERNETES_NAMESPACE` | [kubernetes.md](kubernetes.md) |
 
-Daytona's and Kubernetes' clients are installed with `sandherd-spawner[daytona]` and `sandherd-spawner[kubernetes]`.
-Other distributions can add runtimes: [plugins.md](plugins.md).
-`SANDHERD_SANDBOX_NATS_URL` is the broker's address for sandboxes that do not run on this host.
+The extras `sandherd-spawner[daytona]` and `sandherd-spawner[kubernetes]` install the clients of Daytona and Kubernetes.
+Other Python distributions can add runtimes: [plugins.md](plugins.md).
+`SANDHERD_SANDBOX_NATS_URL` is the broker's address for sandboxes that do not run on the spawner's host.
 """
 ABLE: Final = """## Capabilities
 
-Without a mark, the command is refused with an error that says so; memory and processes are then not limited.
+An empty cell means that the runtime does not have the capability. Without `memory limit` or `process limit`, the memory
+or the processes of a sandbox are not limited. A request for any other missing capability is refused with an error that
+names it.
 """
-PORTS: Final = """Which ports of a sandbox can be reached, from where, and with which header:
+PORTS: Final = """The following table shows which ports of a sandbox can be reached, from where, and which header a
+request needs:
 
 | runtime | address | ports | from | header |
 |---|---|---|---|---|
 | process | `http://127.0.0.1:PORT`, not the port inside | any, 16 at one time | the spawner's host | none |
 | docker | the container's address in the engine's network, if it has one | any | that network | none |
 | daytona | Daytona's preview URL | any | everywhere | `x-daytona-preview-token`, a secret |
-| remote | the Runtime API's `work_hosts` | those in it | everywhere | none |
+| remote | the Runtime API's `work_hosts` | the ports in `work_hosts` | everywhere | none |
 | kubernetes | the pod's address | `SANDHERD_KUBERNETES_PORTS` | what `SANDHERD_KUBERNETES_INGRESS` allows | none |
 
-A worker that is given the list of ports starts its [agent server](operating.md#an-agent-server-in-it) on one of them. A
-request for a port that can't be reached is refused, with how to open it or with the ports that can be reached.
+If only some ports can be reached, the worker starts its [agent server](operating.md#an-agent-server-in-it) on one of
+them. A request for another port is refused; the error states how to open the port, or which ports can be reached.
 """
 WORKER: Final = """## The worker in a sandbox
 
-An image built with [`sandherd image build`](operating.md#images-of-sandboxes) contains the worker. To other images it
-is uploaded: about 25 MB, for a Python there with the spawner's own minor version. Its supervisor is the first process:
-it reaps, forwards signals, and, if a worker was lost, starts another one to publish undelivered events.
+An image built with [`sandherd image build`](operating.md#images-of-sandboxes) contains the worker. Into a sandbox with
+another image, the spawner uploads the worker (about 25 MB); the image then needs Python of the same minor version as
+the spawner's. The worker's supervisor is the first process of the sandbox. It reaps processes and forwards signals. If
+a worker was lost, it starts another one to publish undelivered events.
 """
 FAILING: Final = """## Errors
 
-Every error of a provider is mapped to one of these. The events of a task have it as `error_type`
-([errors.md](errors.md)); the error's text is the provider's own, without any credential.
+A *provider* is the engine or service that a runtime uses. Every error of a provider belongs to one of the following
+classes, which determines the `error_type` in the events of a task ([errors.md](errors.md)). The error's text is that of
+the provider, without credentials.
 """
 NETWORK: Final = """## Network of the process runtime
 
-Each sandbox has a network namespace of its own, without any interface that leads out. A forwarder process on the host
-accepts its TCP connections inside the namespace, checks the destination address, and makes the connection from the
-host. `SANDHERD_SANDBOX_NETWORK` selects what is allowed, and a profile can override it (`network: {mode, allow,
-endpoints}`); a task can only choose among profiles.
+Each sandbox has its own network namespace. The namespace has no interface to the host or to a network. A forwarder
+process on the host accepts the sandbox's TCP connections inside the namespace, checks the destination address, and
+connects to the destination from the host. `SANDHERD_SANDBOX_NETWORK` sets the mode, which determines the allowed
+destinations. A profile can override it (`network: {mode, allow, endpoints}`); a task can only choose a profile.
 
-| mode | what a sandbox can reach | what that exposes |
+| mode | what a sandbox can reach | what this exposes to the sandbox |
 |---|---|---|
 | `internet` (default) | public addresses | the internet; names that only the host's resolvers know |
-| `allow` | the hosts in `SANDHERD_SANDBOX_ALLOW` | whatever is served at their addresses and ports |
+| `allow` | the hosts in `SANDHERD_SANDBOX_ALLOW` | all services at the addresses and ports of these hosts |
 | `none` | nothing | nothing |
-| `host` | all that the host reaches | its loopback services, private networks, metadata, sandboxes |
+| `host` | all that the host can reach | loopback services, private networks, cloud metadata, other sandboxes |
 
-With `host` there is no namespace, and a warning is logged for each sandbox. In every mode a sandbox reaches the
-broker, the collector in `SANDHERD_SANDBOX_OTLP_ENDPOINT`, and the endpoints in `SANDHERD_SANDBOX_ENDPOINTS`
-(`127.0.0.1:11434,db.internal:5432`): exactly these hosts and ports. A declared port of the host's loopback has the same
-address inside. Declare private and loopback addresses in a task's variables, such as `ANTHROPIC_BASE_URL`,
-`LLM_BASE_URL` or `HTTPS_PROXY`: a variable alone declares nothing, as a proxy or a gateway may give access to more than
-intended. A destination without a declaration is refused by a connection reset, and logged once in `network.log` in the
-folder of the sandbox's run.
+With `host` there is no network namespace, and a warning is logged for each sandbox. In every mode a sandbox can reach
+the broker, the collector in `SANDHERD_SANDBOX_OTLP_ENDPOINT`, and the declared endpoints in
+`SANDHERD_SANDBOX_ENDPOINTS` (`127.0.0.1:11434,db.internal:5432`). It can reach exactly these hosts and ports. A
+declared port of the host's loopback address has the same address inside the sandbox.
 
-- The decision is made on the address of each connection, never on a name: a public name that resolves to a private
-  address is refused. Private are loopback, RFC 1918, shared (100.64.0.0/10), link-local, unique local, multicast and
-  reserved addresses, cloud metadata addresses, the host's own addresses, and IPv6 forms that carry any of these. A
-  public address of your own site is the internet to it: list such networks in `SANDHERD_SANDBOX_DENY`.
-- In mode `allow` a name stands for the addresses that the forwarder's resolver gave this sandbox for it, for at least
-  an hour; other names are not looked up. DNS is served over UDP only, and only queries are forwarded: a connection to
-  port 53 over TCP is checked like any other.
-- TCP and DNS pass. Other UDP, such as QUIC, and ICMP do not: clients of HTTP/3 fall back to TCP. IPv6 works where the
-  host has a route to it. A connection is accepted before its destination is known to respond, so that an unreachable
-  host shows as a reset and not as a refused connection.
-- A sandbox has at most 512 connections, a burst of 600 new ones and 100 per second after that, and 64 pending DNS
-  queries; a connection without traffic for four hours, or half closed for 15 minutes, is closed.
-- A killed forwarder is restarted; its connections are lost. It runs as long as its sandbox, not as long as the
-  spawner, in the sandbox's control groups and, where it has a host uid of its own, under that.
+If a task's variables, such as `ANTHROPIC_BASE_URL`, `LLM_BASE_URL` or `HTTPS_PROXY`, contain a private or loopback
+address, declare this address as an endpoint. It is not declared by the variable alone, because a proxy or a gateway may
+give access to more than intended. A connection to a destination that is not allowed is reset. Each such destination is
+logged once in `network.log`, in the folder of the sandbox's run.
 
-The forwarder is our own (`sandherd_network`), as no package that pip installs contains pasta or slirp4netns, and
-neither of them filters by destination. It needs no TUN device, no privileges beyond those over the sandbox's own user
-namespace, and from the kernel `nf_tables` with `nft_tproxy`. Where these are missing no sandbox is started; `sandherd
-runtimes` shows why, and `SANDHERD_SANDBOX_NETWORK=host` works without them.
+- The forwarder checks the address of each connection, never a name. So a public name that resolves to a private address
+  is refused. Private addresses are loopback, RFC 1918, shared (100.64.0.0/10), link-local, unique local, multicast and
+  reserved addresses, cloud metadata addresses, the host's own addresses, and IPv6 addresses that embed any of these.
+  The public addresses of your own site count as internet: list those that sandboxes must not reach in
+  `SANDHERD_SANDBOX_DENY`.
+- In mode `allow`, an allowed name permits the addresses to which the forwarder has resolved the name for this sandbox,
+  each for at least an hour. Other names are not resolved. DNS is served over UDP only, and only queries are forwarded.
+  A TCP connection to port 53 is checked like any other.
+- The forwarder forwards TCP and DNS. It drops other UDP, such as QUIC, and ICMP; clients of HTTP/3 fall back to TCP.
+  IPv6 works if the host has a route to the destination. The forwarder accepts a connection before it knows whether the
+  destination responds, so a client sees a reset instead of a refused connection if the host is unreachable.
+- A sandbox can have at most 512 connections and 64 pending DNS queries. It can open a burst of 600 connections, and
+  then 100 per second. A connection is closed if it has no traffic for four hours, or is half closed for 15 minutes.
+- If a forwarder is killed, it is restarted, and its connections are lost. It runs as long as its sandbox, also while no
+  spawner runs. It is in the sandbox's control groups. If the sandbox has its own host uid, the forwarder runs under it.
+
+The forwarder is part of Sandherd (`sandherd_network`): no package that pip installs contains pasta or slirp4netns, and
+neither of them filters by destination. It needs no TUN device, and no privileges except in the sandbox's own user
+namespace. It needs `nf_tables` with `nft_tproxy` in the kernel. If something is missing, no sandbox is started, and
+`sandherd runtimes` shows the reason. `SANDHERD_SANDBOX_NETWORK=host` does not need them.
 """
 PROCESSES: Final = """## Isolation of the process runtime
 
-Each sandbox is isolated by bubblewrap: user, process, mount, IPC, host name and control group namespaces of its own, no
-capabilities, no new privileges, a file system that is read-only but for its own directories, which are mounted `nosuid`
-and `nodev`, and a new session keyring. What it runs sees itself as uid 1000. On the host it is:
+Bubblewrap isolates each sandbox. A sandbox has its own user, process, mount, IPC, host name and control group
+namespaces and a new session keyring. It has no capabilities and can't get new privileges. Its file system is read-only
+except for its own directories, which are mounted `nosuid` and `nodev`. Inside the sandbox, processes have the uid 1000.
+The uid on the host depends on the spawner's user:
 
 | the spawner runs as | sandboxes run as | separated from other sandboxes by |
 | --- | --- | --- |
@@ -148,24 +159,25 @@ and `nodev`, and a new session keyring. What it runs sees itself as uid 1000. On
 | another user who has subordinate ids | a subordinate uid and gid of their own | uid, namespaces, seccomp, Landlock |
 | another user | that user | namespaces, seccomp, Landlock |
 
-`sandherd runtimes` shows which it is as `HOST UID` (`own`, `subordinate`, `spawner`; `root` only with weak isolation),
-and `sandherd doctor` as `sandbox host uid`.
+`sandherd runtimes` shows this as `HOST UID` (`own`, `subordinate`, `spawner`; `root` only with weak isolation), and
+`sandherd doctor` as `sandbox host uid`.
 
-The host uids come from `SANDHERD_SANDBOX_UID_FIRST` and `SANDHERD_SANDBOX_UID_COUNT`. The spawner checks at its start
-that the range exists on this host (`/proc/self/uid_map`) and contains no id of `/etc/passwd`, `/etc/group`,
-`/etc/subuid` and `/etc/subgid`. Each uid in use is reserved by a file in `/run/sandherd/uids`, so that no two sandboxes
-of this host share one, even of different spawners. A spawner that starts removes reservations of sandboxes whose
-directory no longer exists, unless a process still runs under the uid. Spawners in containers that do not share `/run`
-need ranges of their own.
+If the spawner is root, `SANDHERD_SANDBOX_UID_FIRST` and `SANDHERD_SANDBOX_UID_COUNT` set the range of the host uids. At
+its start, the spawner checks that the range exists on this host (`/proc/self/uid_map`) and contains no id of
+`/etc/passwd`, `/etc/group`, `/etc/subuid` and `/etc/subgid`. Each uid in use is reserved by a file in
+`/run/sandherd/uids`, so that no two sandboxes on this host have the same uid, even if they have different spawners.
+When a spawner starts, it removes the reservations of sandboxes whose directory no longer exists, unless a process still
+runs under the uid. Spawners in containers that do not share `/run` need different ranges.
 
-The Python interpreter, packages and toolchains may be in a directory that only root can enter, such as `/root`, but
-must themselves be readable by every user.
+The directory of the Python interpreter, of packages or of toolchains may be inside a directory that only root can
+enter, such as `/root`. Their files must be readable by every user.
 
 ### Start by fork
 
 A worker that loads its Python modules itself starts slowly. Therefore the spawner starts one process, the *fork
-server*, that loads the modules once, and forks each worker from it. It is started for the first sandbox, which starts
-as slowly as without it. `START` in `sandherd runtimes` shows whether workers are started by `fork` or by `exec`.
+server*, that loads the modules once, and forks each worker from it. The fork server is started for the first sandbox,
+so the first sandbox starts slowly. `START` in `sandherd runtimes` shows whether workers are started by `fork` or by
+`exec`.
 
 A sandbox starts in three steps:
 
@@ -174,101 +186,117 @@ A sandbox starts in three steps:
    privileges that bubblewrap drops.
 3. The child becomes the worker. If any step fails, the stub starts the worker by exec.
 
-If the fork server ends, running sandboxes continue, and the next sandbox starts a new one. Commands of `sandherd exec`
-that run at this moment end.
+If the fork server ends, running sandboxes continue, and a new fork server is started for the next sandbox. Commands of
+`sandherd exec` that run at this moment end.
 
-What this means for the isolation of sandboxes:
+The start by fork has these consequences for the isolation of sandboxes:
 
 - The fork server is a separate program. Its environment is `PATH`, `LANG` and, if it is set, the worker's `PYTHONPATH`.
   It has no memory, variable or file descriptor of the spawner, and therefore none of the spawner's secrets.
 - The fork server itself reads no requests. Each child starts in the same state, without data of another sandbox.
 - Memory addresses, the stack canary and Python's hash seed are the same in all workers of one fork server. An agent
-  can't read the memory of its worker; but an address that it learns of its own worker is valid in other workers, too.
+  can't read the memory of its worker, but if it learns an address of its worker, the address is valid in other workers.
   Random numbers differ: each worker seeds the generators of Python, OpenSSL and `tempfile` again.
 - A *holder* process, between the first process of the sandbox and the worker, reports the worker's exit status. It has
   no capabilities, and processes of the sandbox can neither read nor trace it. On kernels without Landlock scopes
-  (before 6.12) they can trace the stub, and so report a false exit status of their own worker.
-- If a child hangs before it becomes a worker, only its own sandbox is delayed. The child ends with the sandbox; without
-  control groups, as soon as it continues.
+  (before 6.12), processes of the sandbox can trace the stub, and so report a false exit status of their own worker.
+- If a child hangs before it becomes a worker, only its own sandbox is delayed. The child ends together with the
+  sandbox. Without control groups, it ends as soon as it continues.
 
 ### Subordinate uids
 
-The spawner of an ordinary user gives each sandbox one of the user's subordinate uids, so that a user without root has
-sandboxes with host uids of their own. It needs:
+If the spawner does not run as root, it gives each sandbox one of the user's subordinate uids. So each sandbox has its
+own host uid also without root. This needs:
 
-- a range of at least 1,024 ids for the user in `/etc/subuid` and in `/etc/subgid`, which no other user has; each
-  sandbox uses one. The largest of several is used. `useradd` adds one of 65,536 for new users; for others, as root:
-  `usermod --add-subuids 300000-365535 --add-subgids 300000-365535 USER`;
+- a range of at least 1,024 ids for the user in `/etc/subuid` and in `/etc/subgid`, which no other user has. Each
+  sandbox uses one id. If there are several ranges, the largest is used. `useradd` adds a range of 65,536 ids for a new
+  user. For an existing user, add one as root: `usermod --add-subuids 300000-365535 --add-subgids 300000-365535 USER`;
 - `newuidmap` and `newgidmap` (Debian's package `uidmap`, elsewhere `shadow-utils`);
-- an entry in `/etc/passwd`, and a home directory where it can make `.local/state/sandherd/uids`, in which all spawners
-  of the user reserve uids. It must not be shared by several hosts;
+- an entry for the user in `/etc/passwd`, and a home directory in which the spawner can create
+  `.local/state/sandherd/uids`. All spawners of the user reserve uids there. Hosts must not share this home directory;
 - a file system for `SANDHERD_HOME` on which files can belong to those ids, which excludes most network file systems;
-- one of `/media`, `/mnt`, `/srv` and `/opt` without anything that sandboxes need: it is hidden in them.
+- one of the directories `/media`, `/mnt`, `/srv` and `/opt` that contains nothing that sandboxes need. Sandboxes can't
+  see this directory.
 
-There is nothing to set. The spawner moves into a user namespace in which its user and these ids exist, and nothing
-else: it stays the same user, with permissions over those ids alone. A restarted spawner joins the namespace of
-the sandboxes that still run. Where something is missing, sandboxes run under the user's own uid, and `sandherd
-runtimes` and `sandherd doctor` state the reason as a gap. While sandboxes run that were started that way, a spawner
-that is restarted continues in that way; after `sandherd down` it checks again.
+No setting is needed. The spawner moves into a user namespace in which only its user and these ids exist. It stays the
+same user, and gets permissions over these ids only. A restarted spawner joins the namespace of the sandboxes that still
+run. If a requirement is missing, sandboxes run under the user's own uid, and `sandherd runtimes` and `sandherd doctor`
+state the reason as a gap. A restarted spawner continues without subordinate uids as long as sandboxes run that were
+started without them. After `sandherd down`, the spawner checks the requirements again.
 
-While a sandbox exists its files belong to its uid. `sandherd down` gives those that are left to the user, who can then
-remove the home like any directory. Run it before you remove the ids or the programs, before you downgrade to a version
-that does not know subordinate uids, and before you remove the home. Rootless containers of the same user draw from the
-same range: one may have the uid of a sandbox. Limits of memory, cores and disk are those of an ordinary user.
+While a sandbox exists, its files belong to its uid. `sandherd down` changes the owner of remaining files to the user,
+who can then remove `SANDHERD_HOME` like any directory. Run `sandherd down` before you remove the ids or the programs,
+before you downgrade to a version without subordinate uids, and before you remove `SANDHERD_HOME`. Rootless containers
+of the same user use the same range, so a container may have the uid of a sandbox. Limits of memory, cores and disk are
+the same as without subordinate uids.
 
-The worker and its agents have the same uid. An agent can't trace the worker or open its files in `/proc`, as the worker
-is not dumpable; it can't signal it, as each program that the worker starts is in a Landlock domain of its own (Linux
-6.12). Commands of `sandherd exec` are in domains of their own, too: they see the agent's processes and can't signal
-them.
+### Processes of one sandbox
 
-Where a host can't isolate sandboxes the runtime starts none and the error names the cause. `SANDHERD_ISOLATION=weak`
-starts them with what isolation there is; the spawner then logs a warning with each start. `sandherd runtimes` and
-`sandherd doctor` list what is missing. They also show whether the disk of sandboxes is limited. The same holds for a
-host on which sandboxes can't have a network of their own: none starts, unless `SANDHERD_SANDBOX_NETWORK=host` shares
-the host's.
+The worker and its agents have the same uid. An agent can't trace the worker or open its files in `/proc`, because the
+worker is not dumpable. It can't send signals to the worker, because each program that the worker starts is in its own
+Landlock domain (Linux 6.12 or later). Commands of `sandherd exec` are in their own domains, too. They see the agent's
+processes, but can't send signals to them.
 
-A profile with `user_namespaces = true` lets programs make user namespaces and mount in them, as Chromium's sandbox and
-rootless Podman do. That opens the kernel's namespace, mount and file system code to the agent, where many local root
-exploits were found. With a spawner that is root, such an exploit still starts from an unprivileged uid. Only the herd's
-settings declare profiles, so a task can't allow it to itself.
+### Hosts without full isolation
 
-The seccomp filter is the same for workers, agents, agent servers, warm sandboxes and commands run beside them. It knows
-x86_64 and aarch64, ends a program that uses another calling convention, and fails system calls that are newer than
-Linux 6.17 with ENOSYS. It denies:
+If a host can't isolate sandboxes, the runtime starts none, and the error names the cause. With
+`SANDHERD_ISOLATION=weak` it starts them with the isolation that the host supports, and the spawner logs a warning at
+each start. `sandherd runtimes` and `sandherd doctor` list the missing parts of the isolation. They also show whether
+the disk space of sandboxes is limited. If the host can't give sandboxes their own network, no sandbox starts either,
+unless `SANDHERD_SANDBOX_NETWORK=host` lets them use the host's network.
+
+A profile with `user_namespaces = true` lets programs create user namespaces and mount in them, as Chromium's sandbox
+and rootless Podman do. This gives the agent access to the kernel's namespace, mount and file system code, in which many
+local root exploits were found. If the spawner is root, such an exploit still starts from an unprivileged uid. Profiles
+are declared in the herd's settings only, so a task can't give itself this permission.
+
+### System calls
+
+The seccomp filter is the same for workers, agents, agent servers, warm sandboxes and commands of `sandherd exec`. It
+supports x86_64 and aarch64. It kills a program that uses another calling convention. System calls that are newer than
+Linux 6.17 fail with ENOSYS. The filter denies:
 """
 NOTES: Final = """## Docker
 
-A container gets no capabilities, no new privileges, a user of its own, a read-only root file system, and limits of
-memory, processes and open files. `/sandherd` is a volume with the sandbox's name, which is removed with it. Its files,
-including the credential, are sent to its standard input as it starts: they are in no variable, argument, label or log.
+A container has no capabilities and can't get new privileges. It runs under the sandboxes' user, with a read-only root
+file system, and its memory, processes and open files are limited. `/sandherd` is a volume with the sandbox's name; it
+is removed together with the sandbox. When the container starts, the sandbox's files, including the credential, are sent
+to its standard input, so they are in no variable, argument, label or log.
 
-Containers are not created from the image itself, but from one with the tag `sandherd-ready:…` that the spawner builds
-from it once per engine: it adds the sandbox's empty folders, and the worker if the image lacks it. The image can still
-be removed by its name; `docker image prune --all` removes what no container needs any more.
+A container is not created from the image of the task itself. From that image, the spawner builds another one with the
+tag `sandherd-ready:…`, once per engine. It adds the sandbox's empty folders, and the worker if the image lacks it. The
+original image can still be removed by its name. `docker image prune --all` removes images that no container needs any
+more.
 
 Mounts of a profile have the same owner and mode as on the host. A volume that the engine has just created belongs to
-root, and a sandbox can only read it: change its owner to the sandboxes' user (1000, or `SANDHERD_DOCKER_USER`) before.
+root, and a sandbox can only read it. To let sandboxes write to it, first change its owner to the sandboxes' user (1000,
+or `SANDHERD_DOCKER_USER`).
 
-A container outlives its spawner and the whole stack: the next one finds it and continues with it. `sandherd down` stops
-it gracefully and leaves it at the engine; the next `up` collects what it published, and then removes it.
+A container continues to run if its spawner or the whole stack ends; the next spawner finds it and continues with it.
+`sandherd down` stops it gracefully and does not remove it. The next `sandherd up` receives the events that it has not
+published yet, and then removes it.
 
-When an engine is stopped, or crashes, its containers end. The attempt fails with `stopped` if the worker could still
-report it, else with `worker_lost`, which another worker reports once the engine runs again; the next attempt does the
-task. Sandboxes requested meanwhile are created once the engine is back. A container removed from outside is created
-again from its volume, to publish undelivered events; without that it is `sandbox_lost`. `live-restore` is not tested.
+When an engine is stopped or crashes, its containers end. The attempt fails with `stopped` if the worker could still
+report this. Otherwise it fails with `worker_lost`, which another worker reports when the engine runs again. The next
+attempt repeats the task. Sandboxes that were requested meanwhile are created when the engine runs again. If another
+program removes a container, the spawner creates it again from its volume to publish undelivered events. If the volume
+is missing, too, the attempt fails with `sandbox_lost`. `live-restore` is not tested.
 
 ## Daytona
 
-Sandherd sets a sandbox's name and label, so that it finds one whose creation got no response. A snapshot that is not
-active is refused by its name. A snapshot has its own memory and cores: the memory limit of a spec is not enforced for
-its sandboxes, and a spec with cores is refused. With `SANDHERD_DAYTONA_SNAPSHOT` the runtime shows that, although a
-spec that names an image gets its memory, in whole GiB. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does
-not count background processes as activity. Daytona does not report the end of a program: the spawner checks for it
-every `SANDHERD_DAYTONA_LOOK_INTERVAL` seconds.
+Sandherd sets a sandbox's name and label, so that it finds a sandbox even if the response to its creation was lost. If a
+snapshot is not active, creation is refused with an error that names the snapshot.
 
-Daytona requires one token for all ports of a sandbox, including that of its toolbox: its holder may run commands
-there. It can't be revoked before the next start of the sandbox, which changes it. It is returned only with an agent
-server's key, to clients that may run commands in the project anyway.
+A snapshot defines its own memory and cores. So the memory limit of a spec is not enforced for sandboxes of a snapshot,
+and a spec with cores is refused. If `SANDHERD_DAYTONA_SNAPSHOT` is set, the runtime is shown without the capability to
+limit memory. A spec that names an image gets its memory limit nevertheless, in whole GiB.
+
+`SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, because Daytona does not count background processes as activity. Daytona
+does not report the end of a program, so the spawner checks for it every `SANDHERD_DAYTONA_LOOK_INTERVAL` seconds.
+
+Daytona requires one token for all ports of a sandbox, including the port of its toolbox. So the holder of the token may
+run commands in the sandbox. The token can't be revoked; it changes at the next start of the sandbox. Sandherd returns
+it only together with the key of an agent server, to clients that may run commands in the project anyway.
 """
 
 

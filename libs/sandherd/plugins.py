@@ -84,12 +84,12 @@ def installed(group: str) -> dict[str, Plugin]:
 
 @cache
 def _entries(group: str, _search_path: tuple[str, ...]) -> EntryPoints:
-    """Read once per process: what is installed later is not imported from by a process that runs already."""
+    """Read once per process, so that a running process uses no plugin that is installed later."""
     return entry_points(group=group)
 
 
 def grouped(group: str, entries: Iterable[EntryPoint]) -> dict[str, Plugin]:
-    """The same for these entry points. Pure."""
+    """All plugins of a group by name, from these entry points. Pure."""
     found: dict[str, list[EntryPoint]] = defaultdict(list)
     for entry in entries:
         found[entry.name].append(entry)

@@ -48,7 +48,7 @@ async def _readable(descriptor: int, timeout: float | None) -> bool:
 
 
 def send(processes: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each; one that has already ended is no error.
+    """Send a signal to each; one that has already ended is not an error.
 
     The oldest first: a process that sees its children end before it gets the signal would seem to end by itself.
     """
@@ -58,7 +58,7 @@ def send(processes: Iterable[int], number: signal.Signals) -> None:
 
 
 def send_group(leader: int, number: signal.Signals) -> None:
-    """Send a signal to a process group; one that has already ended is no error."""
+    """Send a signal to a process group; one that has already ended is not an error."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
 

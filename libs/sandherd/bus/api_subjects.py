@@ -10,8 +10,8 @@ from sandherd.contracts.subscriptions import DOMAIN
 
 API: Final = "$JS.API"
 API_FROM_OUTSIDE: Final = f"$JS.{DOMAIN}.API"
-"""The same in an account without streams: the prefix that a NATS client with a domain uses. Under `$JS.API` the broker
-would reply that the account has no JetStream."""
+"""The prefix of the API in an account without streams: that of a NATS client with a domain. To requests under
+`$JS.API`, the broker would reply that the account has no JetStream."""
 
 
 def consuming(stream: str, durable: str, prefix: str = API) -> Iterator[str]:

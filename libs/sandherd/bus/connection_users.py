@@ -29,7 +29,7 @@ class ConnectionUser:
 
 
 def user_of(row: Mapping[str, Any], *, is_open: bool) -> ConnectionUser | None:
-    """The user of a connection in the broker's list. None if it was refused, or is no user of this herd.
+    """The user of a connection in the broker's list. None if it was refused, or is not a user of this herd.
 
     Also None if it is about to be closed for its second CONNECT: it is listed again when it is closed.
     """

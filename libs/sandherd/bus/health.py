@@ -7,39 +7,40 @@ Check = Callable[[], str | None]
 """Returns None if healthy, else a short description of the problem."""
 
 
-REMARK: Final = "look:"
-"""Prefix in `/readyz` of a warning: it should be checked, but does not make the service unready."""
+WARNING_PREFIX: Final = "look:"
+"""The text before each warning in the body of `/readyz`. A warning does not make the service unready."""
 
 
 class Health:
-    """The parts of a service that its readiness depends on, and its warnings."""
+    """The checks of the parts that a service's readiness depends on, and the checks that result in warnings."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
-        self._remarks: dict[str, Check] = {}
+        self._warnings: dict[str, Check] = {}
         self.details: dict[str, str] = {}
+        """What each part is, such as an address, by the name of the part."""
 
     def add(self, name: str, check: Check, *, detail: str | None = None) -> None:
-        """Add a part to readiness. `detail` is what the part is, such as an address."""
+        """Add a part that readiness depends on. `detail` states what the part is, such as its address."""
         self._checks[name] = check
         if detail is not None:
             self.details[name] = detail
 
-    def remark_on(self, name: str, check: Check) -> None:
-        """Add a warning, shown whenever `check` returns a text; it does not affect readiness."""
-        self._remarks[name] = check
+    def add_warning(self, name: str, check: Check) -> None:
+        """Add a check of a part that does not affect readiness. The text that `check` returns is shown as a warning."""
+        self._warnings[name] = check
 
-    def remarks(self) -> dict[str, str]:
+    def warnings(self) -> dict[str, str]:
         """The warnings by part; empty if there are none."""
-        found = {name: check() for name, check in list(self._remarks.items())}
+        found = {name: check() for name, check in list(self._warnings.items())}
         return {name: text for name, text in found.items() if text}
 
     def problems(self) -> dict[str, str]:
         """The problems by part; empty if all are healthy."""
-        # A copy: the metrics exporter calls this from its own thread.
+        # `list` copies the items, because the metrics exporter calls this from its own thread.
         found = {name: check() for name, check in list(self._checks.items())}
         return {name: problem for name, problem in found.items() if problem}
 
     def parts(self) -> dict[str, str]:
-        """Every part, with `ok` or its problem."""
+        """Every part that readiness depends on, with `ok` or its problem."""
         return {name: check() or "ok" for name, check in self._checks.items()}

@@ -108,7 +108,7 @@ class Lease:
         headers = last.headers or {}
         # The bucket of version 0.1 had markers of expired keys.
         deleted = headers.get("KV-Operation") in _DELETIONS or "Nats-Marker-Reason" in headers
-        # A key without a time to live is no valid lease: it would never expire.
+        # A key without a time to live is not a valid lease: it would never expire.
         if deleted or _TTL not in headers:
             return last.seq
         self._set_revision(last.seq or 0)
@@ -129,7 +129,7 @@ class Lease:
         ack = await self._bus.js.publish(self._subject, self._holder.encode(), timeout=self._ttl / 3, headers=headers)
         self._revision = ack.seq
         self._set_revision(ack.seq)
-        # If it lapsed before the reply came, its work has been given up: that begins anew, as after another holder.
+        # If it lapsed before the reply came, its work was abandoned and begins again, as after another holder.
         fresh = fresh or not self.held
         # Counted from before the write was sent, less a margin: the lease must end here before it expires there.
         self._held_until = sent + self._ttl - min(_SAFETY_MARGIN, self._ttl / 4)

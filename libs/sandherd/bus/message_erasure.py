@@ -13,7 +13,7 @@ _NOT_FOUND: Final = frozenset({10037, 10057})
 
 
 async def erase(bus: Bus, stream: str, sequence: int) -> None:
-    """Delete a message and have the broker overwrite it with random bytes. A missing message is no error.
+    """Delete a message and have the broker overwrite it with random bytes. A missing message is not an error.
 
     Raises nats-py's errors.
     """

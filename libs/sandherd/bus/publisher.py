@@ -33,7 +33,7 @@ class EventPublisher:
         return self._numbers.source
 
     def while_held(self, lease: Lease) -> "EventPublisher":
-        """The same source, for what may be published only while this lease is held.
+        """A publisher with the same source that publishes only while this lease is held.
 
         Its `publish` raises `LeaseLostError`, also after attempts that were not acknowledged.
         """

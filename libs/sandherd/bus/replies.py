@@ -64,13 +64,13 @@ def read_acknowledgement(subject: str, document: bytes) -> Acknowledgement:
     except ValueError:
         found = None
     if not isinstance(found, dict):  # the message may be stored, so it is published again with the same id
-        raise PublishFailedError(f"{subject}: the reply is no acknowledgement")
+        raise PublishFailedError(f"{subject}: the reply is not an acknowledgement")
     if "error" in found:
         error: dict[str, Any] = found["error"]
         description = error.get("description")
         raise failure_of(error.get("err_code"), description)(f"{subject}: {description}")
     if "stream" not in found or "seq" not in found:
-        raise PublishFailedError(f"{subject}: the reply is no acknowledgement")
+        raise PublishFailedError(f"{subject}: the reply is not an acknowledgement")
     return Acknowledgement(found["stream"], found["seq"], bool(found.get("duplicate")))
 
 

@@ -77,7 +77,7 @@ _PATTERNS: Final = (
 def cause_of(text: str, space: Space | None = None) -> Cause | None:
     """The exhausted resource that this error text names; None if it names none.
 
-    A stream that has reached its own limit ("maximum bytes exceeded") is no exhausted resource.
+    A stream that has reached its own limit ("maximum bytes exceeded") is not an exhausted resource.
     """
     lower = text.lower()
     found = next((cause for pattern, cause in _PATTERNS if pattern in lower), None)

@@ -113,7 +113,7 @@ class TlsClient(Client):
         return found
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
-        """Called for each message. nats-py would stop reading at what is no block of headers."""
+        """Called for each message. nats-py would stop reading at what is not a block of headers."""
         try:
             return await super()._process_headers(headers)
         except (ValueError, LookupError):

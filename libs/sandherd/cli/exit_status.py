@@ -104,7 +104,7 @@ def _one_line(error: typer.TyperException) -> str:
         rest = command.partition(" ")[2]
         return f"{error.option_name} goes before the command: `sandherd {error.option_name} VALUE {rest}`"
     if command.endswith("secrets set") and error.format_message().startswith(_EXTRA):
-        return f"a secret's value is no argument, which other users could read; see `{command} --help`"
+        return f"a secret's value is not an argument, which other users could read; see `{command} --help`"
     if isinstance(error, NoSuchOption) and command.endswith(" search"):
         return f"No such option: {error.option_name}; write text that begins with - after --: `{command} -- TEXT`"
     message = _without_validator_terms(" ".join(error.format_message().split())).rstrip(".")

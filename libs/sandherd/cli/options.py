@@ -124,7 +124,7 @@ NamelessOutput = Annotated[
         help="Output format: table, wide, json or jsonl; it has no names.",
     ),
 ]
-"""Of commands whose output has no names."""
+"""The option of commands whose output has no names."""
 Project = Annotated[
     str | None,
     typer.Option(

@@ -86,7 +86,7 @@ async def retry_and_wait(connection: Connection, command: RetryTask, before: Tas
 
 
 _NOT_KNOWN: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
-"""Of a target that may be in a command which is not handled yet, or whose service does not respond at present."""
+"""Refusals whose target may be created by a command that is not handled yet, or whose service may be unavailable."""
 
 
 async def is_in_use(view: Awaitable[TaskView]) -> bool:

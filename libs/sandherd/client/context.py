@@ -215,7 +215,7 @@ def home_of(home: Path | None, config: Path | None) -> Path:
 
 
 def _check_encoding(home: Path) -> None:
-    """Raise `HerdError` for a home whose path is no UTF-8: records and configurations could not contain it."""
+    """Raise `HerdError` for a home whose path is not UTF-8: records and configurations could not contain it."""
     try:
         str(home).encode()
     except UnicodeEncodeError:

@@ -82,7 +82,7 @@ def _check_files(files: Mapping[str, Path]) -> None:
 
 def _no_folder(parent: str, name: str) -> HerdError:
     return HerdError.of(
-        Code.INVALID_FIELD, f"{name}: {parent} is no folder", field="files", remedy="give one of them another name"
+        Code.INVALID_FIELD, f"{name}: {parent} is not a folder", field="files", remedy="give one of them another name"
     )
 
 

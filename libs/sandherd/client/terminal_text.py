@@ -74,7 +74,7 @@ _PROGRESS: Final = _Progress()
 
 
 class OutputError(OSError):
-    """Standard output or error can't be written: a full disk, a closed descriptor. A closed pipe is no such error."""
+    """Standard output or error can't be written: a full disk, a closed descriptor. A closed pipe is another error."""
 
 
 def open_streams() -> None:
@@ -101,7 +101,7 @@ def discard_output() -> None:
 
 
 def has_reader() -> bool:
-    """Whether standard output is no pipe or socket that its reader has closed."""
+    """Whether standard output can be read: it is not a pipe or socket that its reader has closed."""
     out = select.poll()
     out.register(sys.stdout.fileno(), 0)
     return not any(found & (select.POLLERR | select.POLLHUP) for _, found in out.poll(0))
@@ -137,7 +137,7 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """The same in one line."""
+    """The text in one line, without characters that control a terminal."""
     return " ".join(visible(text).split())
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests import Webhook
 
 _SECONDS = 20.0
-"""Of what needs more than the relay: a receiver may take ten seconds, the spawner five."""
+"""The timeout of requests for which the relay waits for others: for a receiver ten seconds, for the spawner five."""
 
 
 class WebhookOperations:

@@ -66,7 +66,7 @@ def limits_from(text: str) -> dict[str, int]:
         name, equals, amount = item.strip().partition("=")
         kind = next((kind for kind in FIELDS if kind == name), None)
         if kind is None or not equals:
-            raise ValueError(f"an item is no limit: write {', '.join(f'{kind}=…' for kind in FIELDS)}")
+            raise ValueError(f"an item is not a limit: write {', '.join(f'{kind}=…' for kind in FIELDS)}")
         found[FIELDS[kind]] = amount_of(kind, amount)
     return found
 
@@ -141,7 +141,7 @@ class HerdBudgets(Model):
             for part in path:
                 target = target.setdefault(part, {})
                 if not isinstance(target, dict):
-                    raise ValueError(f"item {number} is no budget")  # noqa: TRY004  # for pydantic
+                    raise ValueError(f"item {number} is not a budget")  # noqa: TRY004  # for pydantic
             target[kind] = amount
         return found
 

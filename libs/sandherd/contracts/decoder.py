@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 _UUID_VERSION: Final = 7
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""A NUL as JSON escapes it; after another backslash the same characters are only text."""
+"""The JSON escape of NUL. After an odd number of further backslashes it is not an escape, but ordinary text."""
 AGENT_SOURCE = "/sandherd/sandbox/"
-"""Followed by the sandbox's name, the only source that a worker may publish as."""
+"""With the sandbox's name after it, this is the only `source` that the events of a worker may have."""
 
 
 def read_event(subject: str, document: bytes, *, separately: bool = False) -> Envelope[EventData]:
     """The event in `document`, if it may be published on `subject`. Raises `ContractError`.
 
-    `separately` is for a program that reads a small number of events of each type (`envelope.parse_separately`).
+    `separately` uses less CPU time in a program that reads only a few events of each type: pydantic then builds no
+    validator for each type's whole envelope (`envelope.parse_separately`).
     """
     project, entity, event_type = read_event_subject(subject)
     model = base.EVENTS.get(event_type) or event_model(event_type)
@@ -41,14 +42,14 @@ def read_event(subject: str, document: bytes, *, separately: bool = False) -> En
 
 def read_command(subject: str, document: bytes) -> "Envelope[Command]":
     """The command in `document`, if it may be published on `subject`. Raises `ContractError`."""
-    from sandherd.contracts.commands import COMMANDS  # a client decodes events only
+    from sandherd.contracts.commands import COMMANDS  # imported here, because clients decode events only
 
-    for row in BY_NAME.values():
-        names = row.match(subject) if row.kind is MessageKind.COMMAND else None
+    for definition in BY_NAME.values():
+        names = definition.match(subject) if definition.kind is MessageKind.COMMAND else None
         if names is not None:
             if names["project"] == FLEET:
                 raise ContractError(Code.UNSAFE_NAME, f"{FLEET} is reserved: it means all projects", field="project")
-            command_type = row.name.removeprefix("command.")
+            command_type = definition.name.removeprefix("command.")
             command = parse(document, COMMANDS[command_type])
             _check_subject(command, command_type, names["project"], command.subject)
             _check_entity(command)
@@ -57,18 +58,21 @@ def read_command(subject: str, document: bytes) -> "Envelope[Command]":
 
 
 def _check_entity(command: "Envelope[Command]") -> None:
-    """Raise `ContractError` if a command's `subject` is not what its data names: its NATS subject has no entity."""
+    """Raise `ContractError` if a command's `subject` is not the task or sandbox that its `data` names.
+
+    The NATS subject of a command can't be compared, because it contains no entity.
+    """
     if command.subject != command.data.entity:
         raise ContractError(
             Code.INVALID_FIELD,
-            f"subject: not the {command.data.about} that the data names",  # without its value, as of all data
+            f"subject: not the {command.data.about} that the data names",  # no text of an error has a value of the data
             field="subject",
             remedy=f"set it to `data.{command.data.about}`",
         )
 
 
 def _check_storable(event: Envelope[Any], document: bytes) -> None:
-    """Raise `ContractError` for an id that does not order by time, and for a NUL, which Postgres text can't hold."""
+    """Raise `ContractError` for an id that is not a UUIDv7, and for a NUL, which Postgres can't store in a text."""
     if event.id.version != _UUID_VERSION:
         raise ContractError(Code.INVALID_FIELD, "id: not a UUIDv7", field="id", remedy="see RFC 9562, 5.7")
     if b"\\u0000" in document and _NUL.search(document):
@@ -78,7 +82,10 @@ def _check_storable(event: Envelope[Any], document: bytes) -> None:
 
 
 def _check_subject(envelope: Envelope[Any], message_type: str, project: str, entity: str) -> None:
-    """Raise `ContractError` unless the envelope agrees with its subject: the broker checks only the subject."""
+    """Raise `ContractError` unless the envelope agrees with its NATS subject.
+
+    The broker's permissions apply to the subject only, so a publisher could write anything into the envelope.
+    """
     is_agents = message_type.startswith("agent.")
     agrees = envelope.type == message_type and envelope.project == project and envelope.subject == entity
     if not agrees or (is_agents and (envelope.sandboxid != entity or envelope.source != AGENT_SOURCE + entity)):
@@ -92,7 +99,7 @@ def _check_subject(envelope: Envelope[Any], message_type: str, project: str, ent
 
 
 def _disagreement(envelope: Envelope[Any], expected: dict[str, str]) -> ContractError:
-    """The error for the first field that is not as its subject requires."""
+    """The error for the first field of the envelope that does not have the value that the subject requires."""
     field, value = next((field, value) for field, value in expected.items() if getattr(envelope, field) != value)
     text = f"{field} is {str(getattr(envelope, field))[:80]!r}, but the subject requires {value!r}"
     return ContractError(Code.WRONG_SUBJECT, text, field=field)

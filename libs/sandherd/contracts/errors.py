@@ -1,4 +1,4 @@
-"""What can be wrong with a message: one typed error with a code, the field and a remedy."""
+"""The error for an invalid or refused message: a code, a text, the field and a remedy."""
 
 from enum import StrEnum
 from typing import Any, Final
@@ -16,35 +16,37 @@ _Path = tuple[int | str, ...]
 
 
 class Code(StrEnum):
-    """Why something was refused. The wire value; a published one is never renamed."""
+    """The reason of a refusal. The values are part of messages, so a value is never renamed after a release."""
 
     INVALID_JSON = "invalid_json"
-    """The message is no JSON, or has numbers that JSON does not have. Change the message."""
+    """The message is not valid JSON. `NaN` and `Infinity` are not valid either. Correct the message."""
     INVALID_FIELD = "invalid_field"
-    """`field` is missing, unknown, or has a value that the schema or a rule does not permit. Change it."""
+    """`field` is missing or unknown, or has a value that the schema or a rule does not permit. Correct the field."""
     UNKNOWN_TYPE = "unknown_type"
-    """The service does not know a type of this name: it is misspelled, or of a later version."""
+    """The service does not know the type of the message: the type is misspelled, or was added in a later version."""
     UNKNOWN_VERSION = "unknown_version"
-    """`dataschema` is of another version of the type."""
+    """`dataschema` names another version of the type."""
     WRONG_SUBJECT = "wrong_subject"
-    """The document does not match the subject on which it was published: its `type`, `project`, `subject` or source."""
+    """The message's `type`, `project`, `subject` or `source` does not match the NATS subject it was published to."""
     TOO_LARGE = "too_large"
-    """The message, or what it would store, exceeds a maximum that the message states."""
+    """The message, or the data to be stored, is too large. The text of the error states the maximum."""
     UNSAFE_NAME = "unsafe_name"
-    """A name is no token of a subject (`^[a-z0-9][a-z0-9-]{0,62}$`), or is reserved."""
+    """A name is reserved, or can't be used in a subject: it does not match `^[a-z0-9][a-z0-9-]{0,62}$`."""
     NOT_FOUND = "not_found"
-    """What `field` names does not exist, or no longer."""
+    """The object that `field` names does not exist, or was deleted."""
     CONFLICT = "conflict"
-    """It contradicts what exists: the name is taken by something else, or the state does not permit it (any more)."""
+    """The request conflicts with the current state: another object has the name, or the object's state does not permit
+    the request (any more)."""
     REFUSED = "refused"
-    """It is valid, and not permitted here: by a limit, a setting, or what a runtime or an agent can do. A retry helps
-    only after that has changed."""
+    """The request is valid, but not permitted: a limit or a setting forbids it, or a runtime or an agent can't do it.
+    Retry only after this has changed."""
     BUSY = "busy"
-    """There is no capacity now, or the request waited too long. Retry later: after `retry_after_seconds`, if given."""
+    """The service has no capacity now, or the request waited too long. Retry later; if the error has
+    `retry_after_seconds`, after that time."""
     UNAVAILABLE = "unavailable"
-    """A part that is needed does not respond, such as the broker, the database or a worker. Retry."""
+    """A dependency does not respond, such as the broker, the database or a worker. Retry."""
     INTERNAL = "internal"
-    """An error of the service, which is in its log. The command or request may have taken effect."""
+    """An unexpected error in the service; its log has the details. The command or request may have taken effect."""
 
 
 class Problem(Model):
@@ -69,9 +71,9 @@ class ContractError(ValueError):
 
     @classmethod
     def from_validation(cls, error: ValidationError, document: bytes = b"") -> "ContractError":
-        """The first error that pydantic found, without the input's value: it may contain a secret.
+        """The first error that pydantic found. The text does not contain the invalid value, which may be a secret.
 
-        With the JSON document that was read, `field` is a path in it.
+        `document` is the JSON text that was validated. If it is given, `field` is a path in it.
         """
         first = error.errors(include_url=False, include_input=False)[0]
         field = _field_name(_path_in(document, first["loc"], missing=first["type"] == "missing"))
@@ -81,7 +83,10 @@ class ContractError(ValueError):
 
 
 def _path_in(document: bytes, path: _Path, *, missing: bool) -> _Path:
-    """The path without what the document does not have: pydantic adds the kind of a harness, and the like."""
+    """The path without the parts that are not in the document: pydantic adds, for example, the kind of a harness.
+
+    The last part is kept if it is the name of a missing field.
+    """
     try:
         value = from_json(document)
     except ValueError:
@@ -106,6 +111,6 @@ def _member(value: Any, part: int | str) -> Any:
 
 
 def _field_name(path: tuple[int | str, ...]) -> str | None:
-    """The path to a field, as one short printable line: a hostile key may be long, or contain terminal escapes."""
+    """The path to a field, as one short printable line. An attacker's key may be long, or contain terminal escapes."""
     name = ".".join(str(part)[:_MAX_PART] for part in path)[:_MAX_FIELD]
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name) or None

@@ -20,7 +20,7 @@ LABEL_VALUE_PATTERN: Final = explained(
 )
 
 RESERVED_PREFIX: Final = "sandherd/"
-"""Of keys that Sandherd itself sets."""
+"""The prefix of keys that only Sandherd sets."""
 BATCH_LABEL: Final = "sandherd/batch"
 """The batch that a task was submitted in: the same value for all its tasks."""
 NAME_LABEL: Final = "sandherd/name"

@@ -22,15 +22,15 @@ _SAFE_NAME: Final = re.compile(SAFE_NAME_PATTERN)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CROCKFORD: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _BASE32_LETTERS: Final = 26
-"""Of a name of `new_name`, after its prefix."""
+"""The length of a name of `new_name`, after its prefix."""
 
 FLEET: Final = "fleet"
 """Used in place of a project or entity name, and means all of them. No project may have this name."""
 
 TASK_PREFIX: Final = "task-"
-"""Of the names of tasks that clients create; other names may be given."""
+"""The prefix of names of tasks that clients create; users may give other names."""
 BATCH_PREFIX: Final = "batch-"
-"""Of the names of batches of tasks."""
+"""The prefix of names of batches of tasks."""
 SANDBOX_PREFIX: Final = "sbx-"
 JOINER_SUFFIX: Final = "-join"
 """The suffix of the reply subjects of a sandbox's bootstrap credential."""
@@ -93,7 +93,7 @@ def new_uuid_at(at: datetime) -> UUID:
 
 
 def derived_uuid(at: datetime, *facts: object) -> UUID:
-    """The same UUIDv7 for the same moment and facts, for names that must be found again.
+    """A UUIDv7 that depends only on the moment and the facts, for names that must be found again.
 
     Every program can compute it: the ids of events are not derived in this way, but by `DerivedIds` with a key.
     """

@@ -1,4 +1,4 @@
-"""Resuming an earlier task: its agent's session, and its work tree where one was stored."""
+"""Resuming an earlier task: the session of its agent, and its work tree if that was stored."""
 
 from typing import Annotated, Final, Literal, Self
 
@@ -11,13 +11,14 @@ from sandherd.contracts.patterns import PRINTABLE
 
 SessionId = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=PRINTABLE)]
 STORES_OWN_SESSIONS: Final = "acp"
-"""The protocol reports a session's id and no file: the agent itself stores the session."""
+"""The kind of harness whose agents store their sessions themselves: ACP reports only the id of a session, no file."""
 
 
 class Resume(Model):
-    """What an attempt of an earlier task of the same project has stored, for a new task to resume.
+    """What an attempt of an earlier task has stored, for a new task of the same project to resume.
 
-    It has references to all of it, so it is valid for as long as that is stored, even if the task's record is deleted.
+    The session and the work tree are references to artifacts. They are valid as long as the artifacts are stored, even
+    after the record of the earlier task was deleted.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -25,14 +26,14 @@ class Resume(Model):
     task: SafeName
     attempt: Attempt
     sandbox: SafeName
-    """The sandbox of that attempt: the references are under its subjects."""
+    """The sandbox of that attempt. The subjects of the artifacts contain its name."""
     harness: Literal["claude", "openhands", "acp"]
-    """The kind of its agent; another kind can't read the session."""
+    """The kind of harness of that attempt. Another kind can't read the session."""
     session_id: SessionId
     transcript: ArtifactRef | None = None
-    """The session as it was last stored; None for an agent that stores it itself."""
+    """The last stored state of the session; None for an agent that stores its sessions itself."""
     work: ArtifactRef | None = None
-    """The work tree, as a compressed tar archive; None: the new task begins with an empty one."""
+    """The work tree, as a compressed tar archive. If it is None, the new task begins with an empty work tree."""
     fork: bool = False
     """Whether to begin a new session with the same history. Otherwise the same session continues."""
 

@@ -15,7 +15,7 @@ SCHEDULE_NAME_PATTERN: Final = explained(
 ScheduleName = Annotated[str, StringConstraints(pattern=SCHEDULE_NAME_PATTERN)]
 """The name of a schedule: a safe name of at most 40 characters, as the names of its tasks begin with it."""
 SCHEDULE_BATCH_PREFIX: Final = "schedule-"
-"""Of the batch that all tasks of a schedule are in: its label `sandherd/batch` is `schedule-NAME`."""
+"""The prefix of the batch of all tasks of a schedule: their label `sandherd/batch` is `schedule-NAME`."""
 MAX_CATCH_UP: Final = 7 * 86_400
 _CRON: Final = explained(
     r"^\S+( \S+){4}$",

@@ -96,7 +96,9 @@ class Diagnostics:
             )
             for name in health.parts()
         ]
-        return parts + [Part(kind=PartKind.REMARK, name=name, problem=text) for name, text in health.remarks().items()]
+        return parts + [
+            Part(kind=PartKind.WARNING, name=name, problem=text) for name, text in health.warnings().items()
+        ]
 
     async def _declared(self) -> list[Part]:
         """The streams and consumers that differ from their declaration; one part, `all`, if the broker is silent."""

@@ -43,7 +43,7 @@ class ConnectionLimits:
     """How long a connection may take for an exchange at any time."""
 
     def within(self, descriptors: int) -> "ConnectionLimits":
-        """The same, for a process with this limit of file descriptors."""
+        """These limits, reduced for a process with this limit of file descriptors."""
         maximum = min(self.maximum, max(8, descriptors // _SHARE))
         return ConnectionLimits(min(self.usual, maximum), maximum, self.grace, self.exchange)
 

@@ -12,7 +12,7 @@ from faststream.asgi import AsgiFastStream, AsgiResponse, get
 from faststream.nats import NatsBroker
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_asgi_app
 
-from sandherd.bus.health import REMARK, Health
+from sandherd.bus.health import WARNING_PREFIX, Health
 from sandherd.private_files import write_file
 from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
 from sandherd.service.uvicorn_server import LONGEST_HEADER, serving
@@ -82,6 +82,6 @@ class ServiceHttpServer:
         """Readiness: every required part is healthy; the body lists each, and the warnings."""
         parts = self.health.parts()
         ready = all(state == "ok" for state in parts.values())
-        remarks = {name: f"{REMARK} {text}" for name, text in self.health.remarks().items()}
-        body = "".join(f"{name}: {state}\n" for name, state in (parts | remarks).items())
+        warnings = {name: f"{WARNING_PREFIX} {text}" for name, text in self.health.warnings().items()}
+        body = "".join(f"{name}: {state}\n" for name, state in (parts | warnings).items())
         return AsgiResponse(body.encode(), 200 if ready else 503)

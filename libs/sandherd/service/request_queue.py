@@ -23,7 +23,7 @@ class RequestLane:
     at_once: int = 1
     """Requests processed at the same time."""
     per_project: int = 1
-    """Of these, the maximum per project."""
+    """Requests of one project that are processed at the same time."""
     cancels: bool = False
     """Whether a request may be cancelled while it is processed: only if it changes nothing."""
     budgeted: bool = False

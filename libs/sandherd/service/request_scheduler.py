@@ -35,7 +35,7 @@ _TURN_SECONDS: Final = 0.01
 _LATE: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
 _ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
 _unsent: Final = LineLimit()
-"""Of this process: any number of requests may wait while the connection is lost."""
+"""Limits log lines of this process: any number of requests may wait while the connection is lost."""
 _log: Final = logs.get("request_scheduler")
 
 Process = Callable[[NatsMessage], Awaitable[Reply[Any] | None]]

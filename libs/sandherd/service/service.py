@@ -83,13 +83,13 @@ class Service:
 
     def _measure_streams(self) -> None:
         fullness = StreamUsage(streams_of(self.principal), self.meters)
-        self.health.remark_on("streams", fullness.remark)
+        self.health.add_warning("streams", fullness.warning)
         # Only the spawner has a home with data in it; other services may run on machines without one.
         storage = StorageWatch(
             self.principal, self.settings.home, self.meters, measured=self.principal is Principal.SPAWNER
         )
         self.health.add("storage", storage.problem)
-        self.health.remark_on("disk", storage.remark)
+        self.health.add_warning("disk", storage.warning)
         self.background("storage", lambda: storage.watch(self.bus))
         self.background("fullness", lambda: fullness.watch(self.bus))
         backlog = ConsumerLag([row for row in CONSUMERS if row.service is self.principal], self.meters)

@@ -18,7 +18,7 @@ from sandherd.telemetry.meters import Meters
 EVERY: Final = 3.0
 _WRITE_SECONDS: Final = 5.0
 FAILING_AFTER: Final = 6.0
-"""Seconds without an acknowledgement after which the broker counts as not storing; a shorter delay is no failure."""
+"""Seconds without an acknowledgement after which the broker counts as not storing; a shorter delay is not a failure."""
 _PAYLOAD: Final = b"." * 5000
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 _NAMES: Final = {
@@ -88,7 +88,7 @@ class StorageWatch:
 
     def _report(self) -> None:
         """Log each change once."""
-        problem = self.problem() or self.remark()
+        problem = self.problem() or self.warning()
         self._meters.set("sandherd_broker_store_failing", self.problem() is not None)
         if problem and not self._logged:
             _log.error("storage is exhausted", problem=problem)
@@ -102,6 +102,6 @@ class StorageWatch:
             return None
         return storage_problem(self._error, self._short)
 
-    def remark(self) -> str | None:
+    def warning(self) -> str | None:
         """The warning for `/readyz`: which file systems are full; None if none is."""
         return "; ".join(self._short) or None

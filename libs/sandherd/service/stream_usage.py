@@ -68,7 +68,7 @@ async def _acknowledged_by(bus: Bus, consumer: str, fill: StreamFill) -> int:
     return info.ack_floor.stream_seq if info.ack_floor else 0
 
 
-def remark(fills: Sequence[StreamFill]) -> str | None:
+def fill_warning(fills: Sequence[StreamFill]) -> str | None:
     """A warning for streams that will soon refuse messages. None if there are none."""
     near = [f"{fill.stream} is {fill.ratio:.0%} full" for fill in fills if fill.refuses and fill.ratio >= WARNING_RATIO]
     return f"{', '.join(near)}; a full stream accepts no messages, and its publishers wait" if near else None
@@ -104,6 +104,6 @@ class StreamUsage:
         self._meters.set("sandherd_stream_bytes", fill.held, stream=stream)
         self._meters.set("sandherd_stream_messages", fill.messages, stream=stream)
 
-    def remark(self) -> str | None:
+    def warning(self) -> str | None:
         """The warning for `/readyz`; None if all have free space."""
-        return remark([*self._fills.values()])
+        return fill_warning([*self._fills.values()])

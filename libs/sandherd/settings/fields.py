@@ -128,4 +128,4 @@ BrokerAddress = Annotated[str, AfterValidator(_brokers)]
 """The URL of a broker, or of several servers, separated by commas. A refused value is not repeated: it may be secret.
 """
 AnyBrokerAddress = Annotated[str, BeforeValidator(_with_scheme), AfterValidator(_brokers)]
-"""The same, with an optional scheme."""
+"""A `BrokerAddress` whose scheme may be omitted."""

@@ -26,8 +26,8 @@ class HistorySettings(BaseModel):
     """How many days events stay in the history; then the day that their ids are of is dropped. 0: forever.
     [docs/retention.md](retention.md)."""
     history_project_days: Annotated[dict[SafeName, Days], Env("SANDHERD_HISTORY_PROJECT_DAYS")] = {}
-    """The same for single projects, by name. Projects share the days: one is dropped when none of the projects that
-    have events in it needs it, and the events of others are removed from it before."""
+    """How many days events of single projects stay, by name. All projects share the partition of a day: it is dropped
+    when the retention of all projects with events in it has expired. Expired events of a project are removed before."""
     history_type_days: Annotated[dict[EventType, Days], Env("SANDHERD_HISTORY_TYPE_DAYS")] = {AgentHeartbeat.type: 1}
     """How many days events of single types stay, in all projects, if that is shorter: then they are removed from their
     day, and added up. Types of agents' events that set no state and end no source. 0: as long as their day. A value
@@ -39,9 +39,9 @@ class HistorySettings(BaseModel):
     """An existing directory, by its absolute path, or a place in an existing bucket, `s3://BUCKET/PREFIX`. Each day is
     archived there, and verified, before it is dropped. [docs/archive.md](archive.md)."""
     artifact_store: Annotated[Archive | None, Env("SANDHERD_ARTIFACT_STORE")] = None
-    """The same for the artifacts that events refer to: they are copied there, each content of a project once, and
-    stay as long as the events. If unset, they are in their stream only, for at most 7 days.
-    [docs/artifacts.md](artifacts.md)."""
+    """A directory or a place in a bucket, as for the archive, for the artifacts that events refer to. They are copied
+    there, each content of a project once, and stay as long as the events. If unset, they are in their stream only, for
+    at most 7 days. [docs/artifacts.md](artifacts.md)."""
     artifact_project_mb: Annotated[int, Env("SANDHERD_ARTIFACT_PROJECT_MB"), Field(ge=0)] = 0
     """How many megabytes a project may have in the artifact store; further artifacts are not copied, and stay in their
     stream. 0: no limit."""
@@ -68,7 +68,7 @@ class HistorySettings(BaseModel):
         for name in days:
             model = EVENTS.get(name)
             if model is None:
-                raise ValueError(f"{name} is no type of event")
+                raise ValueError(f"{name} is not a type of event")
             if model.sets_state is not None or model.closes_source or model.closes_source_alone:
                 raise ValueError(f"{name} stays as long as its day: a state, or the end of its source, depends on it")
         return days

@@ -47,7 +47,7 @@ def _destination(text: str) -> str:
 Peer = Annotated[str, AfterValidator(_peer), schema_of(f"({_PODS}|{NETWORK})")]
 """A network, such as 10.0.0.0/8, or the pods of a namespace, such as team or team/app=web."""
 Destination = Annotated[str, AfterValidator(_destination), schema_of(f"({_PODS}|{NETWORK})(@{_PORT})?")]
-"""The same with all ports, or with one, such as 10.0.0.0/8@443 or models/app=gateway@8080."""
+"""A `Peer`, with all ports or with one port, such as 10.0.0.0/8@443 or models/app=gateway@8080."""
 Port = Annotated[int, Field(ge=1, le=65_535)]
 OpenPort = Annotated[int, Field(ge=1024, le=65_535)]
 
@@ -124,7 +124,7 @@ class KubernetesSettings(BaseModel):
     """Runtime class, priority class, node selector, tolerations, affinity and spread of sandboxes whose profile has no
     placement of its own."""
     kubernetes_placements: Annotated[dict[SafeName, Placement], Env("SANDHERD_KUBERNETES_PLACEMENTS")] = {}
-    """The same for single profiles, by name."""
+    """The placement of sandboxes of single profiles, by name."""
     kubernetes_egress: Annotated[frozenset[Destination], Names, Env("SANDHERD_KUBERNETES_EGRESS")] = frozenset()
     """What sandboxes may reach beside the broker and DNS: networks and pods, with one port or all, such as 10.0.0.0/8,
     203.0.113.7/32@443 or models/app=gateway@8080."""

@@ -88,7 +88,7 @@ class Settings(
     max_sandboxes_per_project: Annotated[Limit, Env("SANDHERD_MAX_SANDBOXES_PER_PROJECT")] = None
     """Maximum of live sandboxes of one project; if unset, only the limit for all applies."""
     project_limits: Annotated[dict[SafeName, Limit], Env("SANDHERD_PROJECT_LIMITS")] = {}
-    """The same for single projects, by name."""
+    """Maximum of live sandboxes of single projects, by name."""
     runtime_limits: Annotated[dict[SafeName, Limit], Env("SANDHERD_RUNTIME_LIMITS")] = {}
     """Maximum of live sandboxes in each runtime, by name; for one not named, only the limit for all applies."""
     priority_age: Annotated[Positive, Env("SANDHERD_PRIORITY_AGE")] = 3600
@@ -176,7 +176,8 @@ class Settings(
     """The sustained rate of messages per second that a sandbox may publish; messages beyond it are handled later, and a
     sandbox that is 10 seconds' worth ahead of it is cut off. Sandherd's worker stays below 800."""
     flood_project_messages: Annotated[int, Env("SANDHERD_FLOOD_PROJECT_MESSAGES"), Field(ge=1000)] = 10_000
-    """The same for all sandboxes of a project together; the one that publishes most is cut off."""
+    """The sustained rate of messages per second of all sandboxes of a project together; the sandbox that publishes most
+    is cut off."""
     person_connections: Annotated[int, Env("SANDHERD_PERSON_CONNECTIONS"), Field(ge=1)] = 100
     """Maximum of open connections with one user's credential; further ones are closed."""
     client_messages: Annotated[int, Env("SANDHERD_CLIENT_MESSAGES"), Field(ge=1)] = 2000

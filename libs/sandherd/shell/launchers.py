@@ -92,7 +92,7 @@ def _module(rest: Argv) -> Argv:
 
 
 def _without_options(argv: Argv, values: frozenset[str]) -> Argv:
-    """The rest from the first argument on that is no option, after `--`, or from `-m` on."""
+    """The rest from the first argument on that is not an option, after `--`, or from `-m` on."""
     index = 0
     while index < len(argv) and argv[index].startswith("-") and argv[index] != "-m":
         if argv[index] == "--":

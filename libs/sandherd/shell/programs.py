@@ -43,7 +43,7 @@ class RunProgram:
 
 
 def programs_of(tool_input: Mapping[str, Any]) -> list[RunProgram]:
-    """The programs that this input of a tool runs, in order; none if it is no command, or can't be parsed."""
+    """The programs that this input of a tool runs, in order; none if it is not a command, or can't be parsed."""
     command = next((tool_input[name] for name in _FIELDS if tool_input.get(name)), None)
     if isinstance(command, str):
         return list(islice(_of_script(command, _MAX_DEPTH), MAX_PROGRAMS))

@@ -129,7 +129,7 @@ async def up(
 
 
 async def down(home: Path, *, seconds: float | None = None, on_step: OnStep = ignore_step) -> ShutdownResult:
-    """End the stack of this home with its sandboxes, also what a killed supervisor left. Nothing to end is no error.
+    """End the stack of this home with its sandboxes, also what a killed supervisor left. Does nothing if none runs.
 
     `seconds` is how long the supervisor may take; without it, as long as it has recorded that it may need. Raises
     `UnsafeHomeError`: another user could have recorded which processes are to be ended.

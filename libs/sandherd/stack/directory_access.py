@@ -53,7 +53,10 @@ def change_owner(directory: Path, uid: int | None, before: frozenset[int] = froz
 
 
 def renew(directory: Path, uid: int | None, before: frozenset[int]) -> None:
-    """The same for a directory with files that a later server can't use: an earlier user's directory is emptied."""
+    """Create the directory, or change its owner to `uid`. It is emptied first if its owner is one of `before`.
+
+    This is for a directory whose files the server of another user can't use.
+    """
     if directory.is_dir() and not directory.is_symlink() and directory.lstat().st_uid in before:
         shutil.rmtree(directory)
     directory.mkdir(exist_ok=True, mode=_PRIVATE)

@@ -30,7 +30,9 @@ async def end_leftovers(home: Home) -> list[str]:
 
 
 async def end_with_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
-    """The same, and the sandboxes, between their spawner and the rest. Returns whether no sandbox is left.
+    """End recorded processes and sandboxes: first the spawner, then its sandboxes, then the other processes.
+
+    Returns whether no sandbox is left.
 
     `outer` is the spawner's environment.
     """

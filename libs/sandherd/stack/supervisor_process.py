@@ -10,7 +10,7 @@ from sandherd.private_files import open_log
 from sandherd.stack.home import Home, ProcessRecord, record_of
 
 PROGRAM: Final = [sys.executable, "-m", "sandherd.stack.supervisor"]
-"""Its command; a home and a number of nats-servers follow."""
+"""The first arguments of the supervisor's command. The home and the number of nats-servers follow."""
 
 
 def start_supervisor(home: Home, servers: int, environ: Mapping[str, str]) -> ProcessRecord:

@@ -1,8 +1,8 @@
 """The table of all log messages: level, text and meaning. The text is the field `event` of a log line.
 
-The texts are constants, so operators can search for them and alert on them. A call contains the text as a literal, so a
-search finds it in the code as well; a test compares the calls with this table in both directions. Services don't import
-this module.
+The texts are constants, so operators can search for them and alert on them. Calls of the logger contain the text as a
+literal, so a search finds it in the code as well. A test checks that the table has exactly the messages of the calls.
+Services don't import this module.
 """
 
 from typing import Final
@@ -24,9 +24,13 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("service stopping", "The service received a signal and ends."),
         _error("part of the service failed", "The service ends, because a part of it failed.", REPORT),
         _error("request handler failed", "A request got an error reply with the code `internal`.", REPORT),
-        _error("handler failed", "A message could not be handled; `outcome` is what happens to it.", REPORT),
+        _error("handler failed", "A message could not be handled. `outcome` states what happens to it.", REPORT),
         _warning("reply not sent", "The requester does not receive its reply and can repeat the request."),
-        _warning("requests refused, too many of one source", "They get `busy`.", "See who publishes most: `doctor`."),
+        _warning(
+            "requests refused, too many of one source",
+            "The requests get an error reply with the code `busy`.",
+            "See which sandbox or client publishes most: `sandherd doctor`.",
+        ),
         _warning("limit of open files not raised", "The service can serve fewer connections.", "Raise `ulimit -n`."),
         _warning("message not acknowledged, retrying", "The broker did not confirm a message in time.", CHECK_BROKER),
         _warning("delivery not acknowledged", "The broker will redeliver a message that was handled."),
@@ -36,41 +40,53 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("broker connection error", "The client library reported an error and continues.", CHECK_BROKER),
         _warning(
             "received messages dropped, queue full",
-            "More messages of a kind arrived than this process handles; requesters repeat theirs.",
+            "More messages of a kind arrived than this process can handle. Requesters repeat dropped requests.",
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
-        _error("broker denied permission", "No permission for the subject, or a late reply (`_R_…`).", _RENEW),
         _error(
-            "broker connection closed permanently", "It refused further connections; the process ends.", CHECK_BROKER
+            "broker denied permission",
+            "The credential does not permit the subject. For a subject `_R_…`: a reply was sent too late.",
+            _RENEW,
         ),
-        _warning("connection not drained, closing", "Messages in transit at the end are redelivered."),
-        _warning("connection not closed, aborting", "What was written last may not have reached the broker."),
-        _info("connection lost during close", "Messages in transit at the end are redelivered."),
         _error(
-            "consumer not responding, rebinding",
-            "No message and no heartbeat arrived; it is bound again.",
+            "broker connection closed permanently",
+            "The broker refuses further connections of this process, and the process ends.",
             CHECK_BROKER,
         ),
-        _error("consumers not created, retrying", "No message is handled until they exist.", CHECK_BROKER),
+        _warning("connection not drained, closing", "Messages that were in transit are redelivered."),
+        _warning("connection not closed, aborting", "The messages written last may not have reached the broker."),
+        _info("connection lost during close", "Messages that were in transit are redelivered."),
+        _error(
+            "consumer not responding, rebinding",
+            "Neither messages nor heartbeats of a consumer arrived. The service subscribes to it again.",
+            CHECK_BROKER,
+        ),
+        _error("consumers not created, retrying", "No message is handled until the consumers exist.", CHECK_BROKER),
         _warning("message stored as dead letter", "A message could not be handled and was stored.", _DEAD),
-        _error("dead letters dropped", "One source caused too many; they were only counted.", "End its sandbox."),
+        _error(
+            "dead letters dropped",
+            "One source caused too many dead letters. The further ones were counted, but not stored.",
+            "End the sandbox that publishes them.",
+        ),
         _warning("dead letter summary not stored", "The count of dropped dead letters was not stored.", CHECK_BROKER),
-        _info("dead letter requeued", "A dead letter is handled again; `user` has requested it."),
-        _warning("requeued dead letter failed again", "It was stored as a dead letter again.", _DEAD),
+        _info("dead letter requeued", "A dead letter is handled again, because `user` has requested it."),
+        _warning("requeued dead letter failed again", "The message was stored as a dead letter again.", _DEAD),
         _error(
             "command with secrets not erased",
             "A handled command with secrets is still in its stream, encrypted.",
-            "It expires with the stream; rotate the secrets if the stream was copied.",
+            "The stream deletes it at its maximum age. If the stream was copied, rotate the secrets.",
         ),
         _info("lease acquired", "This replica now does the work that only one replica may do at a time."),
         _warning("lease lost", "Another replica takes over.", CHECK_BROKER),
         _info("lease not released, it will expire", "Another replica takes over once the lease has expired."),
-        _error("storage is exhausted", "The broker does not store messages; `problem` names the cause.", FREE_DISK),
+        _error("storage is exhausted", "The broker does not store messages. `problem` states the cause.", FREE_DISK),
         _info("storage available again", "The broker stores messages again."),
         _warning("purge refused", "Events that a consumer has not acknowledged are not removed.", CHECK_BROKER),
-        _info("exporting traces and metrics", "A collector is configured."),
+        _info("exporting traces and metrics", "The service exports them to the configured collector."),
         _info("collector accepts exports again", "Exports continue."),
-        _warning("collector does not accept exports, continuing without it", "Exports are dropped.", "Check it."),
+        _warning(
+            "collector does not accept exports, continuing without it", "Exports are dropped.", "Check the collector."
+        ),
         _warning("metrics export failed", "Metrics of one interval were not exported.", "Check the collector."),
     ),
     "event-ingest": (
@@ -81,32 +97,55 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("migration applied", "The database schema was changed."),
         _info("partitions created", "Partitions for the next days exist."),
         _info("partition index created", "A partition has an index that this version needs."),
-        _info("partition index dropped", "Another index has its events, or its creation was interrupted."),
-        _info("partition index packed", "Its day is over: the index was built anew, without space for more events."),
+        _info(
+            "partition index dropped",
+            "The index is not needed, because another index contains its events, or its creation was interrupted.",
+        ),
+        _info("partition index packed", "The day is over: the index was rebuilt without space for further events."),
         _warning("partition index not created, retrying", "Queries that need it are slow.", "Check Postgres."),
         _info("autovacuum settings of partition changed", "A partition has the settings for rows that never change."),
-        _info("day of the history dropped", "Its events are older than `history_days`, and not held."),
+        _info("day of the history dropped", "Its events are older than `history_days`, and no hold covers them."),
         _warning(
             "day of the history not dropped, retrying",
-            "Long statements used the history, or another replica drops the day. It is retried a minute later.",
-            "If it repeats, look for long transactions in Postgres.",
+            "Long statements use the history, or another replica drops the day. The drop is retried a minute later.",
+            "If the message is repeated, look for long transactions in Postgres.",
         ),
         _info("day of the history reduced", "Its events with a shorter retention are removed."),
-        _warning("day of the history not reduced, retrying", "It is in use.", "Look for long transactions."),
+        _warning(
+            "day of the history not reduced, retrying",
+            "Other transactions use the partition of the day.",
+            "Look for long transactions in Postgres.",
+        ),
         _info("ended tasks deleted", "They ended longer than `history_task_days` ago, and no event of them is stored."),
         _info("day of the history archived", "Its events are in files that were read back and compared."),
-        _error("day of the history not archived, retrying", "It is not dropped. The status has the cause.", _HISTORY),
+        _error(
+            "day of the history not archived, retrying",
+            "The day is not dropped. `sandherd history status` shows the cause.",
+            _HISTORY,
+        ),
         _info("day of the history restored", "Its events are in the history again, for a limited time."),
         _error("day of the history not restored", "A file of the archive is missing or wrong.", _HISTORY),
         _warning("restore failed, retrying", "The restore of a day continues later.", "Check Postgres."),
-        _warning("artifacts not stored, retrying", "Broker or Postgres did not respond.", "Check both."),
+        _warning(
+            "artifacts not stored, retrying",
+            "The broker or Postgres did not respond.",
+            "Check the broker and Postgres.",
+        ),
         _error("artifact not stored, retrying", "The artifact store can't be written; see `error`.", _ARTIFACTS),
-        _warning("artifact incomplete, not stored", "Its stream has not all of it any more.", _ARTIFACTS),
+        _warning(
+            "artifact incomplete, not stored",
+            "Some chunks of the artifact are missing in its stream, or have the wrong content; see `error`.",
+            _ARTIFACTS,
+        ),
         _error("artifacts not removed, retrying", "The artifact store can't be changed; see `error`.", _ARTIFACTS),
         _info("artifacts removed", "No stored event refers to them any more."),
         _info("events without a partition deleted", "They were stored longer than `history_days` ago."),
-        _warning("retention failed, retrying", "Days that are due are dropped later.", "Check Postgres."),
-        _warning("stream purged", "The oldest messages were removed as the stream was full.", "Raise its limit."),
+        _warning("retention failed, retrying", "Days that have expired are dropped later.", "Check Postgres."),
+        _warning(
+            "stream purged",
+            "The oldest messages were removed, because the stream was nearly full.",
+            "Raise the limit of the stream.",
+        ),
         _warning("purging oldest artifacts of sandbox", "One sandbox uses too much of the stream.", "End the sandbox."),
         _info("lease lost, purging stopped", "Another replica purges."),
         _warning("purge failed, retrying", "A full stream was not purged.", CHECK_BROKER),

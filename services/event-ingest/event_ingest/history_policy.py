@@ -25,9 +25,9 @@ class RetentionPolicy:
 
     days: int
     project_days: Mapping[str, int] = field(default_factory=dict)
-    """Those of projects that have their own."""
+    """The retention of projects that have their own."""
     type_days: Mapping[str, int] = field(default_factory=dict)
-    """Those of types of events that have a shorter one, in every project; 0: they have none."""
+    """The retention of types of events with a shorter one, in every project; 0: the type has no shorter one."""
     task_days: int = 0
     """How many days what is known of tasks stays after they ended, and after their events; 0: forever."""
 

@@ -70,7 +70,7 @@ class DayReduction:
     day: date
     expired: ExpiredEvents
     late: tuple[UUID, ...] = ()
-    """Of a day that was reduced before: these events only."""
+    """For a day that was reduced before: only these events are removed."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class _Progress:
 async def reduce_day(
     connection: Connection, wanted: DayReduction, now: datetime, archived: int | None
 ) -> ReductionResult:
-    """Remove what is expired from a day. Of a connection that is in no transaction; after an error it is closed.
+    """Remove expired events from a day. `connection` has no open transaction; after an error it is closed.
 
     With `archived`, only if the day has this number of events: as events are only added, they are archived.
     """

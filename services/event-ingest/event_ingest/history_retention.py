@@ -103,7 +103,7 @@ async def examine_days(
 async def try_drop(
     connection: Connection, day: date, policy: RetentionPolicy, now: datetime, archived: int | None = None
 ) -> DropResult:
-    """Drop a day if it is due, in one transaction. Of a connection that is in none; after an error it is closed.
+    """Drop a day if it is due, in one transaction. `connection` has no open one; after an error it is closed.
 
     With `archived`, only if it has this number of events: as events are only added, it is those that were archived.
     """

@@ -127,7 +127,7 @@ def compose(settings: Settings) -> Service:
     service.background("subscriptions", SubscriptionWatch(service, database).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
     service.examining.add(PartKind.MIGRATIONS, partial(check_migrations, database))
-    service.examining.add(PartKind.REMARK, lambda: check_broker_data(database, service.bus))
+    service.examining.add(PartKind.WARNING, lambda: check_broker_data(database, service.bus))
     service.requeues({"EVENTS": ingest.handle_one})
     _register_history_requests(service, database)
     _register_stream_requests(service, database)

@@ -189,7 +189,7 @@ async def pending_migrations(connection: Connection) -> list[Migration]:
 
 
 async def missing_migrations(connection: Connection) -> list[Migration]:
-    """Those that this version can't run without: an upgrade may end with the others much later."""
+    """The missing migrations that this version needs to run: an upgrade may apply the others much later."""
     needed = {migration.number for migration in before_new_code(read_migrations())}
     return [migration for migration in await pending_migrations(connection) if migration.number in needed]
 

@@ -4,7 +4,7 @@ A migration declares an index of `events` with `on only`, which takes no time; t
 theirs here, while the service stores events. The index of `events` is valid once all partitions have one.
 
 The index of words is created when a day is over: with it, storing an event would take Postgres four times as long.
-Until then the day has segments of it (`word_segment_indexes`). Then the other indexes are built anew without the space
+Until then the day has segments of it (`word_segment_indexes`). Then the other indexes are rebuilt without the space
 that was left for further events.
 """
 
@@ -53,7 +53,7 @@ where tree.inhparent = 'events'::regclass and part.relname ~ '^events_[0-9]{8}$'
 order by part.relname desc
 """
 _PACKED: Final = "packed"
-"""The comment of an index that was built anew: it is the last statement, so that an interrupted one is repeated."""
+"""The comment of an index that was rebuilt. It is set by the last statement, so an interrupted rebuild is repeated."""
 _UNPACKED: Final = f"""
 select own.relname as name from pg_inherits tree
 join pg_class part on part.oid = tree.inhrelid join pg_index on pg_index.indrelid = part.oid
@@ -115,7 +115,7 @@ async def missing_term_indexes(connection: Connection, now: datetime) -> list[tu
 
 
 async def unpacked_indexes(connection: Connection, now: datetime) -> list[tuple[str, list[str]]]:
-    """The indexes that days that are over have with free space, and what builds them anew; the newest day first."""
+    """The indexes with free space of days that are over, and the statements that rebuild them, newest day first."""
     rows = await connection.fetch(_UNPACKED, _today(now))
     return [
         (
@@ -148,7 +148,7 @@ async def has_term_index(connection: Connection, partition: str) -> bool:
 
 
 async def create_missing(connection: Connection, now: datetime) -> None:
-    """Create and pack them, if no other replica does. Of a connection without a time limit, in no transaction."""
+    """Create and pack the missing indexes, if no other replica does. `connection` has no time limit, no transaction."""
     named = [(one.name, one.statements) for one in await missing_indexes(connection)]
     for name, statements in (*named, *await missing_term_indexes(connection, now)):
         await _execute(connection, statements)

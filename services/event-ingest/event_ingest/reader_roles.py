@@ -116,7 +116,7 @@ async def drop_reader(connection: Connection, role: str) -> None:
     """End the sessions of a reader, and drop it. Raises `ReaderRefusedError`."""
     name = _checked_role(role)
     if not await _is_reader(connection, name):
-        raise ReaderRefusedError(f"{name} is no reader")
+        raise ReaderRefusedError(f"{name} is not a reader")
     async with connection.transaction():
         await end_readers(connection, name)
         await connection.execute("delete from history_readers where role = $1", name)
@@ -188,7 +188,7 @@ def _checked_project(project: str) -> str:
     except ValueError as error:
         raise ReaderRefusedError(str(error)) from error
     if name == FLEET:
-        raise ReaderRefusedError(f"{FLEET} is no project: name each project")
+        raise ReaderRefusedError(f"{FLEET} is not a project: name each project")
     return name
 
 
@@ -200,7 +200,7 @@ async def _create_role(connection: Connection, name: str, verifier: str | None) 
     elif await _is_reader(connection, name):
         await connection.execute(f'alter role "{name}" with {attributes}')
     else:
-        raise ReaderRefusedError(f"the role {name} exists, and is no reader: choose another name")
+        raise ReaderRefusedError(f"the role {name} exists, and is not a reader: choose another name")
 
 
 async def _grant(connection: Connection, name: str) -> None:

@@ -49,7 +49,7 @@ class RebuildCounts:
 
 
 async def rebuild_tables(connection: Connection, project: str | None = None) -> RebuildCounts:
-    """Compute again what differs, of one project or all. Of a connection that is in no transaction.
+    """Compute the rows that differ again, of one project or all. `connection` has no open transaction.
 
     Interrupted, it has rebuilt some entities completely and others not at all: run it again.
     """

@@ -182,7 +182,7 @@ def term_index(partition: str) -> str:
 
 
 def plain_terms(groups: Sequence[Sequence[SearchTerm]]) -> list[list[list[str]]]:
-    """Of each list of terms, the words that a document has as they are; none for a list that may have other letters.
+    """For each list of terms, the words that a document has as they are; none for a list that may have other letters.
 
     A quick condition for events that no index has yet: JSON writes ASCII letters and digits as they are.
     """

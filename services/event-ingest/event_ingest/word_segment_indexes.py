@@ -70,11 +70,11 @@ async def read_segments(connection: Connection) -> StoredSegments:
 
 
 async def create_segments(connection: Connection, now: datetime, minimum: int = MIN_EVENTS) -> None:
-    """Create those that are due, and drop those of no use. Of a connection without a time limit, in no transaction.
+    """Create the segments that are due, and drop useless ones. `connection` has no time limit, and no open transaction.
 
-    Only one replica may do so at a time. Partitions of which an index is being created or built anew are left to the
-    next check: that waits for all snapshots in the end, also for that of a statement which waits for its lock, so that
-    Postgres would end it as a deadlock.
+    Only one replica may do so at a time. If another index of a partition is being created or rebuilt, the partition is
+    left to the next check. The creation of that index waits at its end for the snapshots of all statements, also for
+    the snapshot of a statement that waits for its lock; Postgres would end this as a deadlock.
     """
     await _drop(connection, (await read_segments(connection)).invalid)
     for day in sorted({(now.astimezone(UTC) - LATE).date(), now.astimezone(UTC).date()}, reverse=True):
@@ -109,7 +109,7 @@ async def _newest(connection: Connection, partition: str, now: datetime) -> UUID
 
 
 async def _useless(connection: Connection) -> list[WordSegment]:
-    """Those that were merged, and those of days that have their index of words."""
+    """The segments that were merged, and those of days that have their index of words."""
     segments = (await read_segments(connection)).valid
     complete = {name for name in {one.partition for one in segments} if await has_term_index(connection, name)}
     return surplus(segments) + [one for one in segments if one.partition in complete]
@@ -123,7 +123,7 @@ async def _drop(connection: Connection, segments: Sequence[WordSegment]) -> None
 
 
 async def _is_indexed_now(connection: Connection, partition: str) -> bool:
-    """Whether an index of a partition is being created or built anew."""
+    """Whether an index of a partition is being created or rebuilt."""
     found: bool = await connection.fetchval(_INDEXING, partition)
     return found
 

@@ -137,7 +137,7 @@ def merge(segments: Sequence[WordSegment], new: WordSegment) -> WordSegment:
 
 
 def surplus(segments: Sequence[WordSegment]) -> list[WordSegment]:
-    """Those whose ids are all in another one: a merge has replaced them."""
+    """The segments whose ids are all in another segment: a merge has replaced them."""
     ordered = sorted(segments, key=lambda one: (one.first.int, -one.end.int, one.events))
     return [one for place, one in enumerate(ordered) if any(other.contains(one) for other in ordered[:place])]
 

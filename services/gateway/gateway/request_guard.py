@@ -43,7 +43,7 @@ _WEBHOOKS: Final = "/webhooks/"
 _AT_ONCE: Final = 16
 """Maximum webhooks that are read at the same time."""
 _SMALL_BODY: Final = 4 * 1024
-"""The same without a credential."""
+"""Maximum size in bytes of the body of a request without a credential."""
 _PUBLIC: Final = frozenset(
     {
         ("POST", "/api/v1/session"),

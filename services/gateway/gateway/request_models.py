@@ -14,7 +14,7 @@ def part_of(contract: type[BaseModel], name: str, *, without: frozenset[str], **
 
 
 def body_of(contract: type[BaseModel], name: str, *, without: frozenset[str], **more: Any) -> type[BaseModel]:
-    """The same for a JSON body: unlike in a query, `0` and `"yes"` are no booleans there."""
+    """A model like that of `part_of`, for a JSON body: `0` and `"yes"` are booleans in a query, but not in JSON."""
     fields: dict[str, Any] = {
         field: (StrictBool if info.annotation is bool else info.annotation, info)
         for field, info in contract.model_fields.items()

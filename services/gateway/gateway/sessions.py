@@ -1,4 +1,4 @@
-"""The caller of a request as routes use it: its operations on the herd, in the project of its token and no other."""
+"""The session of a request: its caller, and operations on the herd in the project of the caller's credential."""
 
 import hashlib
 from collections.abc import Awaitable, Callable
@@ -43,18 +43,19 @@ class Backend:
     deliveries: RecentDeliveries
     webhook_secrets: Path | None
     examine: Callable[[], Awaitable[Examination]]
-    """The health of this gateway itself: a service can't request its own over the broker."""
+    """Returns the health of this gateway: a service can't send a request over the broker to itself."""
     sign_ins: RateLimiter = field(default_factory=lambda: RateLimiter(rate_of(1, 10)))
-    """Sign-ins with the same token or code."""
+    """Limits the rate of sign-ins with the same token or code."""
     oidc: "OidcSignIn | None" = None
-    """Sign-in by an OpenID provider, if the settings have one."""
+    """Sign-in by an OpenID provider; None if the settings name none."""
 
 
 @dataclass(frozen=True)
 class Session:
     """One request: its caller, and the herd in the caller's project.
 
-    `key` is what has to be equal in a repeated request: project, token, method, path, and idempotency key.
+    `key` identifies a request with an idempotency key: project, token, method, path with query, and idempotency key.
+    A repetition of the request has the same `key`. It is None without an idempotency key.
     """
 
     backend: Backend
@@ -63,24 +64,24 @@ class Session:
     key: tuple[str, ...] | None
 
     def check(self, needed: AccessRole) -> None:
-        """Raise `AccessError` unless the caller has this role, too."""
+        """Raise `AccessError` unless the caller has at least this role."""
         check_role(self.caller, needed)
 
     def name(self, prefix: str) -> str:
-        """A name for what the request creates: the same for a repeated request with an idempotency key."""
+        """A name for the object that the request creates. With an idempotency key, a repeated request gets it again."""
         if self.key is None:
             return new_name(prefix)
         return f"{prefix}-{derived_name(*self.key)}"
 
 
 def derived_name(*parts: str) -> str:
-    """26 characters of a safe name that depend on these texts."""
+    """26 characters, permitted in a safe name, that are derived from `parts` by a hash."""
     number = int.from_bytes(_digest(*parts)[:17], "big")
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(0, 130, 5))
 
 
 def command_id(*parts: str) -> UUID:
-    """The id of a command, by these texts: of version 8 (RFC 9562)."""
+    """The id of a command, derived from `parts` by a hash: a UUID of version 8 (RFC 9562)."""
     number = int.from_bytes(_digest(*parts)[:16], "big")
     number = number & ~(0xF << 76) | 8 << 76
     return UUID(int=number & ~(0x3 << 62) | 2 << 62)
@@ -91,16 +92,16 @@ def _digest(*parts: str) -> bytes:
 
 
 def herd_of(backend: Backend, caller: Caller, request: str, first: UUID | None = None) -> Herd:
-    """The herd in the caller's project, for the request with this name.
+    """The herd in the caller's project. `request` is the id of the HTTP request, as in the header `X-Request-Id`.
 
-    The first command has the id `first`, so that a repeat is the same.
+    The first command has the id `first`, so that a repeated request sends the same command.
     """
     issuer = f"/sandherd/gateway/{caller.token}/{request}"
     return Herd(Connection.over(backend.bus, caller.project, issuer=issuer, first=first))
 
 
 def _session(needed: AccessRole) -> Callable[..., Session]:
-    """The session of a request whose caller has at least this role. Raises `AccessError`."""
+    """A dependency that returns the session of a request. It raises `AccessError` if the caller lacks this role."""
 
     def session(request: Request, key: Annotated[Key | None, Header(alias=IDEMPOTENCY)] = None) -> Session:
         backend: Backend = request.app.state.backend()
@@ -108,23 +109,29 @@ def _session(needed: AccessRole) -> Callable[..., Session]:
         check_role(caller, needed)
         path = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
         parts = None if key is None else (caller.project, caller.token, request.method, path, key)
-        # With the content, as the broker drops a command with an id that it has: another content has to be refused.
+        # The id depends on the content, too: the broker drops a command whose id it already has. A request with the
+        # same key and another content must reach the service, which refuses it.
         first = None if parts is None else command_id(*parts, request.scope[CONTENT])
         return Session(backend, caller, herd_of(backend, caller, request.scope[REQUEST], first), parts)
 
     return session
 
 
-def _reading(request: Request) -> Session:
+def _read_session(request: Request) -> Session:
+    """The session of a request that accepts no idempotency key."""
     return _session("read")(request)
 
 
-def _operating(request: Request) -> Session:
+def _operate_session(request: Request) -> Session:
+    """The session of a request that accepts no idempotency key."""
     return _session("operate")(request)
 
 
-Reader = Annotated[Session, Depends(_reading)]
-"""A caller that only reads."""
-Operator = Annotated[Session, Depends(_operating)]
-Worker = Annotated[Session, Depends(_session("work"))]
-Approver = Annotated[Session, Depends(_session("approve"))]
+ReadSession = Annotated[Session, Depends(_read_session)]
+"""A session whose caller has at least the role `read`."""
+WorkSession = Annotated[Session, Depends(_session("work"))]
+"""A session whose caller has at least the role `work`. The request accepts an idempotency key."""
+ApproveSession = Annotated[Session, Depends(_session("approve"))]
+"""A session whose caller has at least the role `approve`. The request accepts an idempotency key."""
+OperateSession = Annotated[Session, Depends(_operate_session)]
+"""A session whose caller has the role `operate`."""

@@ -63,7 +63,7 @@ class AnswerRouter:
         self._approval_handler = approval_handler
 
     async def route(self, message: InboxMessage) -> AnswerRoute | None:
-        """The current route of an answer; None if the message is no answer, or its approval is no longer stored."""
+        """The current route of an answer; None if the message is not an answer, or its approval is no longer stored."""
         if message.message_type != "approval" or message.correlation_id is None:
             return None
         ref = ApprovalRef(sandbox=message.sandbox, approval_id=message.correlation_id)

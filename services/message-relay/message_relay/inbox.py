@@ -70,7 +70,7 @@ class Inbox:
                 await self._bury(found, ContractError.from_validation(error))
 
     async def remove(self, number: int) -> None:
-        """Delete a message whose end was published. A missing one is no error: another lease holder may be faster."""
+        """Delete a message whose end was published. It may be missing: another lease holder may be faster."""
         try:
             await self._bus.js.delete_msg(STREAM, number)
         except nats.js.errors.APIError as error:

@@ -72,7 +72,7 @@ def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEv
 
 
 def _is_junk(document: bytes) -> bool:
-    """Whether a message can't be an event, without parsing it: it is no JSON object, or too small for an envelope."""
+    """Whether a message can't be an event, without parsing it: it is not a JSON object, or smaller than an envelope."""
     return len(document) < _SMALLEST or document[:1] != b"{" or document[-1:] != b"}"
 
 

@@ -99,11 +99,11 @@ class EndedCall:
 
     tool: str
     digest: str
-    """Of the agent or sub-agent, the tool, and its input without irrelevant fields."""
+    """A digest of the agent or sub-agent, the tool, and the input without irrelevant fields."""
     result: str
     """The digest of its result, without parts that vary by chance."""
     id: UUID | None
-    """Of the event that ended it."""
+    """The id of the event that ended the call."""
     number: int
     """The stream sequence of that event."""
     at: datetime

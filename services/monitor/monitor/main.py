@@ -115,7 +115,7 @@ def _show_shares(service: Service, watch: ReplicaWatch, shares: PartitionShares,
     _shown(service, shares.layout)
     service.health.add("watch", watch.problem)
     service.health.add("partitions", shares.problem)
-    service.health.remark_on("partitions", shares.remark)
+    service.health.add_warning("partitions", shares.warning)
     service.meters.set("sandherd_monitor_partitions", count)
     service.meters.watch("sandherd_monitor_partitions_held", lambda: shares.held)
 

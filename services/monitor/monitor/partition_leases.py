@@ -59,14 +59,14 @@ class PartitionShares:
         """For readiness: partitions that no replica was seen to hold for three times the time to live of a lease."""
         now = time.monotonic()
         unheld = [number for number, seen in self._seen_at.items() if now - seen > _UNHELD]
-        if not unheld or self.remark() is not None:
+        if not unheld or self.warning() is not None:
             return None
         return f"no replica was seen to hold partition {', '.join(map(str, unheld))} of {self._count}"
 
-    def remark(self) -> str | None:
-        """The remark that replicas with another number of partitions are watching.
+    def warning(self) -> str | None:
+        """The warning that replicas with another number of partitions are watching; None if there are none.
 
-        This is not a problem: an update waits for readiness.
+        It does not affect readiness, because a rolling update waits until each new replica is ready.
         """
         if self._layout_seen in {None, self._count}:
             return None

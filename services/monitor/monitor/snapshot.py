@@ -20,8 +20,9 @@ from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import SandboxActivity
 
 VERSION: Final = 7
-"""Of the shape of `SandboxActivity` without its parts. A snapshot of another version is ignored; the stream is read
-from its start."""
+"""The version of the fields of `SandboxActivity`, without its parts.
+
+A snapshot of another version is ignored; the stream is read from its start."""
 PIECE_BYTES: Final = 512 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
 EVERY: Final = 15.0

@@ -113,9 +113,9 @@ class Spawner:
         self._live: LiveState | None = None
         self._guard: FloodGuard | None = None
         service.health.add("records", self._problem)
-        service.examining.add(PartKind.REMARK, self._harnesses.problems)
-        service.examining.add(PartKind.REMARK, partial(problems, mirrors_folder(self._settings.home)))
-        service.examining.add(PartKind.REMARK, partial(credential_problems, self._forges.hosts, self._settings))
+        service.examining.add(PartKind.WARNING, self._harnesses.problems)
+        service.examining.add(PartKind.WARNING, partial(problems, mirrors_folder(self._settings.home)))
+        service.examining.add(PartKind.WARNING, partial(credential_problems, self._forges.hosts, self._settings))
 
     async def command(self, delivery: Delivery) -> Outcome:
         """Handle a command."""
@@ -278,7 +278,7 @@ class Spawner:
             core.queue,
             lease,
             admission=core.admission,
-            intend=branches.when_prepared(core.pool.intend),
+            new_record=branches.once_prepared(core.pool.new_record),
             assigned=core.reconciler.wake,
             settled=event_barrier(self._service.bus),
             interval=self._settings.check_interval,

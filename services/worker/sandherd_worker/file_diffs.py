@@ -21,7 +21,7 @@ PREVIEW_LINES: Final = 100
 PREVIEW_CHARS: Final = 5000
 _CONTEXT: Final = 3
 HIDDEN: Final = "[redacted]\n"
-"""Of a line that stays, where only one of the two texts shows that a secret is in it."""
+"""The replacement of an unchanged line if only one of the two texts shows that the line contains a secret."""
 
 Clean = Callable[[str], str]
 """Takes a text and returns it without secrets, in as many lines."""

@@ -99,7 +99,7 @@ def published_digest(content: bytes | None, clean: Clean) -> str | None:
         return None
     text = content.decode("utf-8", "replace")
     cleaned = clean(text)
-    # What `clean` makes of characters that can't be stored is no secret.
+    # What `clean` makes of characters that can't be stored is not a secret.
     hidden = cleaned != text and cleaned != valid_text(text)
     return hashlib.sha256(cleaned.encode("utf-8", "replace") if hidden else content).hexdigest()
 

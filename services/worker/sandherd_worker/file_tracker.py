@@ -30,13 +30,13 @@ _SETTLE: Final = 0.2
 _EVERY: Final = 30.0
 """The interval of scans without a notification, in seconds, if the watch is not complete."""
 _CHECK_EVERY: Final = 300.0
-"""The same while it is: a scan then finds something only if the kernel has not notified of it."""
+"""The interval if the watch is complete. Scans then only find changes that the kernel has not reported."""
 _REST: Final = 10
 """The pause between scans as a multiple of the last scan's cost: a large tree takes at most a tenth of a core."""
 _IDLE: Final = 100
-"""The same for scans without a notification: at most a hundredth of one core."""
+"""The multiple for scans without a notification: they take at most a hundredth of a core."""
 _CHECK_IDLE: Final = 1000
-"""The same while the watch is complete."""
+"""The multiple for scans without a notification while the watch is complete."""
 _TOGETHER: Final = 32
 _TOGETHER_CHARS: Final = 1024 * 1024
 """How many changes are published together, and the maximum characters of their diffs."""

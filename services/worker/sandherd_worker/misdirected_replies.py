@@ -22,7 +22,7 @@ class MisdirectedReplies:
         self._logged_at = 1
 
     def ignores(self, message: Msg) -> bool:
-        """Whether a message is no request, and must be ignored."""
+        """Whether a message is not a request, and must be ignored."""
         if message.reply:
             return False
         self.ignored += 1

@@ -50,7 +50,7 @@ class PathPatterns:
 
     @property
     def unmatched(self) -> list[str]:
-        """Those that nothing has matched, in their order."""
+        """The wanted paths that nothing has matched, in their order."""
         return [path for path in self._rules if path not in self._matched]
 
 

@@ -46,7 +46,7 @@ def load() -> None:
 
 
 def _build_validators() -> None:
-    """Those of what a worker reads at its start, and of the events of nearly every task."""
+    """Build the validators of what a worker reads at its start, and of the events of nearly every task."""
     from sandherd.bus import replies
     from sandherd.contracts import envelope_writer
     from sandherd.contracts.commands import SandboxSpec, TaskSpec

@@ -125,10 +125,10 @@ async def test_fullness_of_a_stream_is_exported_by_name(herd: Broker) -> None:
         await fill_up(flooder)
         watching = asyncio.create_task(fullness.watch(bus))
         async with asyncio.timeout(PATIENCE):
-            while fullness.remark() is None:
+            while fullness.warning() is None:
                 await asyncio.sleep(0.01)
         watching.cancel()
     ratio = registry.get_sample_value("sandherd_stream_fill_ratio", {"stream": "EVENTS"})
     assert ratio is not None
     assert 0.99 < ratio <= 1
-    assert (fullness.remark() or "").startswith("EVENTS is 100% full")
+    assert (fullness.warning() or "").startswith("EVENTS is 100% full")

@@ -135,7 +135,7 @@ async def test_projects_of_a_reader_are_replaced_and_a_dropped_one_sees_nothing(
         assert not await owner.fetchval("select exists (select from pg_roles where rolname = $1)", reader)
 
 
-async def test_role_that_is_no_reader_or_has_other_permissions_is_refused(history: Any, reader: str) -> None:
+async def test_role_that_is_not_a_reader_or_has_other_permissions_is_refused(history: Any, reader: str) -> None:
     """An existing role is not taken over; a reader that could do more is not created; nothing is left of it."""
     async with connected(history.url) as owner:
         for role, projects in (("postgres", ["mine"]), ("pg_new", ["mine"]), (f"{reader[:-1]}_", ["fleet"])):
@@ -146,7 +146,7 @@ async def test_role_that_is_no_reader_or_has_other_permissions_is_refused(histor
             await create_reader(owner, reader, ["other"])
         assert (reader, ["mine"]) in await list_readers(owner)
         await owner.execute("revoke select on tasks from public")
-        with pytest.raises(ReaderRefusedError, match="no reader"):
+        with pytest.raises(ReaderRefusedError, match="not a reader"):
             await drop_reader(owner, "postgres")
 
 
@@ -177,4 +177,4 @@ async def test_command_creates_lists_and_drops(postgres: str, tmp_path: Path) ->
     assert (await asyncio.to_thread(run, "drop", role)).stdout == f"dropped {role}\n"
     again = await asyncio.to_thread(run, "drop", role)
     assert (again.returncode, again.stdout) == (1, "")
-    assert "is no reader" in again.stderr
+    assert "is not a reader" in again.stderr

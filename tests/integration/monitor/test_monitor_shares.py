@@ -286,8 +286,8 @@ async def test_partitions_wait_for_a_monitor_without_them(world: World) -> None:
         holding = asyncio.create_task(old.run())
         await old.wait_held()
         async with world.monitor().running() as service:
-            await eventually(lambda: "partitions" in service.health.remarks())
-            assert "a replica with no partitions still runs" in service.health.remarks()["partitions"]
+            await eventually(lambda: "partitions" in service.health.warnings())
+            assert "a replica with no partitions still runs" in service.health.warnings()["partitions"]
             assert (held(service), service.health.problems()) == ([0], {})
             await cancel_and_wait([holding])
             await shared([service], 8)

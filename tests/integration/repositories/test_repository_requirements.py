@@ -60,15 +60,15 @@ async def test_spawner_without_git_starts_and_refuses_repositories(
         await person.receives(refused, "task.rejected")
         rejection = person.event_data(refused, "task.rejected")
         assert (rejection["field"], rejection["reason"]) == ("spec.repository", MISSING)
-        assert await _remarks(person) == {GIT: MISSING, MIRRORS: None}
+        assert await _warnings(person) == {GIT: MISSING, MIRRORS: None}
         assert (await person.ended(await person.submit(["true"]))).state == "completed"
         monkeypatch.setenv("PATH", path)
-        assert await _remarks(person) == {GIT: None, MIRRORS: None}
+        assert await _warnings(person) == {GIT: None, MIRRORS: None}
 
 
-async def _remarks(person: ProjectUser) -> dict[str, str | None]:
+async def _warnings(person: ProjectUser) -> dict[str, str | None]:
     found = (await person.bus.ask(ExamineSpawner(), "p1", timeout=PATIENCE)).parts
-    return {part.name: part.problem for part in found if part.kind is PartKind.REMARK and part.name in {GIT, MIRRORS}}
+    return {part.name: part.problem for part in found if part.kind is PartKind.WARNING and part.name in {GIT, MIRRORS}}
 
 
 async def test_git_that_is_removed_meanwhile_is_not_a_missing_repository(

@@ -113,7 +113,7 @@ async def test_unusable_plugin_affects_no_other(start: Start, person: Any) -> No
     assert "acme-sun 0.3: several distributions use this name" in gaps["sun"]
     assert "SANDHERD_RUNTIME_ACME_FOLDER: folder: it is required" in gaps["acme"]
     found = (await person.bus.ask(ExamineSpawner(), "p1", timeout=PATIENCE)).parts
-    problems = {part.name: part.problem for part in found if part.kind in {PartKind.RUNTIME, PartKind.REMARK}}
+    problems = {part.name: part.problem for part in found if part.kind in {PartKind.RUNTIME, PartKind.WARNING}}
     assert problems["process"] is None
     assert "acme_library" in problems["moon"]
     assert problems["harness mute"] == "harness 'mute' of acme-mute 0.3: expected a HarnessKind, found str"

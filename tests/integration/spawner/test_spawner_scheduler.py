@@ -25,7 +25,7 @@ from spawner.spec_resolution import SpawnPolicy, expiry
 from spawner.tasks import task_transitions as of_task
 from spawner.tasks.queue_updates import follow
 from spawner.tasks.resolved_task import ResolvedTask
-from spawner.tasks.scheduler import Intend, Scheduler
+from spawner.tasks.scheduler import NewSandboxRecord, Scheduler
 from spawner.tasks.scheduling_order import sandbox_name
 from spawner.tasks.task_queue import TaskQueue
 from spawner.tasks.task_record import TaskRecord
@@ -35,13 +35,13 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
-def created_on_demand(menu: SpawnPolicy) -> Intend:
+def created_on_demand(menu: SpawnPolicy) -> NewSandboxRecord:
     """Creates each sandbox when it is needed, without a warm pool."""
 
-    async def intend(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
+    async def new_record(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
         return of_sandbox.requested(task, sandbox, now, expires_at=expiry(task.spec, menu, now))
 
-    return intend
+    return new_record
 
 
 class Token(Lease):
@@ -58,13 +58,13 @@ class Token(Lease):
         return self.good_for >= 0
 
 
-def started_cold(menu: SpawnPolicy) -> Intend:
+def started_cold(menu: SpawnPolicy) -> NewSandboxRecord:
     """Creates each sandbox on demand, without a warm pool."""
 
-    async def intend(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
+    async def new_record(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
         return of_sandbox.requested(task, sandbox, now, expires_at=expiry(task.spec, menu, now))
 
-    return intend
+    return new_record
 
 
 class World:
@@ -85,7 +85,7 @@ class World:
         admission = Admission(self.bus, self.live, self.queue.capacity.exhausted_limit)
         menu = SpawnPolicy.of(self.settings, {"process": Capabilities(Isolation.NONE, "none", "none")})
         return Scheduler(
-            self.live, self.queue, token, admission=admission, intend=created_on_demand(menu),
+            self.live, self.queue, token, admission=admission, new_record=created_on_demand(menu),
             assigned=self.assigned.append, settled=settled, interval=1,
         )  # fmt: skip
 

@@ -61,5 +61,5 @@ def test_acknowledgement_of_a_publish_is_read_by_its_code() -> None:
             read_acknowledgement("a", json.dumps(error).encode())
         assert type(raised.value) is expected
     for reply in (b"{}", b'{"stream": "EVENTS"}', b"", b"+OK", b"[]"):
-        with pytest.raises(PublishFailedError, match="no acknowledgement"):
+        with pytest.raises(PublishFailedError, match="not an acknowledgement"):
             read_acknowledgement("a", reply)

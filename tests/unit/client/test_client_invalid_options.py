@@ -80,7 +80,7 @@ COMMAND = ["--", "true"]
         (["tokens", "revoke", "Bad Name"], "`sandherd tokens list`"),
         (["projects", "show", "Bad Name"], "`sandherd projects list`"),
         (["approvals", "grant", "sbx-a", ""], "approval_id: it has to be 1 to 128 characters without control"),
-        (["secrets", "set", "a", "p4ss"], "a secret's value is no argument, which other users could read"),
+        (["secrets", "set", "a", "p4ss"], "a secret's value is not an argument, which other users could read"),
     ],
 )
 def test_invalid_value_is_one_sentence_about_the_option(
@@ -108,7 +108,7 @@ def test_invalid_value_is_one_sentence_about_the_option(
         (SetProject, {"unset": ["memory"]}, "--unset has to be 'tasks', 'sandboxes', "),
         (SetProject, {"limits": {"tasks": -1}}, "--tasks has to be 0 to 1000000"),
         (SetProject, {"defaults": {"memory_mb": 1}}, "--memory has to be 64m to 64g"),
-        (SetBudget, {"limits": {"day": "foo"}}, "--day: an item is no limit: write cost=…"),
+        (SetBudget, {"limits": {"day": "foo"}}, "--day: an item is not a limit: write cost=…"),
         (SetBudget, {"limits": {"month": "cost=x"}}, "--month: the amount of cost is invalid"),
     ],
 )

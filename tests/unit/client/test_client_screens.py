@@ -8,7 +8,7 @@ import pytest
 
 from sandherd.cli.commands.backup import _restored_rows
 from sandherd.cli.commands.schedules import _show as show_schedule
-from sandherd.cli.commands.stack import _remarks
+from sandherd.cli.commands.stack import _warnings
 from sandherd.cli.options import Format
 from sandherd.cli.render.budgets import amount_in_table, rows
 from sandherd.cli.render.list_watch import show_screen
@@ -87,9 +87,9 @@ def test_amounts_of_budgets_are_as_one_types_them(kind: BudgetKind, amount: int,
 
 def test_status_shows_what_is_not_ok() -> None:
     """Of all that a part reports about itself, separated; nothing of a part without a problem."""
-    assert _remarks("storage: ok\nrecords: ok\n") == ""
-    assert _remarks("storage: ok\nbroker: away\nwatch: look: slow") == "broker: away; watch: look: slow"
-    assert _remarks("not running") == "not running"
+    assert _warnings("storage: ok\nrecords: ok\n") == ""
+    assert _warnings("storage: ok\nbroker: away\nwatch: look: slow") == "broker: away; watch: look: slow"
+    assert _warnings("not running") == "not running"
 
 
 def test_restored_streams_without_messages_are_named_alike() -> None:

@@ -91,7 +91,7 @@ def test_database_that_responds_and_fails_requests_is_an_error() -> None:
 def test_unusable_plugin_has_its_own_remedy() -> None:
     """The remedy is not that of a history that lags."""
     found = checked(
-        spawner=service_report(Part(kind=PartKind.REMARK, name="harness moon", problem="of acme-moon 1.0: broken"))
+        spawner=service_report(Part(kind=PartKind.WARNING, name="harness moon", problem="of acme-moon 1.0: broken"))
     )
     assert found["spawner"].state is CheckState.WARNING
     assert "acme-moon 1.0" in found["spawner"].found
@@ -100,7 +100,7 @@ def test_unusable_plugin_has_its_own_remedy() -> None:
 
 def test_each_problem_of_repositories_has_its_own_remedy() -> None:
     """Git to be installed, a folder to be made writable; both if both are wrong."""
-    parts = [Part(kind=PartKind.REMARK, name=name, problem="is missing") for name in (GIT, MIRRORS, FORGE_CREDENTIALS)]
+    parts = [Part(kind=PartKind.WARNING, name=name, problem="is missing") for name in (GIT, MIRRORS, FORGE_CREDENTIALS)]
     wanted = (parts[:1], parts[1:2], parts[:2], parts[2:])
     git, folder, both, file = (checked(spawner=service_report(*some))["spawner"] for some in wanted)
     assert {git.state, folder.state, both.state, file.state} == {CheckState.WARNING}
@@ -114,7 +114,7 @@ def test_each_problem_of_repositories_has_its_own_remedy() -> None:
     ("kind", "check", "state"),
     [
         (PartKind.READINESS, "monitor", CheckState.WRONG),
-        (PartKind.REMARK, "monitor", CheckState.WARNING),
+        (PartKind.WARNING, "monitor", CheckState.WARNING),
         (PartKind.STREAM, "streams", CheckState.WRONG),
         (PartKind.CONSUMER, "consumers", CheckState.WRONG),
         (PartKind.MIGRATIONS, "migrations", CheckState.WRONG),

@@ -65,7 +65,7 @@ def test_selection_is_either_by_name_or_by_label() -> None:
         with pytest.raises(HerdError):
             one_selection(names, labels, None)
     assert cost_group("label:team", ["task"]) == ("label", "team")
-    with pytest.raises(HerdError, match="no group"):
+    with pytest.raises(HerdError, match="is not a group"):
         cost_group("label", ["task"])
 
 

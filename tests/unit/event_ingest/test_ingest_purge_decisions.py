@@ -14,7 +14,7 @@ from event_ingest.stream_purge_policy import (
     limit_pieces,
     next_purge_sequence,
 )
-from sandherd.service.stream_usage import StreamFill, remark
+from sandherd.service.stream_usage import StreamFill, fill_warning
 
 SIZES = st.lists(st.integers(1, 1000), min_size=1, max_size=200)
 HOLDINGS = st.dictionaries(
@@ -90,10 +90,10 @@ def test_goal_is_reached_unless_only_minimums_are_left(
 def test_only_streams_that_refuse_are_reported_as_full() -> None:
     """A nearly full stream is named if it refuses when full; one that discards the oldest is full every day."""
     near = a_fill(90, 100)
-    assert remark([near, a_fill(10, 100)]) == (
+    assert fill_warning([near, a_fill(10, 100)]) == (
         "EVENTS is 90% full; a full stream accepts no messages, and its publishers wait"
     )
-    assert remark([replace(near, stream="OUTPUT", refuses=False)]) is None
+    assert fill_warning([replace(near, stream="OUTPUT", refuses=False)]) is None
 
 
 def test_purged_bytes_are_those_of_the_purged_messages() -> None:

@@ -22,6 +22,7 @@ LARGE = {
     "libs/sandherd/cli/commands/sandboxes.py": "one group of commands, with one parameter per option",
     "libs/sandherd/client/terminal_text.py": "the one place that writes to standard output and error",
     "libs/sandherd/telemetry/metrics.py": "one table: every metric",
+    "libs/sandherd/telemetry/messages.py": "one table: every log message except the spawner's",
     "services/spawner/spawner/runtimes/docker/provider.py": "one class: every call of a provider, to the Docker Engine",
     "services/spawner/spawner/runtimes/worker_start.py": "one class: all that starts a worker, by exec or fork",
     "services/spawner/spawner/runtimes/isolation.py": "one subject: how a sandbox is isolated, tried, and refused",
@@ -30,10 +31,10 @@ LARGE = {
     "services/event-ingest/event_ingest/database.py": "one class: every connection to the history's database",
     "services/event-ingest/event_ingest/main.py": "the composition of the service with the most requests",
     "services/spawner/spawner/main.py": "the composition of the service with the most parts",
-    "libs/sandherd/bus/auth/permissions.py": "the rights of every principal, derived in one place",
+    "libs/sandherd/bus/auth/permissions.py": "the permissions of every principal, derived in one place",
     "libs/sandherd/contracts/streams.py": "one table: every stream, consumer and bucket, and who uses them",
     "libs/sandherd/contracts/events/agent.py": "one subject: every event about the life of an agent",
-    "libs/sandherd/settings/model.py": "one model, a setting each",
+    "libs/sandherd/settings/model.py": "one model, with one field per setting",
     "libs/sandherd/contracts/specs.py": "one model, a field of a task each, and what has to fit together in it",
     "services/spawner/spawner/forges/gitea.py": "one class: every use of a forge's API",
     "services/spawner/spawner/repositories/git.py": "one call: how a process of git is run, and what its failure means",
@@ -46,7 +47,7 @@ LARGE = {
     "libs/sandherd/client/__init__.py": "one list: every exported name, and its module",
     "services/monitor/monitor/normalisation.py": "one table: what differs by chance, and where it is searched for",
     "services/monitor/monitor/rules/error_streak.py": "one rule: its thresholds, its part, its fold and its decision",
-    "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
+    "libs/sandherd/contracts/subjects.py": "one table: every subject, and who publishes and receives its messages",
 }
 """Files over the usual size, and why each is one."""
 

@@ -125,13 +125,13 @@ def test_partition_without_a_holder_makes_a_replica_unready(monkeypatch: pytest.
         raise AssertionError((place, lease))
 
     shares, now = PartitionShares(None, "me", 2, hold), time.monotonic()  # type: ignore[arg-type]  # nothing is sent
-    assert (shares.problem(), shares.remark()) == (None, None)
+    assert (shares.problem(), shares.warning()) == (None, None)
     monkeypatch.setattr("monitor.partition_leases.time.monotonic", lambda: now + 3 * TTL + 1)
     assert shares.problem() == "no replica was seen to hold partition 0, 1 of 2"
     shares.note(PartitionTable(2, {PartitionId(2, 1): "other"}))
-    assert (shares.problem(), shares.remark()) == ("no replica was seen to hold partition 0 of 2", None)
+    assert (shares.problem(), shares.warning()) == ("no replica was seen to hold partition 0 of 2", None)
     shares.note(PartitionTable(8, {PartitionId(8, 1): "other"}))
-    assert (shares.problem(), shares.remark()) == (None, "a replica with 8 partitions still runs, and this one has 2")
+    assert (shares.problem(), shares.warning()) == (None, "a replica with 8 partitions still runs, and this one has 2")
 
 
 def test_any_history_of_replicas_ends_with_even_shares() -> None:

@@ -44,7 +44,7 @@ def test_branch_that_can_not_be_continued_is_refused_with_the_reason() -> None:
     wanted = Repository(url=URL, branch="feature/x")
     merged = PullRequestRecord(shown=PullRequestView(number=1, url=URL, state="merged"))
     for known, text in (
-        ([], "no live branch"),
+        ([], "not a live branch"),
         ([branch(state=BranchState.DELETED)], "was deleted"),
         ([branch(state=BranchState.DELETED, pull=merged)], "was merged"),
         ([branch(state=BranchState.MERGED)], "was merged"),

@@ -1,4 +1,4 @@
-"""Replies of the Runtime API and box.sh, read as a sandbox's state or as a fault. All pure."""
+"""Replies of the Runtime API and box.sh, read as a sandbox's state or as a fault. Pure."""
 
 from typing import Any
 

@@ -162,7 +162,7 @@ def dead_headers(service: str, delivery: Delivery, problem: Problem, *, excerpt:
 
 
 def revived(msg_subject: str, data: bytes, headers: Mapping[str, str], at: datetime) -> Delivery:
-    """The original delivery of a dead letter. Raises `ContractError` if it is no dead letter, or only an excerpt."""
+    """The original delivery of a dead letter. Raises `ContractError` if it is not a dead letter, or only an excerpt."""
     if headers.get(DEAD_EXCERPT) is not None:
         raise ContractError(
             Code.REFUSED,

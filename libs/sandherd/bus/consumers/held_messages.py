@@ -226,7 +226,7 @@ class HeldMessages:
             _log.warning("delivery not acknowledged", subject=msg.subject, error=repr(error))
 
     async def _send_verdicts(self, items: Sequence[HeldMessage], verdict: bytes) -> None:
-        """The same verdict for each of these; the broker receives one for each."""
+        """Send this verdict for each of the messages, in one write to the connection."""
         if not items:
             return
         try:

@@ -63,7 +63,7 @@ def bearer(credentials: str) -> Bearer:
 
 
 def bearer_of_claims(claims: dict[str, Any]) -> Bearer:
-    """The same, from a token's claims."""
+    """The user of a token with these claims. Raises `ValueError` if they are not the claims of a herd's user."""
     try:
         tags = dict(str(tag).split(":", 1) for tag in claims["nats"].get("tags", ()))
         principal = Principal(tags["principal"])

@@ -1,10 +1,12 @@
-"""The keys of one herd on disk, in its identity directory: created once, read by the code that issues credentials.
+"""The keys of one herd in its identity directory. They are created once, and read by the code that issues credentials.
 
-    root     keys only for setting up: operator, accounts, and those that sign services, clients and operators
-    spawner  the spawner's keys: for workers, joiners and the next token of their account
-    broker   tokens that the broker is started with; not secret
+    root     keys that are used during set-up only: of the operator and the accounts, and keys that sign the credentials
+             of services, clients and operators
+    spawner  keys of the spawner: they sign the credentials of workers and joiners, and new tokens of the accounts of
+             sandboxes and of users. A joiner's credential may only request a worker's credential
+    broker   tokens that the broker is started with; they are not secret
 
-Every directory is 0700 and every file 0600.
+Every directory has the mode 0700, and every file 0600.
 """
 
 import json
@@ -49,7 +51,7 @@ ACCOUNT_KEYS: Final = {
     Account.SANDBOXES: "sandboxes",
     Account.PEOPLE: "people",
 }
-"""The name of each account's own key."""
+"""The key of each account, by its name in `root`."""
 SIGNING_KEYS: Final = {
     Account.HERD: "streams-signing",
     Account.EVENT_INGEST: "services",
@@ -60,30 +62,32 @@ SIGNING_KEYS: Final = {
     Account.STORE_GUARD: "services",
     Account.PEOPLE: "people-signing",
 }
-"""The name of the key that signs each account's users; the spawner's keys sign those of sandboxes.
+"""The key that signs the users of each account, by its name in `root`. The spawner's keys sign those of `SANDBOXES`.
 
-Earlier versions signed the users of the streams' account with `herd-signing`, including a provisioner that never
-expires. Its signatures are no longer accepted."""
+Earlier versions signed the users of `HERD` with the key `herd-signing`, among them a provisioner without an expiry.
+Signatures by that key are no longer accepted."""
 PUSHED_ACCOUNTS: Final = ("system", *(name for name in ACCOUNT_KEYS.values() if name != "sandboxes"))
-"""Accounts whose tokens are pushed to the broker during set-up, in this order: exports before their imports.
+"""Accounts whose tokens are pushed to the broker during set-up: an account with exports before those that import them.
 
-The spawner pushes the sandboxes' account."""
+The spawner pushes the token of `SANDBOXES`."""
 _SPAWNER_KEYS: Final = {
     "operator-signing": KeyKind.OPERATOR,
     "worker": KeyKind.ACCOUNT,
     "joiner": KeyKind.ACCOUNT,
 }
 CLAIMS_CREDENTIALS: Final = "claims.creds"
+"""The spawner's credential to push tokens of accounts to the broker."""
 _PEOPLE_CLAIMS: Final = "people.json"
 CONNECTIONS_CREDENTIALS: Final = "connections.creds"
+"""The spawner's credential to list and close connections of the broker."""
 
 
 @dataclass(frozen=True)
 class SpawnerKeys:
-    """The spawner's keys for minting and revoking.
+    """The keys with which the spawner issues and revokes credentials.
 
-    `account` has the claims of the sandboxes' account without revocations, and `people` those of the users' account;
-    it is None in the keys of a version that did not revoke users' credentials.
+    `account` has the claims of the sandboxes' account without revocations. `people` has those of the users' account; it
+    is None if a version created the keys that could not revoke users' credentials.
     """
 
     operator_signing: Key
@@ -96,7 +100,7 @@ class SpawnerKeys:
 
     @classmethod
     def read(cls, directory: Path) -> "SpawnerKeys":
-        """The keys in `<identity>/spawner`. Raises `FileNotFoundError` or `ValueError`."""
+        """The keys in `directory`, the folder `spawner` of an identity. Raises `FileNotFoundError` or `ValueError`."""
         people = directory / _PEOPLE_CLAIMS
         return cls(
             people=json.loads(people.read_text()) if people.exists() else None,
@@ -119,7 +123,7 @@ class BrokerTokens:
 
 
 class HerdIdentity:
-    """The identity material of one herd, in a directory."""
+    """The keys and tokens of one herd, in a directory."""
 
     def __init__(self, directory: Path, capacity: Capacity | None = None) -> None:
         self.directory = directory
@@ -130,7 +134,7 @@ class HerdIdentity:
 
     @property
     def exists(self) -> bool:
-        """Whether it was created in this directory before."""
+        """Whether the keys and tokens were created in this directory before."""
         return (self.broker / "operator.jwt").exists()
 
     def create(self, now: int) -> None:
@@ -151,9 +155,10 @@ class HerdIdentity:
     def tokens(self, held: str | None, now: int, held_people: str | None = None) -> BrokerTokens:
         """The tokens to start the broker with.
 
-        `held` is the token of the sandboxes' account that it already has, and `held_people` that of the users', if any.
-        An account is signed again only if this version's permissions differ, these two then with the revocations
-        in force: of two tokens issued in the same second the broker uses the one that it is started with.
+        `held` and `held_people` are the tokens of the sandboxes' and the users' account that the broker already has, or
+        None. A token is signed again only if this version declares other claims for the account. The new tokens of
+        these two accounts contain the revocations of the held ones. Otherwise revoked credentials could be valid again:
+        of two tokens issued in the same second, the broker uses the one that it is started with.
         """
         known = {"sandboxes": held, "people": held_people}
         for name, wanted in self._account_claims().items():
@@ -181,7 +186,7 @@ class HerdIdentity:
         write_secret(self.broker / "operator.jwt", token)
 
     def _write_connection_watcher(self, now: int) -> None:
-        """Written separately, because identities of an earlier version lack this file."""
+        """Write the spawner's credential for connections, if it is missing: earlier versions did not create it."""
         path = self.spawner / CONNECTIONS_CREDENTIALS
         if path.exists():
             return
@@ -207,16 +212,17 @@ class HerdIdentity:
         }
 
     def _claims_paths(self, name: str) -> tuple[Path, ...]:
-        """The files of an account's claims: also the spawner's for those that it signs again at each revocation.
+        """The files that contain an account's claims.
 
-        A version whose spawner did not sign those of users again looks for them in the root's folder.
+        The claims of the sandboxes' and the users' account are in the folder `spawner`, because the spawner signs them
+        again at each revocation. Those of the users' account are also in `root`, where earlier versions read them.
         """
         own = self.root / f"{name}.json"
         signed = {"sandboxes": (self.spawner / "account.json",), "people": (self.spawner / _PEOPLE_CLAIMS, own)}
         return signed.get(name, (own,))
 
     def _stored_claims(self, name: str) -> Claims | None:
-        """The claims of the account's token; None if it has none, or another version has changed it since."""
+        """The claims of the account's token; None if a file is missing, or was changed by another version."""
         paths = self._claims_paths(name)
         first, *others = [dict(json.loads(path.read_text())) if path.exists() else None for path in paths]
         return first if all(other == first for other in others) else None
@@ -230,7 +236,7 @@ class HerdIdentity:
 
 
 def revocations(token: str) -> dict[str, int]:
-    """The revocation list in an account's token: public key → Unix second."""
+    """The revocations in an account's token: public key → Unix second before which the key's tokens are invalid."""
     return dict(read_claims(token)["nats"].get("revocations") or {})
 
 

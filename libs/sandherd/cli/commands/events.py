@@ -27,7 +27,8 @@ Kinds = Annotated[
     ),
 ]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="WHEN", help="Only events since then: 10m, 2h, or ISO 8601.")
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="Only events since this time: a duration (10m, 2h) ago, or ISO 8601."),
 ]
 
 
@@ -46,8 +47,8 @@ def events(  # one parameter per option
 ) -> int:
     """Show the events of a sandbox or task, in the order in which they were stored. As JSON, one event per line.
 
-    That is also the order of each source. The times of different sources may be out of order: each source has its own
-    clock, and may publish late. `sandherd trajectory` sorts by time.
+    Events of one source are in the order in which the source published them. Events of different sources may not be
+    sorted by time, because each source has its own clock and may publish late. `sandherd trajectory` sorts by time.
     """
     from dataclasses import replace
 
@@ -56,12 +57,12 @@ def events(  # one parameter per option
     from sandherd.cli.parse.event_filter import event_filter
     from sandherd.cli.render import history
 
-    choice = event_filter(name, kinds or [], since)
-    show = history.followed if follow else history.stored
+    wanted = event_filter(name, kinds or [], since)
+    show = history.follow_events if follow else history.show_events
 
     async def work(herd: "Herd") -> int:
-        found = replace(choice, name=await full_name(herd, choice.name, choice.kind))
-        return await show(herd, found, output)
+        full = replace(wanted, name=await full_name(herd, wanted.name, wanted.kind))
+        return await show(herd, full, output)
 
     return run_with_herd(ctx, work, project=project)
 
@@ -71,7 +72,7 @@ def trajectory(
 ) -> int:
     """Show the timeline of a sandbox.
 
-    Each step with its time and duration; edits with their diffs; heartbeats are only counted.
+    The timeline has each step with its time and duration, and edits with their diffs. Heartbeats are only counted.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import sandbox_named
@@ -95,7 +96,7 @@ def logs(
     from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.render import history
 
-    show = sandbox_named(sandbox, lambda herd, name: history.terminal(herd, name, output, follow=follow, raw=raw))
+    show = sandbox_named(sandbox, lambda herd, name: history.show_output(herd, name, output, follow=follow, raw=raw))
     return run_with_herd(ctx, show, project=project)
 
 
@@ -113,9 +114,9 @@ def audit(
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Check that every event was stored.
+    """Check that every published event was stored in the history.
 
-    The exit status is 1 if something is missing.
+    The exit status is 1 if events are missing.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render import history

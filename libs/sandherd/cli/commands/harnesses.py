@@ -79,7 +79,7 @@ def _directory(ctx: typer.Context) -> Path:
 
 
 def _checked_directory(ctx: typer.Context) -> Path:
-    """The same; if it is in the home, that is safe. Raises `UnsafeHomeError`."""
+    """The directory of the toolchains. Raises `UnsafeHomeError` if it is in a home that is not safe."""
     from sandherd.cli.herd_session import command_context
     from sandherd.safe_home import check_home
 

@@ -154,10 +154,10 @@ def _remedy_of_left(home: "Path") -> str:
 
 def _row(part: "PartStatus") -> list[object]:
     state = "ready" if part.ready else "running" if part.running else "down"
-    return [part.name, state, part.pid, part.restarts, part.http, _remarks(part.detail)]
+    return [part.name, state, part.pid, part.restarts, part.http, _warnings(part.detail)]
 
 
-def _remarks(detail: str) -> str:
+def _warnings(detail: str) -> str:
     """What is not ok, of the lines that a part reports about itself."""
     return "; ".join(line for line in detail.splitlines() if not line.endswith(": ok"))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from sandherd.bus.health import REMARK
+from sandherd.bus.health import WARNING_PREFIX
 from sandherd.bus.identity import Bearer
 from sandherd.bus.storage_causes import measure_home, shortages
 from sandherd.cli.doctor.infrastructure import check_agent_sdks
@@ -87,9 +87,9 @@ def check_service(name: str, address: str, body: str, *, ready: bool) -> Check:
     """Whether a service is ready, and whether it reports a warning."""
     if not ready:
         return Check(name, CheckState.WRONG, f"{address} is not ready: {body}", STATUS_REMEDY)
-    remark = body.partition(REMARK)[2].strip()
-    if remark:
-        return Check(name, CheckState.WARNING, f"{address} is ready, but {remark}", STREAM_REMEDY)
+    warning = body.partition(WARNING_PREFIX)[2].strip()
+    if warning:
+        return Check(name, CheckState.WARNING, f"{address} is ready, but {warning}", STREAM_REMEDY)
     return Check(name, CheckState.RIGHT, f"{address} is ready")
 
 

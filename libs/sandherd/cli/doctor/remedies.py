@@ -17,14 +17,14 @@ _COMMANDS: Final = {
     "for a local stack `sandherd up`",
     "set the clock": "as with `timedatectl set-ntp true`",
 }
-"""What remedies of checks begin with or contain, by the commands that do it."""
+"""The command for a remedy, by a text that the remedy of a check begins with or contains."""
 _LOCAL: Final = {
     "check that Postgres runs": "`sandherd status`",
     "check that each service runs": "`sandherd status`",
     "check that it runs": "`sandherd status`",
     "provision the herd": "`sandherd down`, then `sandherd up`",
 }
-"""The same on the machine of a local stack, where they differ."""
+"""The commands that are different on the machine of a local stack."""
 
 
 def with_commands(remedy: str, *, local: bool = False) -> str:

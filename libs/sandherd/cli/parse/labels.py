@@ -25,7 +25,7 @@ def labels(items: Sequence[str]) -> dict[str, str]:
 
 
 def new_labels(items: Sequence[str]) -> dict[str, str]:
-    """The same for a new task, which may have no reserved ones."""
+    """Labels of a new task, from `key=value`. Raises `HerdError` as `labels` does, and also for a reserved key."""
     found = labels(items)
     reserved = [key for key in found if key.startswith(RESERVED_PREFIX)]
     if reserved:
@@ -58,7 +58,7 @@ def cost_group(by: str, groups: Sequence[str]) -> tuple[Any, str | None]:
     if kind == "label" and colon and _KEY.fullmatch(key):
         return "label", key
     if by not in groups:
-        problem, remedy = f"--by {by[:80]!r} is no group", f"use {', '.join(groups)} or label:KEY"
+        problem, remedy = f"--by {by[:80]!r} is not a group", f"use {', '.join(groups)} or label:KEY"
         raise HerdError.of(Code.INVALID_FIELD, problem, field="by", remedy=remedy)
     return by, None
 

@@ -23,7 +23,7 @@ class SubmodulesChoice(StrEnum):
 
     @property
     def wanted(self) -> "Submodules":
-        """The same as a field of a repository."""
+        """The value for the field `submodules` of a repository."""
         return "recursive" if self is SubmodulesChoice.RECURSIVE else self is SubmodulesChoice.TRUE
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NOT_WHOLE = "stored events are available when event-ingest is back: see `sandherd events`"
 
 
-async def stored(herd: Herd, wanted: "EventFilter", output: Format) -> int:
+async def show_events(herd: Herd, wanted: "EventFilter", output: Format) -> int:
     """Show the stored events of a task or sandbox."""
     paint = Paint.for_screen()
     whose: dict[str, Any] = {wanted.kind: wanted.name}
@@ -39,7 +39,7 @@ async def stored(herd: Herd, wanted: "EventFilter", output: Format) -> int:
     return 0
 
 
-async def followed(herd: Herd, wanted: "EventFilter", output: Format) -> int:
+async def follow_events(herd: Herd, wanted: "EventFilter", output: Format) -> int:
     """Show the events of a task or sandbox until its end."""
     from sandherd.cli.render.timed_display import TimedDisplay
 
@@ -101,7 +101,7 @@ def _joined(pages: "list[Trajectory]") -> "Trajectory":
     return pages[-1].model_copy(update={"events": events, "next_cursor": None, "prev_cursor": None, "has_more": False})
 
 
-async def terminal(herd: Herd, sandbox: str, output: Format, *, follow: bool, raw: bool) -> int:
+async def show_output(herd: Herd, sandbox: str, output: Format, *, follow: bool, raw: bool) -> int:
     """Show the output of a sandbox's terminal."""
     if raw and not may_write_exactly():
         raise HerdError.of(

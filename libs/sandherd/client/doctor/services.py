@@ -58,7 +58,7 @@ _REMEDIES: Final[Mapping[PartKind, str]] = {
     ),
     PartKind.MIGRATIONS: "restart event-ingest, or apply the migrations of this version",
     PartKind.RUNTIME: "check that its engine or API runs, and that the spawner's host reaches it and has access",
-    PartKind.REMARK: STREAM_REMEDY,
+    PartKind.WARNING: STREAM_REMEDY,
 }
 _WAITS: Final = "not ready: it waits for the database, which has a check of its own"
 _AT_DATABASE: Final = "fix the check `database`; the service then continues by itself"
@@ -68,14 +68,14 @@ _LOST_REMEDY: Final = (
     "restore broker and history from one backup (docs/backup.md); without a backup, list the lost tasks, and submit "
     "them again"
 )
-_REMARK_REMEDIES: Final[Mapping[str, str]] = {
+_WARNING_REMEDIES: Final[Mapping[str, str]] = {
     "harness ": "update the plugin's distribution or uninstall it, and restart the spawner",
     GIT: "install git 2.31 or later on the spawner's machine, in a folder of its PATH; until then it refuses tasks "
     "with a repository",
     FORGE_CREDENTIALS: "make the file readable for the spawner's user; it is read for each use",
     MIRRORS: "make the folder writable for the spawner's user, and free space on its file system",
 }
-"""By how the names of a service's remarks begin."""
+"""The remedy of a warning, by the text that the warning's name starts with."""
 _DECLARED: Final = f"{len(STREAMS)} streams and {len(BUCKETS)} buckets are as declared"
 
 
@@ -139,7 +139,7 @@ def _service(name: str, answer: ServiceReport | HerdError) -> Check:
         return Check(name, CheckState.WRONG, answer.problem.message, remedy_of(answer) or UNAVAILABLE_REMEDY)
     one = answer.examination
     parts = [part for part in one.parts if part.problem and part.name != BROKER_DATA]
-    for kind, state in ((PartKind.READINESS, CheckState.WRONG), (PartKind.REMARK, CheckState.WARNING)):
+    for kind, state in ((PartKind.READINESS, CheckState.WRONG), (PartKind.WARNING, CheckState.WARNING)):
         wrong = [part for part in parts if part.kind is kind and part.name != DATABASE]
         if wrong:
             return Check(name, state, _listed(wrong), "; ".join(dict.fromkeys(map(_own_remedy, wrong))))
@@ -150,8 +150,8 @@ def _service(name: str, answer: ServiceReport | HerdError) -> Check:
 
 def _own_remedy(part: Part) -> str:
     """How a problem of a service's own part is fixed."""
-    known = (remedy for name, remedy in _REMARK_REMEDIES.items() if part.name.startswith(name))
-    return next(known, _REMEDIES[part.kind]) if part.kind is PartKind.REMARK else _REMEDIES[part.kind]
+    known = (remedy for name, remedy in _WARNING_REMEDIES.items() if part.name.startswith(name))
+    return next(known, _REMEDIES[part.kind]) if part.kind is PartKind.WARNING else _REMEDIES[part.kind]
 
 
 def _of_kind(name: str, kind: PartKind, parts: Iterable[Part], well: str, *, whole: bool) -> Check:

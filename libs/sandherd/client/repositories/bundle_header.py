@@ -10,7 +10,7 @@ _FORMATS: Final = (b"@object-format=sha1", b"@object-format=sha256")
 
 
 class InvalidBundleError(ValueError):
-    """The file is no bundle, or one of a kind that is not accepted."""
+    """The file is not a bundle, or one of a kind that is not accepted."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ async def examine(source: RepositorySource) -> LocalRepository:
 async def find(folder: Path) -> tuple[Path, bool]:
     """The folder of the repository that contains a folder, and whether it is bare. Raises `HerdError`."""
     if not folder.is_dir():
-        raise _wrong(f"{folder} is no folder", "path", "name a folder in a git repository")
+        raise _wrong(f"{folder} is not a folder", "path", "name a folder in a git repository")
     try:
         is_bare = await text_of(folder, "rev-parse", "--is-bare-repository") == "true"
         place = "--absolute-git-dir" if is_bare else "--show-toplevel"

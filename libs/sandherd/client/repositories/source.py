@@ -90,11 +90,11 @@ class RepositorySource(Model):
         return made(Repository, **own, url=default.url, push=default.push if self.push is None else self.push)
 
     def of_url(self) -> Repository:
-        """The same as a field of a task spec, for one with a URL."""
+        """The field `repository` of a task spec, for a source with a URL."""
         return made(Repository, **self.options(), url=self.url, push=self.push is not False)
 
     def options(self) -> dict[str, Any]:
-        """What is the same in a task spec."""
+        """The fields that have the same name in a task spec."""
         return {name: getattr(self, name) for name in _SAME} | {"git_proxy": bool(self.git_proxy)}
 
     @model_validator(mode="after")

@@ -56,7 +56,7 @@ class UploadSource:
     mode: int = 0o644
     folder: bool = False
     media_type: str = "application/octet-stream"
-    """Of anything but the archive of a folder."""
+    """The media type. The default is for everything except an archive of a folder."""
 
 
 @contextmanager

@@ -105,7 +105,7 @@ def _axis(name: str, key: Any, values: Any) -> list[str]:
 def _key(name: str, key: Any, field: str) -> str:
     if not isinstance(key, str) or not _KEY.fullmatch(key):
         remedy = "use 1 to 63 letters, digits, `-` and `_`, beginning with a letter and not ending with `-` or `_`"
-        _refuse(name, field, f"{str(key)[:80]!r} is no key", remedy)
+        _refuse(name, field, f"{str(key)[:80]!r} is not a key", remedy)
     return key
 
 
@@ -210,7 +210,7 @@ def _labels(name: str, labels: Any, values: Values) -> Any:
 
 
 def _with_values(name: str, field: str, value: Any, values: Values) -> Any:
-    """The same value of YAML with its texts, and the keys of its mappings, filled in."""
+    """A YAML value in which the references in texts, and in keys of mappings, are replaced by values."""
     if isinstance(value, str):
         return _REFERENCE.sub(lambda found: _filled(name, field, found, values), value)
     if isinstance(value, list):

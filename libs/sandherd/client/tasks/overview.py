@@ -49,7 +49,7 @@ class WorkView(BaseModel):
     last_event_at: datetime | None = None
     """When its agent published its last event."""
     tokens: int | None = None
-    """Of all attempts: input, output, and cache tokens."""
+    """The tokens of all attempts: input, output, and cache tokens."""
     cost_micro_usd: int | None = None
     needs: str | None = None
     """What it needs a user for: an approval, to be resumed, or a diagnosis; None: nothing."""

@@ -14,9 +14,9 @@ from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TASK_ENDED, TaskState
 
 REJECTED: Final = "rejected"
-"""Of a task that was not accepted: it has no other state."""
+"""The state of a task that was not accepted: it has no other state."""
 UNKNOWN: Final = "submitted"
-"""Of a task that was submitted, before the spawner has accepted it."""
+"""The state of a task that was submitted, before the spawner has accepted it."""
 _FINAL: Final = frozenset({*(state.value for state in TASK_ENDED), REJECTED})
 _ORDER: Final = (*(state.value for state in TaskState), REJECTED, UNKNOWN)
 

@@ -52,7 +52,7 @@ class TaskSelection:
         return sorted(known.values(), key=lambda view: (view.submitted_at, view.task))
 
     def expected(self, submitted: PendingCreations) -> list[str]:
-        """Those of a client's submissions that are selected; the spawner may not have read them yet."""
+        """The selected tasks of a client's submissions; the spawner may not have read them yet."""
         if self.labels:
             return submitted.tasks_with(self.labels)
         return [name for name in self.names if submitted.of("task", name)]

@@ -198,6 +198,6 @@ def secrets_in(path: Path) -> tuple[str, ...]:
     if not found or not all(one.startswith(PREFIX) for one in found):
         remedy = "write one there with `sandherd webhooks secret`"
         raise HerdError.of(
-            Code.INVALID_FIELD, f"{path} has a line that is no secret", field="secret_file", remedy=remedy
+            Code.INVALID_FIELD, f"{path} has a line that is not a secret", field="secret_file", remedy=remedy
         )
     return found

@@ -220,7 +220,7 @@ class MonitorDuplicateFound(MonitorEvent):
     other: SafeName
     """The sandbox that began earlier."""
     similarity: float = Field(ge=0, le=1)
-    """Of titles and edited files, weighted."""
+    """The weighted similarity of titles and edited files."""
     other_task: SafeName | None = None
     """The task of the other sandbox."""
     finding_id: UUID | None = None
@@ -247,7 +247,7 @@ class MonitorConflictFound(MonitorEvent):
     lines: LineRange | None = None
     """The first and the last of the lines that overlap with those of the other sandbox."""
     other_lines: LineRange | None = None
-    """Those of the other sandbox, in its own file."""
+    """The first and the last of the overlapping lines in the file of the other sandbox."""
     finding_id: UUID | None = None
     """Identifies the finding in later events about it."""
 

@@ -23,7 +23,7 @@ class ArchivedEvents(Model):
     """The events of one day and project in the archive."""
 
     day: date
-    """Of the events' ids, in UTC."""
+    """The day in the ids of the events, in UTC."""
     project: SafeName
     events: Count
     bytes: Count

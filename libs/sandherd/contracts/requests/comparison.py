@@ -59,7 +59,7 @@ class ComparedFile(Model):
     lines_added: Count = 0
     lines_removed: Count = 0
     change_type: str
-    """Of the last change."""
+    """The type of the last change."""
     content_sha256: str | None = None
     """The content after the last change, if it was published."""
 

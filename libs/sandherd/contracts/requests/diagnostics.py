@@ -23,22 +23,22 @@ class PartKind(StrEnum):
     """The tables of the history."""
     RUNTIME = "runtime"
     """A runtime, in which sandboxes are created."""
-    REMARK = "remark"
-    """A warning: the service works nevertheless."""
+    WARNING = "remark"
+    """A warning: the service works nevertheless. Its value in messages is `remark`."""
 
 
 DATABASE: Final = "postgres"
 """The name of event-ingest's part for the history's database."""
 BROKER_DATA: Final = "broker data"
-"""The name of event-ingest's remark that the broker lost what the history has."""
+"""The name of event-ingest's warning that the broker lost what the history has."""
 
 
 GIT: Final = "git"
-"""The name of the spawner's remark that git can't be used."""
+"""The name of the spawner's warning that git can't be used."""
 MIRRORS: Final = "mirrors"
-"""The name of the spawner's remark that the folder of the mirrors of repositories can't be written."""
+"""The name of the spawner's warning that the folder of the mirrors of repositories can't be written."""
 FORGE_CREDENTIALS: Final = "forge credentials"
-"""The name of the spawner's remark that a file with credentials of forges can't be read."""
+"""The name of the spawner's warning that a file with credentials of forges can't be read."""
 
 
 class Part(Model):

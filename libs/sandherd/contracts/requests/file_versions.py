@@ -21,7 +21,7 @@ class FileVersion(Model):
     previous_path: str | None = None
     time: Moment
     stream_sequence: Count
-    """Of the event."""
+    """The stream sequence of the event."""
     turn: Count = 0
     tool_use_id: str | None = None
     binary: bool = False

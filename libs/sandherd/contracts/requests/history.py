@@ -116,7 +116,7 @@ class Audit(Model):
     """Whether all published events are stored."""
 
     sources: list[SourceAudit]
-    """Those of the requested sandbox; without one, only sources with gaps."""
+    """The sources of the requested sandbox; without one, only sources with gaps."""
     source_count: int
     event_count: int
     missing: int

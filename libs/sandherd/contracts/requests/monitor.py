@@ -81,7 +81,7 @@ class MonitorView(Model):
     turn: Count = 0
     started_at: Moment
     episode_at: Moment | None = None
-    """When a user last sent a message: what the agent did before is no pattern any more."""
+    """When a user last sent a message: what the agent did before is not a pattern any more."""
     last_sign_at: Moment
     last_work_at: Moment | None = None
     expires_at: Moment | None = None

@@ -103,7 +103,7 @@ class ProjectList(Model):
 
     @property
     def recorded(self) -> list[ProjectView]:
-        """Those that have a record."""
+        """The projects that have a record."""
         return [project for project in self.projects if project.created_at is not None]
 
 

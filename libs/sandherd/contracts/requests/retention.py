@@ -78,7 +78,7 @@ class ArtifactStoreStatus(Model):
     waiting: Count = 0
     """Artifacts that events refer to, and that are not stored yet."""
     over_limit: Count = 0
-    """Those of them that wait as their project has its maximum in the store."""
+    """How many of the `waiting` artifacts wait because their project has reached its maximum in the store."""
     lost: Count = 0
     """Artifacts that were not complete in their stream any more, or not what their event refers to."""
     problem: Text | None = None
@@ -91,9 +91,9 @@ class HistoryStatus(Model):
     days: Count
     """How many days events stay stored; 0: forever."""
     project_days: list[ProjectDays] = Field(default_factory=list)
-    """Those of projects with a setting of their own."""
+    """The retention of projects that have a setting of their own."""
     type_days: list[TypeDays] = Field(default_factory=list)
-    """Those of types of events that are removed from their days before."""
+    """The retention of types of events that are removed from a day before the day is dropped."""
     task_days: Count = 0
     """How many days after their end tasks are deleted, if no event of them is stored; 0: never."""
     next_task_at: Moment | None = None

@@ -26,7 +26,7 @@ class SearchHit(Model):
     """An event with the searched words. The snippet is what a sandbox wrote: show it as plain text."""
 
     id: str
-    """Of the event."""
+    """The id of the event."""
     stream_sequence: Count
     time: Moment
     project: SafeName

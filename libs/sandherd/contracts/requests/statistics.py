@@ -42,7 +42,7 @@ class StatisticsList(Model):
 
     groups: list[GroupStatistics]
     total: Statistics
-    """Of all groups, also of those beyond the limit."""
+    """The statistics of all groups, also of those beyond the limit."""
     group_count: Count
     """How many groups there are, with those beyond the limit."""
     since: Moment | None = None

@@ -18,7 +18,7 @@ class TranscriptEntry(Model):
     """An entry of a transcript, made from one event. Its text is what a sandbox wrote: show it as plain text."""
 
     stream_sequence: Count
-    """Of the event."""
+    """The stream sequence of the event."""
     time: Moment
     kind: TranscriptKind
     turn: Count = 0
@@ -26,7 +26,7 @@ class TranscriptEntry(Model):
     cut: bool = False
     """Whether the text is only the beginning."""
     title: str | None = None
-    """Of a call its tool, of an edit its file, of an input its sender."""
+    """The tool of a call, the file of an edit, or the sender of an input."""
     tool_use_id: str | None = None
     is_error: bool = False
 

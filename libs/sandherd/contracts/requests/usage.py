@@ -38,7 +38,7 @@ class UsageList(Model):
 
     groups: list[GroupUsage]
     total: Usage
-    """Of all groups, also of those beyond the limit."""
+    """The usage of all groups, also of those beyond the limit."""
     group_count: Count
     """How many groups there are, with those beyond the limit."""
     since: Moment | None = None

@@ -33,7 +33,7 @@ class Verification(Model):
     entities: Count
     """Tasks, sandboxes and others that events are about."""
     incomplete: Count = 0
-    """Of these, how many have events that are no longer stored: their totals and states are not
+    """How many of `entities` have events that are no longer stored: their totals and states are not
     compared."""
     differences: list[HistoryDifference]
     """At most 200."""

@@ -61,7 +61,7 @@ class Webhook(Model):
     waiting: Count = 0
     """Events that were read and are not accepted yet."""
     retrying: Count = 0
-    """Those of them that were sent, and are sent again later."""
+    """How many of the `waiting` events were sent at least once, and will be sent again."""
     accepted_at: Moment | None = None
     """When the receiver last accepted an event."""
     failing_since: Moment | None = None

@@ -174,7 +174,7 @@ def _invalid_file() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             with storage_errors("file"):
                 raise
-        text = f"a file of the archive is no readable Parquet file: {str(error).splitlines()[0][:200]}"
+        text = f"a file of the archive is not a readable Parquet file: {str(error).splitlines()[0][:200]}"
         raise StorageError(StorageFault.INVALID, text) from error
 
 

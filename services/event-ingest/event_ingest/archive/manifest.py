@@ -26,9 +26,9 @@ class ArchivedFile(BaseModel):
     events: Count
     bytes: Count
     sha256: Digest
-    """Of the file."""
+    """The hash of the file."""
     events_sha256: Digest
-    """Of the values of all columns, as they were read from Postgres."""
+    """The hash of the values of all columns, as they were read from Postgres."""
     archived_at: Moment
 
 

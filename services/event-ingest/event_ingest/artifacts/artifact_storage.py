@@ -142,7 +142,7 @@ class ArtifactStorage:
         """Store a portion of what waits, and about once a minute remove what is not needed."""
         await self._measure(connection)
         if await self.store_waiting(connection) == _PORTION:
-            self._referred.set()  # the lock is acquired anew for each portion
+            self._referred.set()  # the lock is acquired again for each portion
         now = asyncio.get_running_loop().time()
         if now - self._collected_at >= _COLLECT_SECONDS:
             self._collected_at = now

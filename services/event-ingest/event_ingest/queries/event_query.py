@@ -14,7 +14,7 @@ from sandherd.contracts.requests import StoredEvent
 from sandherd.service.cursors import Position
 
 POSITION_TYPES: Final = (int, str)
-"""The types of an event's position: its stream sequence, and its id in case a stream was created anew."""
+"""The types of an event's position: its stream sequence, and its id in case a stream was recreated."""
 _FIRST_PARAMETER: Final = 5
 
 

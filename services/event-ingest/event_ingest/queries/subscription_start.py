@@ -21,7 +21,7 @@ async def check_start(bus: Bus, start: str | int | datetime) -> None:
     if isinstance(start, int) and start > last + 1:
         raise _refused(
             f"{start} is in the future: the last sequence of {STREAM} is {last}",
-            "use `all` if the sequence is of another broker, or of a stream that was created anew; or `new`",
+            "use `all` if the sequence is of another broker, or of a stream that was recreated; or `new`",
         )
     if isinstance(start, datetime) and start > now:
         raise _refused(f"{_text(start)} is in the future: it is {_text(now)} now", "use `new` for events from now on")

@@ -120,7 +120,7 @@ class Subscriptions:
         await self._request_spawner(create, project)
 
     async def _delete_duplicates(self, name: str, project: str) -> None:
-        """Of several with this name, which replicas created at the same moment, retain one, the same for all."""
+        """If replicas have created several with this name at the same moment, keep the one that all replicas select."""
         for info in with_name(await self._read_all(project), name)[1:]:
             await self._delete(info, project)
 

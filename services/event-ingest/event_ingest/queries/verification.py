@@ -135,7 +135,7 @@ class ExaminedEntities:
     """Tasks whose events say something of these sandboxes."""
     projected: Projections
     rows: Mapping[str, Sequence[Any]]
-    """Those in the tables, by table."""
+    """The rows of the tables, by table."""
 
     def differences(self, pairs: set[Pair]) -> list[HistoryDifference]:
         """All of some of the entities; states only of those whose events are complete."""

@@ -15,7 +15,7 @@ class S3Place:
 
     bucket: str
     prefix: str = ""
-    """Of the names of all objects; empty: the whole bucket."""
+    """The prefix of the names of all objects; empty: the whole bucket."""
     region: str = "us-east-1"
     endpoint: str | None = None
     """The URL of the store; None: that of AWS."""
@@ -24,7 +24,7 @@ class S3Place:
     request_seconds: float = 60
     """Maximum of one request. A part of a file has 8 MiB."""
     retries: int = 3
-    """Of a request that failed without an answer, or with one that the store is overloaded."""
+    """How often a request is repeated if it got no response, or if the store is overloaded."""
 
     @property
     def url(self) -> str:
@@ -33,7 +33,7 @@ class S3Place:
 
 
 def place_of(url: str, settings: Settings) -> S3Place | None:
-    """The place that an archive's setting names; None if it is no place in S3."""
+    """The place that an archive's setting names; None if it is not a place in S3."""
     found = _URL.fullmatch(url)
     if found is None:
         return None

@@ -1,6 +1,7 @@
 """One sign-in: its state, nonce and PKCE verifier, which are derived from a secret in the browser's cookie. Pure.
 
-Replicas store no state: the browser with the cookie began the sign-in. Its project and page are in the state, too.
+Replicas store nothing: the cookie shows that this browser has begun the sign-in. The value `state` is also derived from
+the project and the page.
 """
 
 import base64
@@ -21,14 +22,14 @@ _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class SignInError(Exception):
-    """A sign-in is refused. `reason` is for the page; the text is for the log, and has no value of a token."""
+    """A sign-in is refused. `reason` is shown by the page. The text is logged, and contains no value of a token."""
 
     reason = "state"
 
 
 @dataclass(frozen=True)
 class SignInFlow:
-    """A sign-in to a project, or to the only one of the user, which ends at a page of the gateway."""
+    """A sign-in to a project; empty: the only project of the user. At its end the browser is sent to `page`."""
 
     secret: str
     project: str
@@ -36,12 +37,12 @@ class SignInFlow:
 
     @classmethod
     def begun(cls, project: str | None, page: str | None) -> Self:
-        """A new one."""
+        """A new sign-in."""
         return cls(secrets.token_urlsafe(32), project or "", local_page(page))
 
     @classmethod
     def of_cookie(cls, value: str) -> Self | None:
-        """The one that a browser has begun; None for an invalid cookie."""
+        """The sign-in that a browser has begun, from its cookie; None for an invalid cookie."""
         parts = [unquote(part) for part in value.split(".")]
         if len(parts) != 3 or not _SECRET.fullmatch(parts[0]):
             return None
@@ -53,17 +54,17 @@ class SignInFlow:
 
     @property
     def state(self) -> str:
-        """What the provider returns unchanged."""
+        """The parameter `state`, which the provider returns unchanged."""
         return self._derived("state", self.project, self.page)
 
     @property
     def nonce(self) -> str:
-        """What the ID token has to have."""
+        """The value that the claim `nonce` of the ID token must have."""
         return self._derived("nonce")
 
     @property
     def verifier(self) -> str:
-        """The PKCE verifier: without it the code is worthless."""
+        """The PKCE verifier: the provider accepts the code only together with it."""
         return self._derived("verifier")
 
     def request(self, endpoint: str, client_id: str, redirect_uri: str, scopes: list[str]) -> str:
@@ -82,8 +83,8 @@ class SignInFlow:
         )
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
 
-    def is_answered_by(self, state: str) -> bool:
-        """Whether a response is to this sign-in."""
+    def matches(self, state: str) -> bool:
+        """Whether a response with this parameter `state` belongs to this sign-in."""
         return hmac.compare_digest(state.encode(), self.state.encode())
 
     def _derived(self, *purpose: str) -> str:
@@ -91,7 +92,7 @@ class SignInFlow:
 
 
 def local_page(page: str | None) -> str:
-    """The path of a page of the gateway; `/` for anything else, such as another site or the API."""
+    """`page` if it is the path of a page of the gateway; else `/`, for example for another site or the API."""
     if page is None or not _PAGE.fullmatch(page) or page.startswith("/api/"):
         return "/"
     return page

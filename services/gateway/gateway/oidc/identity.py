@@ -1,6 +1,7 @@
-"""Who an ID token is of, and what that user may do: the checks of OpenID Connect Core 3.1.3.7. Pure.
+"""The user that an ID token identifies, and the user's roles: the checks of OpenID Connect Core 3.1.3.7. Pure.
 
-Only signatures by asymmetric keys are accepted: an unsigned token, or one signed with a public text, is refused.
+Only signatures by asymmetric keys are accepted. A token is refused if it is unsigned, or signed with a public text as
+the symmetric key.
 """
 
 import re
@@ -42,7 +43,7 @@ class IdentityError(SignInError):
 
 
 class UnknownKeyError(IdentityError):
-    """An ID token is signed by none of the keys: perhaps by one that the provider has since the last look."""
+    """An ID token is signed by none of the keys. The provider may have added a key after they were read."""
 
 
 @dataclass(frozen=True)

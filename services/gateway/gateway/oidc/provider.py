@@ -20,13 +20,13 @@ from sandherd.settings import Settings
 _FRESH: Final = 3600.0
 """How long the configuration and the keys are used, in seconds."""
 _AGAIN: Final = 10.0
-"""Seconds between two reads of the keys because none of them has signed a token: they may have been rotated."""
+"""Minimum seconds between two reloads of the keys. They are reloaded if a token is signed by an unknown key."""
 _TIMES: Final = aiohttp.ClientTimeout(total=10.0, connect=5.0)
 _MAX_BYTES: Final = 256 * 1024
 
 
 class ProviderError(SignInError):
-    """The provider does not respond, or not as OpenID Connect describes it."""
+    """The provider does not respond, or its response does not conform to OpenID Connect."""
 
     reason = "provider"
 
@@ -38,14 +38,14 @@ class ProviderConfiguration:
     authorization: str
     token: str
     keys: str
-    names_itself: bool
+    sends_issuer: bool
     """Whether each response has the parameter `iss` (RFC 9207)."""
     basic: bool
-    """Whether the client's secret is sent in a header, else in the form."""
+    """Whether the client's secret is sent in the header `Authorization`. Otherwise it is a field of the form."""
 
 
 class OidcProvider:
-    """The provider of the settings. Methods raise `ProviderError`."""
+    """The provider that the settings name. Methods raise `ProviderError`."""
 
     def __init__(self, settings: Settings) -> None:
         self.issuer = settings.oidc_issuer or ""
@@ -64,10 +64,10 @@ class OidcProvider:
             self._configuration = found
         return found[1]
 
-    async def keys(self, *, rotated: bool = False) -> KeySet:
-        """Its public keys; `rotated`: read again, as a token was signed by another one."""
+    async def keys(self, *, reload: bool = False) -> KeySet:
+        """The provider's public keys. With `reload` they are read again: a token was signed by an unknown key."""
         found, now = self._keys, time.monotonic()
-        again = rotated and now - self._read_again > _AGAIN
+        again = reload and now - self._read_again > _AGAIN
         if again:
             self._read_again = now
         if found is None or again or now - found[0] > _FRESH:
@@ -75,7 +75,7 @@ class OidcProvider:
             try:
                 found = (now, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it is checked there
             except (JoseError, ValueError, TypeError, KeyError) as error:
-                raise ProviderError(f"its keys are invalid: {type(error).__name__}") from error
+                raise ProviderError(f"the provider's keys are invalid: {type(error).__name__}") from error
             self._keys = found
         return found[1]
 
@@ -92,11 +92,11 @@ class OidcProvider:
         document = await _fetched("POST", configuration.token, data=form | more, headers=headers)
         token = document.get("id_token")
         if not isinstance(token, str):
-            raise ProviderError("there is no ID token in its response")
+            raise ProviderError("the provider's response has no ID token")
         return token
 
     def _credential(self, *, basic: bool) -> tuple[dict[str, str], dict[str, str]]:
-        """The headers, and the further fields of the form, by which the gateway authenticates itself."""
+        """The headers and the additional form fields that authenticate the gateway."""
         if self._secret_file is None:
             return {}, {"client_id": self.client_id}
         try:
@@ -110,9 +110,9 @@ class OidcProvider:
 
 
 def configuration_of(document: Mapping[str, Any], issuer: str) -> ProviderConfiguration:
-    """The configuration in this document. Raises `ProviderError` if it is another issuer's, or not safe to use."""
+    """The configuration in this document. Raises `ProviderError` if it is of another issuer, or has an unsafe URL."""
     if document.get("issuer") != issuer:
-        raise ProviderError("its configuration is that of another issuer")
+        raise ProviderError("the provider's configuration is that of another issuer")
     names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
     endpoints = [str(document.get(name, "")) for name in names]
     for name, url in zip(names, endpoints, strict=True):
@@ -120,9 +120,9 @@ def configuration_of(document: Mapping[str, Any], issuer: str) -> ProviderConfig
         if not parts.hostname or (parts.scheme != "https" and not issuer.startswith("http://")):
             raise ProviderError(f"{name} is not an https URL")
     methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
-    names_itself = document.get("authorization_response_iss_parameter_supported") is True
+    sends_issuer = document.get("authorization_response_iss_parameter_supported") is True
     authorization, token, keys = endpoints
-    return ProviderConfiguration(authorization, token, keys, names_itself, basic="client_secret_basic" in methods)
+    return ProviderConfiguration(authorization, token, keys, sends_issuer, basic="client_secret_basic" in methods)
 
 
 async def _fetched(method: str, url: str, **options: Any) -> dict[str, Any]:
@@ -136,12 +136,12 @@ async def _fetched(method: str, url: str, **options: Any) -> dict[str, Any]:
             if response.status in {400, 401} and method == "POST":
                 raise IdentityError("the provider refuses the code")
             if response.status != 200:
-                raise ProviderError(f"it responds with {response.status}")
+                raise ProviderError(f"the provider responds with {response.status}")
         document = json.loads(body)
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError, RecursionError) as error:
         raise ProviderError(type(error).__name__) from error
     if not isinstance(document, dict):
-        raise ProviderError("its response is no JSON object")
+        raise ProviderError("the provider's response is not a JSON object")
     return document
 
 
@@ -150,5 +150,5 @@ async def _limited(response: aiohttp.ClientResponse) -> bytes:
     async for piece in response.content.iter_chunked(65_536):
         body += piece
         if len(body) > _MAX_BYTES:
-            raise ProviderError("its response is too large")
+            raise ProviderError("the provider's response is too large")
     return bytes(body)

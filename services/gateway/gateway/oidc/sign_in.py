@@ -1,4 +1,4 @@
-"""Sign-in by the provider of the settings: where the browser goes, and who it is when it comes back."""
+"""Sign-in by the OpenID provider of the settings: the URL where a sign-in begins, and the user that it identifies."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -15,52 +15,55 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class DeniedError(SignInError):
-    """The user or the provider has ended the sign-in."""
+    """The user or the provider denied the sign-in: the provider's response contains no code."""
 
     reason = "denied"
 
 
 class NoProjectError(SignInError):
-    """The user is in none of the groups of the settings."""
+    """The user is in none of the groups that `SANDHERD_OIDC_GRANTS` names."""
 
     reason = "no_project"
 
 
 class OidcSignIn:
-    """The sign-ins of a gateway. Methods raise `SignInError`."""
+    """Sign-in to a gateway by OpenID Connect. Methods raise `SignInError`.
+
+    The parameter `host` is the header `Host` of the browser's request.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._provider = OidcProvider(settings)
 
-    async def address(self, flow: SignInFlow, host: str) -> str:
-        """The URL of the provider for a sign-in that begins."""
+    async def authorization_url(self, flow: SignInFlow, host: str) -> str:
+        """The URL of the provider that the browser is redirected to when a sign-in begins."""
         configuration = await self._provider.configuration()
         scopes = list(dict.fromkeys(["openid", *self._settings.oidc_scopes]))
         return flow.request(configuration.authorization, self._provider.client_id, self._redirect_uri(host), scopes)
 
     async def identity(self, flow: SignInFlow, host: str, *, code: str | None, issuer: str | None) -> OidcIdentity:
-        """The user whom the provider has identified by this code; `issuer` is the parameter `iss` of its response."""
+        """The user for whom the provider has issued `code`. `issuer` is the parameter `iss` of its response."""
         await self._check_issuer(issuer)
         if code is None:
-            raise DeniedError("the provider has sent no code")
+            raise DeniedError("the provider's response has no code")
         token = await self._provider.id_token(code, flow.verifier, self._redirect_uri(host))
         try:
-            return await self._identified(token, flow, rotated=False)
+            return await self._verified(token, flow, reload_keys=False)
         except UnknownKeyError:
-            return await self._identified(token, flow, rotated=True)
+            return await self._verified(token, flow, reload_keys=True)
 
     def roles(self, identity: OidcIdentity) -> dict[str, AccessRole]:
-        """What the user may do, by project: in at least one."""
+        """The user's role in each project, for at least one project. Raises `NoProjectError` if there is none."""
         found = roles_of(self._settings.oidc_grants, identity.groups)
         if not found:
             raise NoProjectError(f"no group of {identity.user} is in SANDHERD_OIDC_GRANTS")
         return found
 
-    async def _identified(self, token: str, flow: SignInFlow, *, rotated: bool) -> OidcIdentity:
+    async def _verified(self, token: str, flow: SignInFlow, *, reload_keys: bool) -> OidcIdentity:
         return identity_of(
             token,
-            await self._provider.keys(rotated=rotated),
+            await self._provider.keys(reload=reload_keys),
             issuer=self._provider.issuer,
             client_id=self._provider.client_id,
             nonce=flow.nonce,
@@ -69,10 +72,10 @@ class OidcSignIn:
         )
 
     async def _check_issuer(self, issuer: str | None) -> None:
-        """Refuse the response of another provider (RFC 9207): its code would be sent to this one."""
-        required = (await self._provider.configuration()).names_itself
+        """Refuse the response of another provider (RFC 9207), whose code would otherwise be sent to this provider."""
+        required = (await self._provider.configuration()).sends_issuer
         if issuer != self._provider.issuer and (required or issuer is not None):
-            raise SignInError("the response is that of another issuer")
+            raise SignInError("the response is from another issuer")
 
     def _redirect_uri(self, host: str) -> str:
         if self._settings.gateway_url is not None:

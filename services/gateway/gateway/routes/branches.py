@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 
 from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import Accepted, accepted
-from gateway.sessions import Approver, Reader, Session, Worker
+from gateway.sessions import ApproveSession, ReadSession, Session, WorkSession
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
@@ -31,7 +31,7 @@ BranchNamed = Annotated[str, Path(pattern="^br-[0-9a-f]{20}$")]
 
 
 @router.get("/branches/{branch}")
-async def get_branch(session: Reader, branch: BranchNamed) -> BranchView:
+async def get_branch(session: ReadSession, branch: BranchNamed) -> BranchView:
     """A branch by its id."""
     found = await session.herd.connection.request(made(ListBranches, branch=branch))
     if not found.branches:
@@ -42,7 +42,7 @@ async def get_branch(session: Reader, branch: BranchNamed) -> BranchView:
 
 
 @router.post("/branches/{branch}/push", status_code=202, response_model=Accepted)
-async def push_branch(session: Worker, branch: BranchNamed, body: PushBody | None = None) -> JSONResponse:
+async def push_branch(session: WorkSession, branch: BranchNamed, body: PushBody | None = None) -> JSONResponse:
     """Push a branch as soon as possible. `approved_commit` approves paths, which needs the role `approve`."""
     if body is not None and body.approved_commit is not None:
         session.check("approve")
@@ -50,20 +50,22 @@ async def push_branch(session: Worker, branch: BranchNamed, body: PushBody | Non
 
 
 @router.post("/branches/{branch}/pull-request", status_code=202, response_model=Accepted)
-async def open_pull_request(session: Worker, branch: BranchNamed, body: PullRequestBody | None = None) -> JSONResponse:
+async def open_pull_request(
+    session: WorkSession, branch: BranchNamed, body: PullRequestBody | None = None
+) -> JSONResponse:
     """Open the branch's pull request, or update it."""
     return await _branch_action(session, OpenPullRequest, branch, body)
 
 
 @router.post("/branches/{branch}/merge", status_code=202, response_model=Accepted)
-async def merge_branch(session: Approver, branch: BranchNamed, body: MergeBody | None = None) -> JSONResponse:
+async def merge_branch(session: ApproveSession, branch: BranchNamed, body: MergeBody | None = None) -> JSONResponse:
     """Merge the branch's pull request once its forge permits it."""
     return await _branch_action(session, MergeBranch, branch, body)
 
 
 @router.delete("/branches/{branch}", status_code=202, response_model=Accepted)
 async def delete_branch(
-    session: Worker, branch: BranchNamed, which: Annotated[DeleteBranchQuery, Query()]
+    session: WorkSession, branch: BranchNamed, which: Annotated[DeleteBranchQuery, Query()]
 ) -> JSONResponse:
     """Delete a branch in the herd, and in its repository if it was pushed; with `where=here`, only in the herd."""
     return await _branch_action(session, DeleteBranch, branch, which)

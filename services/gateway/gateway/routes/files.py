@@ -11,7 +11,7 @@ from gateway.api_server import CONNECTION
 from gateway.downloads import SHARE, FileResponse
 from gateway.request_models import part_of
 from gateway.routes.route_replies import FILE, Name
-from gateway.sessions import Reader, Session, Worker
+from gateway.sessions import ReadSession, Session, WorkSession
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import FileList, FileWritten, ListFiles
@@ -34,14 +34,14 @@ _BYTES: Final[dict[str, Any]] = {
 
 
 @router.get("/sandboxes/{sandbox}/files")
-async def list_files(session: Reader, sandbox: Name, which: Annotated[FileQuery, Query()]) -> FileList:
+async def list_files(session: ReadSession, sandbox: Name, which: Annotated[FileQuery, Query()]) -> FileList:
     """The entries of a folder of its work tree; for a file, the file."""
     request = made(ListFiles, sandbox=sandbox, **which.model_dump(exclude_unset=True))
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
 
 @router.get("/sandboxes/{sandbox}/files/content", response_class=Response, responses=FILE)
-async def download_file(session: Reader, request: Request, sandbox: Name, path: Path) -> Response:
+async def download_file(session: ReadSession, request: Request, sandbox: Name, path: Path) -> Response:
     """The bytes of a file, or of a folder as a tar archive. Never show them as HTML: a sandbox wrote them."""
     limit = await _size_of(session, sandbox, path)
     with ExitStack() as stack:
@@ -58,7 +58,7 @@ async def download_file(session: Reader, request: Request, sandbox: Name, path: 
 
 @router.put("/sandboxes/{sandbox}/files/content", openapi_extra=_BYTES)
 async def upload_file(
-    session: Worker,
+    session: WorkSession,
     request: Request,
     sandbox: Name,
     path: Path,

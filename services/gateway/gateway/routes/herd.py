@@ -12,7 +12,7 @@ from gateway.api_server import CONNECTION
 from gateway.downloads import FileResponse
 from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import FILE, STREAM, Accepted, AfterHeader, Name, accepted
-from gateway.sessions import Approver, Reader
+from gateway.sessions import ApproveSession, ReadSession
 from sandherd.client.artifacts import EventArtifact
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import AnswerApproval, ApprovalId
@@ -45,13 +45,13 @@ DecisionBody: Any = body_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
 
 
 @router.get("/events", tags=["events"])
-async def events(session: Reader, which: Annotated[EventQuery, Query()]) -> EventList:
+async def events(session: ReadSession, which: Annotated[EventQuery, Query()]) -> EventList:
     """Stored events of the project, oldest first."""
     return await session.herd.connection.request(made(ListEvents, **which.model_dump(exclude_unset=True)))
 
 
 @router.get("/events/stream", tags=["events"], response_class=Response, responses=STREAM)
-async def stream_events(session: Reader, after: str | None = None, last_event_id: AfterHeader = None) -> Response:
+async def stream_events(session: ReadSession, after: str | None = None, last_event_id: AfterHeader = None) -> Response:
     """Live events of the project, behind the position in `Last-Event-ID` or `after`, else from now on.
 
     The first message is `ready`, or `resync` if the stream does not have what follows the position: then read the
@@ -61,14 +61,14 @@ async def stream_events(session: Reader, after: str | None = None, last_event_id
 
 
 @router.get("/approvals", tags=["approvals"])
-async def approvals(session: Reader, which: Annotated[ApprovalQuery, Query()]) -> ApprovalList:
+async def approvals(session: ReadSession, which: Annotated[ApprovalQuery, Query()]) -> ApprovalList:
     """Approvals, newest first."""
     return await session.herd.connection.request(made(ListApprovals, **which.model_dump(exclude_unset=True)))
 
 
 @router.post("/sandboxes/{sandbox}/approvals/{approval}", status_code=202, response_model=Accepted, tags=["approvals"])
 async def decide_approval(
-    session: Approver, sandbox: Name, approval: Annotated[ApprovalId, Path()], body: DecisionBody
+    session: ApproveSession, sandbox: Name, approval: Annotated[ApprovalId, Path()], body: DecisionBody
 ) -> JSONResponse:
     """Grant or deny an approval. The first answer counts; its delivery is reported by events."""
     found = await session.herd.connection.request(made(ListApprovals, sandbox=sandbox, approval_id=approval))
@@ -96,26 +96,30 @@ def _check_pending(found: ApprovalList, approval: str) -> None:
 
 
 @router.get("/monitor/report", tags=["monitor"])
-async def monitor_report(session: Reader) -> MonitorReport:
+async def monitor_report(session: ReadSession) -> MonitorReport:
     """How much the live sandboxes of the project hinder each other, and which of them need a user."""
     return await session.herd.monitor_report()
 
 
 @router.get("/budgets", tags=["budgets"])
-async def budgets(session: Reader, which: Annotated[BudgetQuery, Query()]) -> BudgetList:
+async def budgets(session: ReadSession, which: Annotated[BudgetQuery, Query()]) -> BudgetList:
     """The budgets of the project and its tasks, and what was used of them."""
     return await session.herd.connection.request(made(ListBudgets, **which.model_dump(exclude_unset=True)))
 
 
 @router.get("/branches", tags=["branches"])
-async def branches(session: Reader, which: Annotated[BranchQuery, Query()]) -> BranchList:
+async def branches(session: ReadSession, which: Annotated[BranchQuery, Query()]) -> BranchList:
     """The branches that tasks work on, those that changed last first."""
     return await session.herd.connection.request(made(ListBranches, **which.model_dump(exclude_unset=True)))
 
 
 @router.get("/artifacts/{artifact}", tags=["artifacts"], response_class=Response, responses=FILE)
 async def download_artifact(
-    session: Reader, request: Request, artifact: Name, task: SafeName | None = None, sandbox: SafeName | None = None
+    session: ReadSession,
+    request: Request,
+    artifact: Name,
+    task: SafeName | None = None,
+    sandbox: SafeName | None = None,
 ) -> Response:
     """The bytes of an artifact that an event of the project refers to. Never show it as HTML: a sandbox wrote it."""
     reference = (await _found(session, artifact, task, sandbox)).reference
@@ -129,7 +133,7 @@ async def download_artifact(
         return FileResponse(file, stack.pop_all(), headers)
 
 
-async def _found(session: Reader, artifact: str, task: str | None, sandbox: str | None) -> EventArtifact:
+async def _found(session: ReadSession, artifact: str, task: str | None, sandbox: str | None) -> EventArtifact:
     """The artifact; a name without a time may be searched for in the whole history, which has to end."""
     try:
         async with asyncio.timeout(_SEARCH_SECONDS):

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from gateway.request_models import part_of
 from gateway.routes.route_replies import Name
-from gateway.sessions import Reader, Session
+from gateway.sessions import ReadSession, Session
 from sandherd.client.errors import HerdError, made
 from sandherd.client.file_history import FileContent
 from sandherd.client.history import SECONDS
@@ -48,42 +48,44 @@ async def _reply(session: Session, request: type[Request[Any]], which: Any, **mo
 
 
 @router.get("/overview")
-async def overview(session: Reader, which: Annotated[OverviewQuery, Query()]) -> ProjectOverview:
+async def overview(session: ReadSession, which: Annotated[OverviewQuery, Query()]) -> ProjectOverview:
     """Tasks and sandboxes by state, events and cost over time, and what needs a user."""
     found: ProjectOverview = await _reply(session, GetOverview, which)
     return found
 
 
 @router.get("/statistics")
-async def statistics(session: Reader, which: Annotated[StatisticsQuery, Query()]) -> StatisticsList:
+async def statistics(session: ReadSession, which: Annotated[StatisticsQuery, Query()]) -> StatisticsList:
     """Cost, tokens, turns, tool calls and errors, by task, project, harness, model or day."""
     found: StatisticsList = await _reply(session, GetStatistics, which)
     return found
 
 
 @router.get("/sandboxes/{sandbox}/transcript")
-async def transcript(session: Reader, sandbox: Name, which: Annotated[TranscriptQuery, Query()]) -> Transcript:
+async def transcript(session: ReadSession, sandbox: Name, which: Annotated[TranscriptQuery, Query()]) -> Transcript:
     """What the agent and its users wrote, what it called, and what came back. Texts are to be shown as plain text."""
     found: Transcript = await _reply(session, GetTranscript, which, sandbox=sandbox)
     return found
 
 
 @router.get("/comparison")
-async def comparison(session: Reader, which: Annotated[ComparisonQuery, Query()]) -> Comparison:
+async def comparison(session: ReadSession, which: Annotated[ComparisonQuery, Query()]) -> Comparison:
     """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
     found: Comparison = await _reply(session, GetComparison, which)
     return found
 
 
 @router.get("/search")
-async def search(session: Reader, which: Annotated[SearchQuery, Query()]) -> SearchResult:
+async def search(session: ReadSession, which: Annotated[SearchQuery, Query()]) -> SearchResult:
     """Events with all words of `text`, newest first. Snippets are to be shown as plain text."""
     found: SearchResult = await _reply(session, SearchEvents, which)
     return found
 
 
 @router.get("/sandboxes/{sandbox}/file-versions")
-async def file_versions(session: Reader, sandbox: Name, which: Annotated[FileVersionsQuery, Query()]) -> FileVersions:
+async def file_versions(
+    session: ReadSession, sandbox: Name, which: Annotated[FileVersionsQuery, Query()]
+) -> FileVersions:
     """The versions of the files that the agent has changed, in the order of the changes."""
     found: FileVersions = await _reply(session, ListFileVersions, which, sandbox=sandbox)
     return found
@@ -91,7 +93,7 @@ async def file_versions(session: Reader, sandbox: Name, which: Annotated[FileVer
 
 @router.get("/sandboxes/{sandbox}/file-version")
 async def file_version(
-    session: Reader, sandbox: Name, file_path: Annotated[str, Query(max_length=4096)], number: Number | None = None
+    session: ReadSession, sandbox: Name, file_path: Annotated[str, Query(max_length=4096)], number: Number | None = None
 ) -> FileContent:
     """A version of a file, by default the last: its diff, and its content if the file was created in the sandbox."""
     try:

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from gateway.request_models import part_of
 from gateway.routes.route_replies import PREFIX
-from gateway.sessions import Operator, Reader
+from gateway.sessions import OperateSession, ReadSession
 from sandherd.client import queries
 from sandherd.client.doctor.check import Check, CheckState
 from sandherd.client.doctor.herd import check_broker, check_herd
@@ -67,25 +67,25 @@ class DoctorReport(Model):
 
 
 @router.get("/audit")
-async def audit(session: Operator, which: Annotated[AuditQuery, Query()]) -> Audit:
+async def audit(session: OperateSession, which: Annotated[AuditQuery, Query()]) -> Audit:
     """Whether every event of the project, or of one sandbox or task, is stored."""
     return await session.herd.connection.request(made(GetAudit, **which.model_dump(exclude_unset=True)))
 
 
 @router.get("/dead-letters")
-async def dead_letters(session: Operator, which: Annotated[DeadQuery, Query()]) -> DeadLetters:
+async def dead_letters(session: OperateSession, which: Annotated[DeadQuery, Query()]) -> DeadLetters:
     """Messages that could not be handled, newest first."""
     return await session.herd.connection.request(made(ListDeadLetters, **which.model_dump(exclude_unset=True)))
 
 
 @router.get("/dead-letters/{number}")
-async def dead_letter(session: Operator, number: Annotated[Number, Path()]) -> DeadLetter:
+async def dead_letter(session: OperateSession, number: Annotated[Number, Path()]) -> DeadLetter:
     """One dead letter, with its payload."""
     return await session.herd.dead_letter(number)
 
 
 @router.post("/dead-letters/{number}/requeue", status_code=202, response_model=RequeuedLetter)
-async def requeue(session: Operator, number: Annotated[Number, Path()]) -> JSONResponse:
+async def requeue(session: OperateSession, number: Annotated[Number, Path()]) -> JSONResponse:
     """Have a dead letter handled again by its service. It is deleted if the outcome is `done`, and stays otherwise.
 
     What the message causes is reported by events. Repeated, it has no effect twice.
@@ -98,7 +98,7 @@ async def requeue(session: Operator, number: Annotated[Number, Path()]) -> JSONR
 
 @router.get("/health")
 @router.get("/sandboxes/health", operation_id="sandboxes_health")
-async def health(session: Reader) -> HerdHealth:
+async def health(session: ReadSession) -> HerdHealth:
     """The health of the services behind the gateway."""
     found = await asyncio.gather(*(_examination(session, request) for request in _EXAMINED))
     services = {request.answered_by: one for request, one in zip(_EXAMINED, found, strict=True)}
@@ -106,7 +106,7 @@ async def health(session: Reader) -> HerdHealth:
     return HerdHealth(services=services, healthy=healthy)
 
 
-async def _examination(session: Reader, request: type[Examine]) -> Examination | None:
+async def _examination(session: ReadSession, request: type[Examine]) -> Examination | None:
     try:
         return await session.herd.connection.request(request(), timeout=3.0)
     except HerdError:
@@ -114,7 +114,7 @@ async def _examination(session: Reader, request: type[Examine]) -> Examination |
 
 
 @router.get("/doctor")
-async def doctor(session: Operator) -> DoctorReport:
+async def doctor(session: OperateSession) -> DoctorReport:
     """Check broker, services, streams, consumers, their backlog, runtimes and history, each with a remedy."""
     now = datetime.now(UTC)
     reports, own, broker = await asyncio.gather(

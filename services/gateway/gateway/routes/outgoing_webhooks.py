@@ -9,7 +9,7 @@ from fastapi import APIRouter
 
 from gateway.request_models import part_of
 from gateway.routes.route_replies import Name
-from gateway.sessions import Operator, Worker
+from gateway.sessions import OperateSession, WorkSession
 from sandherd.client.errors import made
 from sandherd.contracts.requests import (
     CreateWebhook,
@@ -27,32 +27,32 @@ ReplayBody: Any = part_of(ReplayWebhook, "ReplayBody", without=frozenset({"name"
 
 
 @router.get("/webhooks")
-async def webhooks(session: Worker) -> WebhookList:
+async def webhooks(session: WorkSession) -> WebhookList:
     """The project's webhooks, with the progress of each, without secrets."""
     return await session.herd.webhooks()
 
 
 @router.get("/webhooks/{webhook}")
-async def webhook(session: Worker, webhook: Name) -> Webhook:
+async def webhook(session: WorkSession, webhook: Name) -> Webhook:
     """A webhook, with its dead letters."""
     return await session.herd.webhook(webhook)
 
 
 @router.put("/webhooks/{webhook}")
-async def create_webhook(session: Operator, webhook: Name, body: WebhookBody) -> WebhookWithSecret:
+async def create_webhook(session: OperateSession, webhook: Name, body: WebhookBody) -> WebhookWithSecret:
     """Create a webhook. The response has the secret of its signatures, which no other one has."""
     fields = {"types": body.types, "entities": body.entities, "start": body.start}
     return await session.herd.create_webhook(webhook, body.url, by=session.caller.name, **fields)
 
 
 @router.post("/webhooks/{webhook}/secret")
-async def rotate_webhook_secret(session: Operator, webhook: Name) -> WebhookWithSecret:
+async def rotate_webhook_secret(session: OperateSession, webhook: Name) -> WebhookWithSecret:
     """Create another secret. For a day, the one before it signs, too."""
     return await session.herd.rotate_webhook_secret(webhook)
 
 
 @router.post("/webhooks/{webhook}/replay")
-async def replay_webhook(session: Operator, webhook: Name, body: ReplayBody) -> Webhook:
+async def replay_webhook(session: OperateSession, webhook: Name, body: ReplayBody) -> Webhook:
     """Send events again, from a sequence or a time on, or the dead letters; a disabled webhook is resumed."""
     fields = body.model_dump(exclude_unset=True)
     found = await session.herd.connection.request(made(ReplayWebhook, name=webhook, **fields))
@@ -60,12 +60,12 @@ async def replay_webhook(session: Operator, webhook: Name, body: ReplayBody) -> 
 
 
 @router.post("/webhooks/{webhook}/test")
-async def test_webhook(session: Operator, webhook: Name) -> WebhookTested:
+async def test_webhook(session: OperateSession, webhook: Name) -> WebhookTested:
     """Send a signed document of the type `webhook.test` once."""
     return await session.herd.test_webhook(webhook)
 
 
 @router.delete("/webhooks/{webhook}")
-async def delete_webhook(session: Operator, webhook: Name) -> WebhookDeleted:
+async def delete_webhook(session: OperateSession, webhook: Name) -> WebhookDeleted:
     """Delete a webhook, its position and its secret."""
     return await session.herd.delete_webhook(webhook)

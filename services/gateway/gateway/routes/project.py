@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import Name
-from gateway.sessions import Approver, Reader, Worker
+from gateway.sessions import ApproveSession, ReadSession, WorkSession
 from sandherd.client.artifacts import EventArtifact
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.errors import Code
@@ -70,20 +70,20 @@ class ArtifactList(Model):
 
 
 @router.get("/schedules", tags=["schedules"])
-async def schedules(session: Reader) -> ScheduleList:
+async def schedules(session: ReadSession) -> ScheduleList:
     """The project's schedules, each with its next time and last runs, without its task."""
     return await session.herd.schedules()
 
 
 @router.get("/schedules/{schedule}", tags=["schedules"])
-async def get_schedule(session: Reader, schedule: ScheduleNamed) -> ScheduleView:
+async def get_schedule(session: ReadSession, schedule: ScheduleNamed) -> ScheduleView:
     """A schedule with its task, its next times and last runs."""
     found = await session.herd.connection.request(made(ListSchedules, name=schedule))
     return found.schedules[0]
 
 
 @router.put("/schedules/{schedule}", tags=["schedules"])
-async def set_schedule(session: Worker, schedule: ScheduleNamed, body: ScheduleBody) -> ScheduleView:
+async def set_schedule(session: WorkSession, schedule: ScheduleNamed, body: ScheduleBody) -> ScheduleView:
     """Create a schedule; with `replace`, in place of one of this name. Values of secrets are not accepted in it."""
     if body.schedule.task.secret_env:
         text = "values of secrets would be stored with the schedule"
@@ -94,25 +94,25 @@ async def set_schedule(session: Worker, schedule: ScheduleNamed, body: ScheduleB
 
 
 @router.post("/schedules/{schedule}/pause", tags=["schedules"])
-async def pause_schedule(session: Worker, schedule: ScheduleNamed) -> ScheduleView:
+async def pause_schedule(session: WorkSession, schedule: ScheduleNamed) -> ScheduleView:
     """Start no more tasks of a schedule until it is resumed."""
     return await session.herd.connection.request(made(PauseSchedule, name=schedule, paused=True))
 
 
 @router.post("/schedules/{schedule}/resume", tags=["schedules"])
-async def resume_schedule(session: Worker, schedule: ScheduleNamed) -> ScheduleView:
+async def resume_schedule(session: WorkSession, schedule: ScheduleNamed) -> ScheduleView:
     """Resume a schedule. Due times while it was paused are not caught up."""
     return await session.herd.connection.request(made(PauseSchedule, name=schedule, paused=False))
 
 
 @router.post("/schedules/{schedule}/trigger", tags=["schedules"])
-async def trigger_schedule(session: Worker, schedule: ScheduleNamed) -> ScheduleTriggered:
+async def trigger_schedule(session: WorkSession, schedule: ScheduleNamed) -> ScheduleTriggered:
     """Start a task of a schedule now."""
     return await session.herd.connection.request(made(TriggerSchedule, name=schedule))
 
 
 @router.delete("/schedules/{schedule}", tags=["schedules"])
-async def delete_schedule(session: Worker, schedule: ScheduleNamed) -> ScheduleDeleted:
+async def delete_schedule(session: WorkSession, schedule: ScheduleNamed) -> ScheduleDeleted:
     """Delete a schedule. Its tasks are not affected."""
     return await session.herd.connection.request(made(DeleteSchedule, name=schedule))
 
@@ -121,38 +121,38 @@ async def delete_schedule(session: Worker, schedule: ScheduleNamed) -> ScheduleD
 
 
 @router.get("/secrets", tags=["secrets"])
-async def secrets(session: Reader) -> SecretList:
+async def secrets(session: ReadSession) -> SecretList:
     """The project's named secrets, without values: no operation returns one."""
     return await session.herd.secrets()
 
 
 @router.put("/secrets/{secret}", tags=["secrets"])
-async def set_secret(session: Worker, secret: SecretNamed, body: SecretBody) -> SecretView:
+async def set_secret(session: WorkSession, secret: SecretNamed, body: SecretBody) -> SecretView:
     """Store a value under a name; it replaces the previous one."""
     return await session.herd.set_secret(secret, body.value, by=session.caller.name)
 
 
 @router.delete("/secrets/{secret}", tags=["secrets"])
-async def delete_secret(session: Worker, secret: SecretNamed, *, force: bool = False) -> SecretDeleted:
+async def delete_secret(session: WorkSession, secret: SecretNamed, *, force: bool = False) -> SecretDeleted:
     """Delete a secret and erase its value; with `force` even if tasks that have not ended use it."""
     return await session.herd.connection.request(made(DeleteSecret, name=secret, force=force))
 
 
 @router.get("/subscriptions", tags=["subscriptions"])
-async def subscriptions(session: Reader) -> SubscriptionList:
+async def subscriptions(session: ReadSession) -> SubscriptionList:
     """The project's durable subscriptions."""
     return await session.herd.subscriptions()
 
 
 @router.put("/subscriptions/{subscription}", tags=["subscriptions"])
-async def set_subscription(session: Worker, subscription: Name, body: SubscriptionBody) -> Subscription:
+async def set_subscription(session: WorkSession, subscription: Name, body: SubscriptionBody) -> Subscription:
     """Create a durable subscription, whose events a program receives from the broker."""
     fields = body.model_dump(exclude_unset=True)
     return await session.herd.connection.request(made(Subscribe, name=subscription, **fields))
 
 
 @router.delete("/subscriptions/{subscription}", tags=["subscriptions"])
-async def delete_subscription(session: Worker, subscription: Name) -> UnsubscribeResult:
+async def delete_subscription(session: WorkSession, subscription: Name) -> UnsubscribeResult:
     """Delete a subscription and its position."""
     return await session.herd.unsubscribe(subscription)
 
@@ -161,7 +161,7 @@ async def delete_subscription(session: Worker, subscription: Name) -> Unsubscrib
 
 
 @router.post("/tasks/{task}/budget", tags=["budgets"])
-async def grant_budget(session: Approver, task: Name, body: GrantBody) -> BudgetList:
+async def grant_budget(session: ApproveSession, task: Name, body: GrantBody) -> BudgetList:
     """Grant a task more than its budget; with the same `Idempotency-Key` once."""
     fields = body.model_dump(exclude_unset=True)
     name = session.name("grant")
@@ -170,19 +170,21 @@ async def grant_budget(session: Approver, task: Name, body: GrantBody) -> Budget
 
 
 @router.get("/usage", tags=["budgets"])
-async def usage(session: Reader, which: Annotated[UsageQuery, Query()]) -> UsageList:
+async def usage(session: ReadSession, which: Annotated[UsageQuery, Query()]) -> UsageList:
     """Tokens and cost by task, label, day or model."""
     return await session.herd.connection.request(made(GetUsage, **which.model_dump(exclude_unset=True)))
 
 
 @router.get("/projects", tags=["operation"])
-async def projects(session: Reader) -> ProjectList:
+async def projects(session: ReadSession) -> ProjectList:
     """The project of the token, with its limits and defaults."""
     return await session.herd.connection.request(ListProjects())
 
 
 @router.get("/artifacts", tags=["artifacts"])
-async def artifacts(session: Reader, task: SafeName | None = None, sandbox: SafeName | None = None) -> ArtifactList:
+async def artifacts(
+    session: ReadSession, task: SafeName | None = None, sandbox: SafeName | None = None
+) -> ArtifactList:
     """The artifacts of a task or a sandbox; one of the two has to be named."""
     if (task is None) == (sandbox is None):
         raise HerdError.of(Code.INVALID_FIELD, "name a task or a sandbox", field="task", remedy="name one of the two")

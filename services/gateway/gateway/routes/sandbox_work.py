@@ -10,7 +10,7 @@ from pydantic import ConfigDict
 
 from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import Accepted, Name, accepted
-from gateway.sessions import Session, Worker
+from gateway.sessions import Session, WorkSession
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import (
     ExtendSandbox,
@@ -62,7 +62,7 @@ class LogText(Model):
 
 
 @router.post("/sandboxes", status_code=202, response_model=Accepted)
-async def create_sandbox(session: Worker, spec: SandboxBody, name: SafeName | None = None) -> JSONResponse:
+async def create_sandbox(session: WorkSession, spec: SandboxBody, name: SafeName | None = None) -> JSONResponse:
     """Create a sandbox without a task. Repeated under the same name, or with the same key, it is one sandbox."""
     sandbox = name or session.name("sbx")
     await session.herd.create(spec, sandbox=sandbox, by=session.caller.name, wait=False)
@@ -70,26 +70,28 @@ async def create_sandbox(session: Worker, spec: SandboxBody, name: SafeName | No
 
 
 @router.post("/sandboxes/{sandbox}/pause", status_code=202, response_model=Accepted)
-async def pause_sandbox(session: Worker, sandbox: Name, body: PauseBody | None = None) -> JSONResponse:
+async def pause_sandbox(session: WorkSession, sandbox: Name, body: PauseBody | None = None) -> JSONResponse:
     """Freeze a sandbox."""
     reason = "" if body is None else body.reason
     return await _commanded(session, made(PauseSandbox, sandbox=sandbox, reason=_signed(session, reason)))
 
 
 @router.post("/sandboxes/{sandbox}/resume", status_code=202, response_model=Accepted)
-async def resume_sandbox(session: Worker, sandbox: Name) -> JSONResponse:
+async def resume_sandbox(session: WorkSession, sandbox: Name) -> JSONResponse:
     """Resume a paused sandbox."""
     return await _commanded(session, made(ResumeSandbox, sandbox=sandbox))
 
 
 @router.post("/sandboxes/{sandbox}/extend", status_code=202, response_model=Accepted)
-async def extend_sandbox(session: Worker, sandbox: Name, body: ExtendBody) -> JSONResponse:
+async def extend_sandbox(session: WorkSession, sandbox: Name, body: ExtendBody) -> JSONResponse:
     """Set the expiry of a sandbox to `seconds` from now; a later expiry is not changed."""
     return await _commanded(session, made(ExtendSandbox, sandbox=sandbox, **body.model_dump()))
 
 
 @router.get("/sandboxes/{sandbox}/log")
-async def runtime_log(session: Worker, sandbox: Name, lines: Annotated[int, Query(ge=1, le=1000)] = 200) -> LogText:
+async def runtime_log(
+    session: WorkSession, sandbox: Name, lines: Annotated[int, Query(ge=1, le=1000)] = 200
+) -> LogText:
     """The last lines of the log that its runtime keeps of a sandbox."""
     text, truncated = await session.herd.runtime_logs(sandbox, lines=lines)
     return LogText(text=text, truncated=truncated)
@@ -99,7 +101,7 @@ async def runtime_log(session: Worker, sandbox: Name, lines: Annotated[int, Quer
 
 
 @router.post("/sandboxes/{sandbox}/exec", status_code=202, response_model=ExecState)
-async def start_command(session: Worker, sandbox: Name, body: ExecBody) -> JSONResponse:
+async def start_command(session: WorkSession, sandbox: Name, body: ExecBody) -> JSONResponse:
     """Start a command. The response has its first output if it is short; `Location` has its state until its end."""
     name = session.name("exc")
     fields = _decoded(body.model_dump(exclude_unset=True), "stdin")
@@ -110,7 +112,7 @@ async def start_command(session: Worker, sandbox: Name, body: ExecBody) -> JSONR
 
 @router.get("/sandboxes/{sandbox}/exec/{command}")
 async def command_state(
-    session: Worker, sandbox: Name, command: Name, which: Annotated[ExecQuery, Query()]
+    session: WorkSession, sandbox: Name, command: Name, which: Annotated[ExecQuery, Query()]
 ) -> ExecState:
     """The state of a command, with its output from `offset` on; `wait_seconds` waits for more."""
     request = made(ExecStatus, sandbox=sandbox, exec=command, **which.model_dump(exclude_unset=True))
@@ -118,14 +120,14 @@ async def command_state(
 
 
 @router.post("/sandboxes/{sandbox}/exec/{command}/kill")
-async def kill_command(session: Worker, sandbox: Name, command: Name, body: ExecKillBody) -> ExecState:
+async def kill_command(session: WorkSession, sandbox: Name, command: Name, body: ExecKillBody) -> ExecState:
     """Send a signal to a command and all processes that it has started."""
     request = made(ExecKill, sandbox=sandbox, exec=command, **body.model_dump(exclude_unset=True))
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
 
 @router.post("/sandboxes/{sandbox}/exec/{command}/input")
-async def command_input(session: Worker, sandbox: Name, command: Name, body: ExecInputBody) -> InputAccepted:
+async def command_input(session: WorkSession, sandbox: Name, command: Name, body: ExecInputBody) -> InputAccepted:
     """Write to the terminal of a command, or change its size: at most 3072 bytes, as 4096 characters of base64url."""
     fields = _decoded(body.model_dump(exclude_unset=True), "data")
     request = made(ExecInput, sandbox=sandbox, exec=command, **fields)

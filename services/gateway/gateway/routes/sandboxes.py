@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, Response
 from gateway.problems import problem_of, problem_response
 from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import STREAM, Accepted, AfterHeader, MatchHeader, Name, accepted, check_match, tagged
-from gateway.sessions import Reader, Session, Worker
+from gateway.sessions import ReadSession, Session, WorkSession
 from sandherd.client.errors import HerdError, made
 from sandherd.client.monitor import check_rule
 from sandherd.contracts.commands import MuteRule, RuleName, SendMessage, TerminateSandbox, UnmuteRule
@@ -43,21 +43,21 @@ _ABSENT: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @router.get("/sandboxes")
-async def list_sandboxes(session: Reader, which: Annotated[SandboxQuery, Query()]) -> SandboxList:
+async def list_sandboxes(session: ReadSession, which: Annotated[SandboxQuery, Query()]) -> SandboxList:
     """Sandboxes, newest first: current ones, or those of the history with `past`."""
     page = await session.herd.sandboxes(**which.model_dump(exclude_unset=True))
     return SandboxList(sandboxes=page.items, next_cursor=page.next_cursor)
 
 
 @router.get("/sandboxes/{sandbox}", response_model=SandboxView)
-async def get_sandbox(request: Request, session: Reader, sandbox: Name) -> Response:
+async def get_sandbox(request: Request, session: ReadSession, sandbox: Name) -> Response:
     """A sandbox in its current or final state, with an `ETag` as a task has."""
     return tagged(request, await session.herd.sandbox(sandbox))
 
 
 @router.post("/sandboxes/{sandbox}/terminate", status_code=202, response_model=Accepted)
 async def terminate_sandbox(
-    session: Worker, sandbox: Name, body: TerminateBody, if_match: MatchHeader = None
+    session: WorkSession, sandbox: Name, body: TerminateBody, if_match: MatchHeader = None
 ) -> JSONResponse:
     """End a sandbox and every process in it."""
     check_match(if_match, await session.herd.sandbox(sandbox))
@@ -66,7 +66,9 @@ async def terminate_sandbox(
 
 
 @router.get("/sandboxes/{sandbox}/events")
-async def sandbox_events(session: Reader, sandbox: Name, which: Annotated[SandboxEventQuery, Query()]) -> EventList:
+async def sandbox_events(
+    session: ReadSession, sandbox: Name, which: Annotated[SandboxEventQuery, Query()]
+) -> EventList:
     """Stored events of a sandbox, oldest first."""
     request = made(ListEvents, sandbox=sandbox, **which.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
@@ -77,7 +79,7 @@ async def sandbox_events(session: Reader, sandbox: Name, which: Annotated[Sandbo
 
 @router.get("/sandboxes/{sandbox}/events/stream", response_class=Response, responses=STREAM)
 async def stream_sandbox(
-    session: Reader, sandbox: Name, after: str | None = None, last_event_id: AfterHeader = None
+    session: ReadSession, sandbox: Name, after: str | None = None, last_event_id: AfterHeader = None
 ) -> Response:
     """Live events of a sandbox, behind the position in `Last-Event-ID` or `after`, else from now on."""
     await session.herd.sandbox(sandbox)
@@ -85,7 +87,7 @@ async def stream_sandbox(
 
 
 @router.get("/sandboxes/{sandbox}/trajectory")
-async def trajectory(session: Reader, sandbox: Name, which: Annotated[TrajectoryQuery, Query()]) -> Trajectory:
+async def trajectory(session: ReadSession, sandbox: Name, which: Annotated[TrajectoryQuery, Query()]) -> Trajectory:
     """What the agent in a sandbox did; heartbeats are summarised."""
     request = made(GetTrajectory, sandbox=sandbox, **which.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
@@ -95,7 +97,7 @@ async def trajectory(session: Reader, sandbox: Name, which: Annotated[Trajectory
 
 
 @router.get("/sandboxes/{sandbox}/output")
-async def output(session: Reader, sandbox: Name, which: Annotated[OutputQuery, Query()]) -> Output:
+async def output(session: ReadSession, sandbox: Name, which: Annotated[OutputQuery, Query()]) -> Output:
     """The output of a sandbox's terminal, as far as it is still stored."""
     request = made(GetOutput, sandbox=sandbox, **which.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
@@ -105,13 +107,13 @@ async def output(session: Reader, sandbox: Name, which: Annotated[OutputQuery, Q
 
 
 @router.get("/sandboxes/{sandbox}/monitor")
-async def monitored(session: Reader, sandbox: Name) -> MonitorView:
+async def monitored(session: ReadSession, sandbox: Name) -> MonitorView:
     """What the monitor knows of a sandbox."""
     return await session.herd.monitored(sandbox)
 
 
 @router.post("/sandboxes/{sandbox}/rules/{rule}/mute", status_code=202, response_model=Accepted)
-async def mute_rule(session: Worker, sandbox: Name, rule: Rule, body: MuteBody | None = None) -> JSONResponse:
+async def mute_rule(session: WorkSession, sandbox: Name, rule: Rule, body: MuteBody | None = None) -> JSONResponse:
     """Mute a guardian rule of the monitor for a sandbox, for some seconds or until it is unmuted."""
     fields = {} if body is None else body.model_dump(exclude_unset=True)
     command = made(MuteRule, sandbox=sandbox, rule=rule, muted_by=session.caller.name, **fields)
@@ -119,7 +121,7 @@ async def mute_rule(session: Worker, sandbox: Name, rule: Rule, body: MuteBody |
 
 
 @router.post("/sandboxes/{sandbox}/rules/{rule}/unmute", status_code=202, response_model=Accepted)
-async def unmute_rule(session: Worker, sandbox: Name, rule: Rule) -> JSONResponse:
+async def unmute_rule(session: WorkSession, sandbox: Name, rule: Rule) -> JSONResponse:
     """Evaluate a muted rule again."""
     return await _change_rule(session, made(UnmuteRule, sandbox=sandbox, rule=rule, unmuted_by=session.caller.name))
 
@@ -131,7 +133,7 @@ async def _change_rule(session: Session, command: MuteRule | UnmuteRule) -> JSON
 
 
 @router.post("/sandboxes/{sandbox}/messages", status_code=202, response_model=Accepted)
-async def send_message(session: Worker, sandbox: Name, body: MessageBody) -> JSONResponse:
+async def send_message(session: WorkSession, sandbox: Name, body: MessageBody) -> JSONResponse:
     """Send a message to the agent in a sandbox. `Location` has the events about its delivery."""
     view = await session.herd.sandbox(sandbox)
     if view.state in SANDBOX_ENDED:
@@ -145,7 +147,7 @@ async def send_message(session: Worker, sandbox: Name, body: MessageBody) -> JSO
 
 
 @router.get("/sandboxes/{sandbox}/messages", response_class=Response, responses=_ABSENT)
-async def poll_messages(_session: Reader, sandbox: Name) -> Response:
+async def poll_messages(_session: ReadSession, sandbox: Name) -> Response:
     """Absent: workers receive messages from the broker, each once, and acknowledge them."""
     text = "messages are delivered by the broker: polling would take them from the worker"
     remedy = f"see the events message.* at /api/v1/sandboxes/{sandbox}/events"
@@ -153,7 +155,7 @@ async def poll_messages(_session: Reader, sandbox: Name) -> Response:
 
 
 @router.post("/sandboxes/{sandbox}/events", response_class=Response, responses=_ABSENT)
-async def post_event(_session: Reader, sandbox: Name) -> Response:
+async def post_event(_session: ReadSession, sandbox: Name) -> Response:
     """Absent: workers publish events to the broker, with a credential of their own sandbox."""
     text = f"events of {sandbox} are published to the broker by its worker alone"
     return problem_response(problem_of(Code.REFUSED, text, remedy="see docs/workers.md"), 410)

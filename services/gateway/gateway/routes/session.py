@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from gateway.access_tokens import AccessError, PresentedCredential, credential_of, new_text
 from gateway.browser_security import cookie_in, ended_cookie, session_cookie
 from gateway.request_guard import too_often
-from gateway.sessions import Backend, Reader
+from gateway.sessions import Backend, ReadSession
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -71,18 +71,18 @@ async def sign_in(request: Request, body: SignInBody) -> JSONResponse:
 
 
 @router.get("/session")
-async def get_session(session: Reader) -> SessionView:
+async def get_session(session: ReadSession) -> SessionView:
     """The caller: its project, name, role, and when that ends."""
     caller = session.caller
     return SessionView(project=caller.project, name=caller.name, role=caller.role, expires_at=caller.expires_at)
 
 
 @router.delete("/session", status_code=204, response_class=Response)
-async def sign_out(session: Reader) -> Response:
+async def sign_out(session: ReadSession) -> Response:
     """End the session. Open streams of the browser end within 15 s."""
     caller = session.caller
     if caller.kind != "session":
-        text = "the request has an access token, which is no session"
+        text = "the request has an access token, which is not a session"
         raise HerdError.of(Code.CONFLICT, text, remedy="revoke it with `sandherd tokens revoke`")
     await session.herd.connection.request(EndSession(sha256=caller.digest))
     return Response(status_code=204, headers={"Set-Cookie": ended_cookie()})

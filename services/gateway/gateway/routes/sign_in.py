@@ -51,7 +51,7 @@ async def begin_oidc(
         return problem_response(problem_of(Code.NOT_FOUND, "there is no OpenID provider", remedy="sign in by a token"))
     flow = SignInFlow.begun(project, page)
     try:
-        url = await backend.oidc.address(flow, request.headers.get("host", ""))
+        url = await backend.oidc.authorization_url(flow, request.headers.get("host", ""))
     except SignInError as error:
         return _refused(error, flow.page)
     return _redirect(url, session_cookie(flow.cookie(), SECONDS, COOKIE))
@@ -104,7 +104,7 @@ def _begun(request: Request, state: str | None) -> SignInFlow:
     except AccessError as error:
         raise SignInError(error.problem.message) from error
     flow = None if cookie is None else SignInFlow.of_cookie(cookie)
-    if flow is None or state is None or not flow.is_answered_by(state):
+    if flow is None or state is None or not flow.matches(state):
         raise SignInError("this browser has begun no such sign-in")
     return flow
 

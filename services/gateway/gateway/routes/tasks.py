@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import Accepted, MatchHeader, Name, accepted, check_match, tagged
-from gateway.sessions import Reader, Worker
+from gateway.sessions import ReadSession, WorkSession
 from sandherd.client import queries
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import CancelTask, RetryTask, TaskSpec
@@ -48,7 +48,7 @@ CancelBody: Any = body_of(CancelTask, "CancelBody", without=_BY)
 
 
 @router.get("/tasks")
-async def list_tasks(session: Reader, which: Annotated[TaskQuery, Query()]) -> TaskList:
+async def list_tasks(session: ReadSession, which: Annotated[TaskQuery, Query()]) -> TaskList:
     """Tasks, newest first: current ones, or those of the history with `past`."""
     found: dict[str, Any] = which.model_dump(exclude={"label"}, exclude_unset=True)
     if which.label:
@@ -58,27 +58,27 @@ async def list_tasks(session: Reader, which: Annotated[TaskQuery, Query()]) -> T
 
 
 @router.post("/tasks", status_code=202, response_model=Accepted)
-async def submit_task(session: Worker, spec: TaskBody, name: SafeName | None = None) -> JSONResponse:
+async def submit_task(session: WorkSession, spec: TaskBody, name: SafeName | None = None) -> JSONResponse:
     """Submit a task. Repeated under the same name, or with the same `Idempotency-Key`, it is one task."""
     task = await session.herd.submit(spec, task=name or session.name("task"), by=session.caller.name)
     return accepted(task, f"/tasks/{task}")
 
 
 @router.get("/catalogue", tags=["operation"])
-async def catalogue(session: Reader) -> Catalogue:
+async def catalogue(session: ReadSession) -> Catalogue:
     """What tasks can use in this herd: runtimes, profiles, harnesses, limits."""
     found = await session.herd.connection.request(ListRuntimes())
     return found.model_copy(update={"profiles": {name: _shown(one) for name, one in found.profiles.items()}})
 
 
 @router.get("/tasks/{task}", response_model=TaskView)
-async def get_task(request: Request, session: Reader, task: Name) -> Response:
+async def get_task(request: Request, session: ReadSession, task: Name) -> Response:
     """A task in its current or final state, with an `ETag` for `If-None-Match`, and for `If-Match` of commands."""
     return tagged(request, await session.herd.task(task))
 
 
 @router.get("/tasks/{task}/submitted", response_model_exclude_defaults=True)
-async def submitted_task(session: Worker, task: Name) -> SubmittedTask:
+async def submitted_task(session: WorkSession, task: Name) -> SubmittedTask:
     """What was submitted as a task, to submit it again: without values of secrets, and only for a time after it ended.
 
     Its variables with secret values are empty, and so are files that contain one or are not stored any more.
@@ -88,7 +88,7 @@ async def submitted_task(session: Worker, task: Name) -> SubmittedTask:
 
 @router.post("/tasks/{task}/cancel", status_code=202, response_model=Accepted)
 async def cancel_task(
-    session: Worker, task: Name, body: CancelBody | None = None, if_match: MatchHeader = None
+    session: WorkSession, task: Name, body: CancelBody | None = None, if_match: MatchHeader = None
 ) -> JSONResponse:
     """Cancel a task that has not ended."""
     check_match(if_match, await session.herd.task(task))
@@ -97,7 +97,7 @@ async def cancel_task(
 
 
 @router.post("/tasks/{task}/retry", status_code=202, response_model=Accepted)
-async def retry_task(session: Worker, task: Name, if_match: MatchHeader = None) -> JSONResponse:
+async def retry_task(session: WorkSession, task: Name, if_match: MatchHeader = None) -> JSONResponse:
     """Retry a task that has failed or was cancelled."""
     view = await queries.task(session.herd.connection.request, task)
     check_match(if_match, view)

@@ -134,7 +134,7 @@ class WebhookRequestHandler:
         return WebhookList(webhooks=[changed.view(with_dead=True)])
 
     async def test(self, incoming: IncomingRequest[SendWebhookTest]) -> WebhookTested:
-        """Send a test once. It is no event: nothing stores it."""
+        """Send a test once. It is not an event: nothing stores it."""
         record = (await self._load(incoming.project, incoming.request.name)).record
         if record.project in self._tested:
             raise ContractError(Code.BUSY, "another test of this project is running", remedy="retry in a moment")

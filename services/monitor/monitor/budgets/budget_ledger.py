@@ -70,7 +70,7 @@ class ProjectLedger(BaseModel):
     """Ended sandboxes up to this stream sequence were charged, and are no longer in `charged`."""
     marks: dict[str, ReachedLimit] = {}
     limits: WindowLimits = WindowLimits()
-    """Those that an operator has set; they take precedence over the settings."""
+    """The limits that an operator has set; they take precedence over the settings."""
     updated_by: str | None = None
 
     @property

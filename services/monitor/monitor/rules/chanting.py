@@ -59,7 +59,7 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
     documentation = Documentation(
         condition=f"one text of at least {BLOCK} characters, `repeats` times within a message or thought",
         avoids="code, tables, lists, quotations and headings are left out; a text that is a part of different "
-        "sentences, such as a path, is no repetition",
+        "sentences, such as a path, is not a repetition",
         source="Gemini CLI's loop detection, which needs ten chunks of 50 characters",
     )
 

@@ -127,7 +127,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         avoids="errors of one response of the model with one cause are one error; a failed check (tests, a linter) is "
         "an error only if its output is the same and no file got a new content; the same error of another call after "
         f"an edit begins again, and {_FIXES} of the same call after an edit do not count; what an outage, a denial, a "
-        "refusal of a user or an interrupt prevented is no error, and an outage suspends the rule, for "
+        "refusal of a user or an interrupt prevented is not an error, and an outage suspends the rule, for "
         f"{_SUSPENDED_BY_EACH} calls for each call that it prevented, at most {_OUTAGE_LASTS}; neither is a poll, nor "
         "a command that ends with 1 and no text of an error; the cause is forgotten when the same input, or the same "
         "tool if it runs no commands, succeeds",

@@ -1,4 +1,4 @@
-"""Why a request about a sandbox is not forwarded, and errors for workers that do not reply. All pure."""
+"""Why a request about a sandbox is not forwarded, and errors for workers that do not reply. Pure."""
 
 from typing import Final
 

@@ -46,7 +46,7 @@ class Forges:
         return AppTokens(app, self._client(), self._limits(host))
 
     def repository(self, url: str) -> ForgeRepository | None:
-        """The repository of a URL, or None if its host is no known forge. Raises `ForgeError` (`forge_of`)."""
+        """The repository of a URL, or None if its host is not a known forge. Raises `ForgeError` (`forge_of`)."""
         return forge_of(url, self.hosts)
 
     def _use(self, host: ForgeHost, tokens: TokenSource) -> None:
@@ -64,10 +64,10 @@ class Forges:
         return self.of(self.require(url))
 
     def require(self, url: str) -> ForgeRepository:
-        """The repository with this URL. Raises `ForgeError` if its host is no known forge."""
+        """The repository with this URL. Raises `ForgeError` if its host is not a known forge."""
         repository = self.repository(url)
         if repository is None:
-            raise ForgeError(ForgeFault.REFUSED, "its host is no forge that is configured: it has no pull requests")
+            raise ForgeError(ForgeFault.REFUSED, "its host is not a forge that is configured: it has no pull requests")
         return repository
 
     def credentials(self, host: ForgeHost) -> ForgeCredentials:

@@ -1,4 +1,4 @@
-"""Errors of forges: a closed set of faults, and how a response is classified. All pure."""
+"""Errors of forges: a closed set of faults, and how a response is classified. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ class ForgeError(Exception):
 def refusal(
     what: str, status: int, headers: Mapping[str, str], body: Any, now: datetime, *, hidden: str = ""
 ) -> ForgeError:
-    """The error of a response that is no success. `headers` have names in lower case, `body` is the parsed JSON.
+    """The error of a response that is not a success. `headers` have names in lower case, `body` is the parsed JSON.
 
     `hidden` is the credential of the request, which is in no part of the error.
     """
@@ -93,7 +93,7 @@ def not_seen(refused: ForgeError) -> ForgeError:
 
 
 def fault_of(status: int) -> ForgeFault:
-    """The fault of a status that is no rate limit."""
+    """The fault of a status that is not a rate limit."""
     if status in {401, 402, _FORBIDDEN, 407, 451}:
         return ForgeFault.DENIED
     if status in {301, 302, 303, 307, 308, _NOT_FOUND, _DELETED}:
@@ -106,7 +106,7 @@ def fault_of(status: int) -> ForgeFault:
 
 
 def wait_seconds(status: int, headers: Mapping[str, str], reason: str, now: datetime) -> float | None:
-    """The delay in seconds that a response wants before the next request; None if it is no rate limit."""
+    """The delay in seconds that a response wants before the next request; None if it is not a rate limit."""
     if status not in {_FORBIDDEN, _OFTEN, 503}:
         return None
     wait = _retry_after(headers, now)

@@ -1,4 +1,4 @@
-"""The interface of all forges: what a pull request is, and what can be done with one. All pure.
+"""The interface of all forges: what a pull request is, and what can be done with one. Pure.
 
 A "pull request" is also GitLab's merge request. Every text here that a forge sent is bounded and has no control
 characters, but is otherwise hostile.

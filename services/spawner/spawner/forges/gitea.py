@@ -44,7 +44,7 @@ _PULL: Final = f"{_PULLS}/{{number}}"
 _PAGE: Final = 50
 _PAGES: Final = 20
 _COLOR: Final = "#ededed"
-"""Of a label that is created."""
+"""The color of a label that is created."""
 
 
 class Gitea(ForgeClient[ForgePull]):

@@ -1,4 +1,4 @@
-"""Gitea's replies, where they are not GitHub's. All pure."""
+"""Gitea's replies, where they are not GitHub's. Pure."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""GitHub's replies: what its states, rules and texts mean. All pure."""
+"""GitHub's replies: what its states, rules and texts mean. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -89,7 +89,7 @@ class Gitlab(ForgeClient[MergeRequest]):
         raise not_seen(refused) if _NOT_SEEN.search(refused.reason) else refused
 
     async def _changes(self, request: MergeRequest, draft: PullRequestDraft) -> tuple[dict[str, Any], list[str]]:
-        """What differs, and sentences about what can't be changed. Whether it is a draft is left to users."""
+        """The fields to change, and a sentence for each change that is not possible. `draft` is left to users."""
         changes: dict[str, Any] = {}
         body = with_section(request.description, draft.body)
         if not same_text(body, request.description):
@@ -122,7 +122,7 @@ class Gitlab(ForgeClient[MergeRequest]):
     # --- state ---------------------------------------------------------------------------------------------------
 
     async def pull_request(self, number: int) -> PullRequestStatus:
-        """See `Forge`. One request if it is merged or closed, else three."""
+        """See `Forge`. Sends one request if it is merged or closed, else three."""
         request = await self._pull(number)
         mergeability = gitlab_mergeability(request)
         if request.current is not PullRequestState.OPEN:
@@ -162,7 +162,7 @@ class Gitlab(ForgeClient[MergeRequest]):
     async def merge(
         self, number: int, commit: str, method: MergeMethod = MergeMethod.MERGE, *, queue: bool = False
     ) -> MergeOutcome:
-        """See `Forge`. Whether a merge is a rebase or a fast-forward is a setting of the project."""
+        """See `Forge`. A setting of the project decides whether GitLab merges, rebases or fast-forwards."""
         if method is MergeMethod.REBASE and (await self._project()).merge_method == "merge":
             return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.METHOD, reason="the project makes merge commits")
         request = await self._pull(number)
@@ -189,7 +189,7 @@ class Gitlab(ForgeClient[MergeRequest]):
         return await self._api.get(GitlabProject, _PROJECT)
 
     async def branch_protected(self, branch: str) -> bool:
-        """See `Forge`. The rules for a branch that does not exist are seen by maintainers only."""
+        """See `Forge`. For a branch that does not exist, only a maintainer can read the rules."""
         try:
             path = f"{_PROJECT}/repository/branches/{{branch}}"
             return (await self._api.get(GitlabBranch, path, branch=branch)).protected

@@ -1,4 +1,4 @@
-"""GitLab's replies: what its states mean. All pure."""
+"""GitLab's replies, and their conversion to the types of `Forge`. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -22,7 +22,7 @@ from spawner.forges.plain_text import plain
 from spawner.forges.replies import Branch, Commit, Name, Number, Text, checks_of
 
 DRAFT_PREFIX: Final = "Draft: "
-_STATUSES: Final = {
+_OBSTACLES: Final = {
     "mergeable": None,
     "conflict": Obstacle.CONFLICT,
     "broken_status": Obstacle.CONFLICT,
@@ -47,8 +47,10 @@ _STATUSES: Final = {
     "security_policy_violations": Obstacle.RULES,
     "title_regex": Obstacle.RULES,
 }
-"""`detailed_merge_status`; the other ones (`checking`, `unchecked`, `preparing`, …) mean: wait."""
+"""The obstacle to a merge by `detailed_merge_status`. With any other status (`checking`, `unchecked`, `preparing`, …),
+GitLab has not decided yet."""
 _REFUSED: Final = frozenset({"conflict", "broken_status", "draft_status", "not_open", "requested_changes"})
+"""Statuses that do not change without an agent or a user. With the others, the same merge may succeed later."""
 _PASSED: Final = frozenset({"success", "skipped"})
 _FAILED: Final = frozenset({"failed", "canceled", "canceling"})
 
@@ -67,7 +69,7 @@ class Pipeline(BaseModel):
 
 
 class MergeRequest(BaseModel):
-    """A merge request; a list of them lacks the pipeline."""
+    """A merge request. In lists of merge requests, GitLab omits `head_pipeline`."""
 
     iid: Number
     state: str
@@ -89,29 +91,29 @@ class MergeRequest(BaseModel):
 
     @property
     def current(self) -> PullRequestState:
-        """Its state; `locked` is a merge that is not finished."""
+        """The state. GitLab's state `locked` means that a merge is in progress."""
         if self.state == "merged":
             return PullRequestState.MERGED
         return PullRequestState.OPEN if self.state in {"opened", "locked"} else PullRequestState.CLOSED
 
     @property
     def merged_commit(self) -> str | None:
-        """The commit in the target branch; a fast-forward has none of its own."""
+        """The commit in the target branch, once merged. After a fast-forward it is the head commit itself."""
         if self.current is not PullRequestState.MERGED:
             return None
         return self.merge_commit_sha or self.squash_commit_sha or self.sha or None
 
     def is_for(self, draft: PullRequestDraft) -> bool:
-        """Whether it has this head and base, and is not from a fork with a branch of the same name."""
+        """Whether it has the head and base of the draft. A branch of the same name in a fork is another head."""
         own = self.source_project_id == self.target_project_id
         return own and (self.source_branch, self.target_branch) == (draft.head, draft.base)
 
 
 class Approvals(BaseModel):
-    """The approvals; the numbers are missing in GitLab's free edition."""
+    """The approvals of a merge request. `approvals_left` is missing in GitLab's free edition."""
 
     class Approval(BaseModel):
-        """One of them."""
+        """An approval by one user."""
 
         user: GitlabUser | None = None
 
@@ -128,7 +130,7 @@ class JobStatus(BaseModel):
 
     @property
     def result(self) -> ChecksState:
-        """Its result; one that may fail, or is started by a user only, does not prevent success."""
+        """The result. A job that may fail counts as passed if it has failed, or if it waits for a manual start."""
         if self.status in _PASSED or (self.allow_failure and self.status in _FAILED | {"manual"}):
             return ChecksState.PASSED
         return ChecksState.FAILED if self.status in _FAILED else ChecksState.PENDING
@@ -142,7 +144,7 @@ class GitlabProject(BaseModel):
 
 
 class GitlabBranch(BaseModel):
-    """A branch, or a protected name, which may have wildcards."""
+    """A branch, or a rule for protected branches. The name of a rule may contain wildcards."""
 
     name: str
     protected: bool = False
@@ -156,7 +158,7 @@ class GitlabIssue(BaseModel):
 
 
 def chosen_request(requests: Sequence[MergeRequest], draft: PullRequestDraft) -> MergeRequest | None:
-    """The open merge request of a draft, or the one that was merged or closed with the draft's commit."""
+    """The open merge request for a draft. If none is open, the one that was merged or closed at the draft's commit."""
     own = [request for request in requests if request.is_for(draft)]
     opened = (request for request in own if request.current is PullRequestState.OPEN)
     same = (request for request in own if draft.commit and request.sha == draft.commit)
@@ -164,7 +166,7 @@ def chosen_request(requests: Sequence[MergeRequest], draft: PullRequestDraft) ->
 
 
 def gitlab_checks(request: MergeRequest, jobs: Sequence[JobStatus]) -> Checks:
-    """The pipeline as a whole, and its jobs by name."""
+    """The checks: each job by its name, and the pipeline as a whole under the name `pipeline`."""
     results = [(job.name, job.result) for job in jobs]
     if request.head_pipeline is not None:
         results.append(("pipeline", JobStatus(name="pipeline", status=request.head_pipeline.status).result))
@@ -172,7 +174,7 @@ def gitlab_checks(request: MergeRequest, jobs: Sequence[JobStatus]) -> Checks:
 
 
 def gitlab_reviews(request: MergeRequest, approvals: Approvals) -> Reviews:
-    """The reviews. Whether an approval is still valid after a push is GitLab's setting."""
+    """The reviews. A setting of the project decides whether an approval is still valid after a push."""
     approved = tuple(sorted({one.user.username for one in approvals.approved_by if one.user is not None}))
     missing = max(approvals.approvals_left or 0, int(request.detailed_merge_status == "not_approved"))
     if request.detailed_merge_status == "requested_changes":
@@ -185,13 +187,13 @@ def gitlab_reviews(request: MergeRequest, approvals: Approvals) -> Reviews:
 
 
 def gitlab_mergeability(request: MergeRequest) -> Mergeability:
-    """Whether GitLab would merge it. A status that is not known means: wait."""
+    """Whether GitLab would merge it. An unknown status is treated as one that GitLab has not decided yet."""
     status = plain(request.detailed_merge_status, 60)
     if request.current is not PullRequestState.OPEN:
         return Mergeability(Verdict.NO, Obstacle.CLOSED, request.current.value)
-    if status not in _STATUSES:
+    if status not in _OBSTACLES:
         return Mergeability(Verdict.UNKNOWN, Obstacle.COMPUTING, status)
-    obstacle = _STATUSES[status]
+    obstacle = _OBSTACLES[status]
     return Mergeability(Verdict.YES if obstacle is None else Verdict.NO, obstacle, status)
 
 
@@ -205,30 +207,36 @@ def merge_outcome(request: MergeRequest, commit: str, *, queue: bool) -> MergeOu
 
 
 def _merged(request: MergeRequest, commit: str) -> MergeOutcome:
-    """The outcome if it is merged: with other commits it is left to the next poll, which finds out which ones."""
+    """The outcome of a merge request that was merged. If other commits were merged, the next poll finds out which."""
     if request.sha not in {"", commit}:
         return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.HEAD_MOVED, reason="merged with other commits")
     return MergeOutcome(MergeResult.MERGED, commit=request.merged_commit)
 
 
 def early_request_outcome(request: MergeRequest, commit: str) -> MergeOutcome | None:
-    """The outcome of a merge that is not worth a request, or would be blind; None if it can be tried."""
+    """The outcome of a merge that can be decided without a request; None if a merge can be requested.
+
+    No merge is requested at another commit, or before GitLab has decided whether it is possible.
+    """
     if request.current is not PullRequestState.OPEN or request.sha != commit:
         return refused_request(request, commit, "not open at this commit", moved=False)
-    if request.detailed_merge_status not in _STATUSES:
+    if request.detailed_merge_status not in _OBSTACLES:
         reason = plain(request.detailed_merge_status, 60)
         return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.COMPUTING, reason=reason)
     return None
 
 
 def refused_request(request: MergeRequest, commit: str, reason: str, *, moved: bool) -> MergeOutcome:
-    """The outcome of a merge of `commit` that GitLab refused, by the merge request as it is now."""
+    """The outcome of a merge of `commit` that GitLab refused. It depends on the current state of the merge request.
+
+    `moved`: whether GitLab refused the merge because the branch is not at `commit`.
+    """
     if request.current is PullRequestState.MERGED:
         return _merged(request, commit)
     if request.current is PullRequestState.CLOSED:
         return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.CLOSED, reason=reason)
     if moved or request.sha != commit:
         return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.HEAD_MOVED, reason=reason)
-    obstacle = _STATUSES.get(request.detailed_merge_status) or Obstacle.COMPUTING
+    obstacle = _OBSTACLES.get(request.detailed_merge_status) or Obstacle.COMPUTING
     result = MergeResult.REFUSED if request.detailed_merge_status in _REFUSED else MergeResult.WAITING
     return MergeOutcome(result, obstacle=obstacle, reason=reason)

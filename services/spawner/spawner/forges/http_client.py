@@ -76,7 +76,7 @@ class HttpClient:
             failure = f"no response within {_TIMES.total:.0f} s"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = f"can't be reached ({type(error).__name__})"
-        # Raised here, so that the client's error, which has the request's headers, is no part of it.
+        # Raised here, so that the client's error, which has the request's headers, is not a part of it.
         raise ForgeError(ForgeFault.UNAVAILABLE, f"{urlsplit(url).hostname}: {failure}")
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:

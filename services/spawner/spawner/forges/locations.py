@@ -1,4 +1,4 @@
-"""Which forge a repository's URL belongs to, with its owner and name. All pure."""
+"""Which forge a repository's URL belongs to, with its owner and name. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -85,7 +85,7 @@ class ForgeRepository:
 
 
 def forge_of(url: str, hosts: Iterable[ForgeHost] = ()) -> ForgeRepository | None:
-    """The repository of a URL; None if its host is no forge that is configured in `hosts` or well known.
+    """The repository of a URL; None if its host is not a forge that is configured in `hosts` or well known.
 
     Raises `ForgeError` (refused) for a URL of a forge that has a credential or no valid owner and name in it.
     """

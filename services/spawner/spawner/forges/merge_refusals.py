@@ -1,4 +1,4 @@
-"""Why GitHub or Gitea refused a merge: their status codes say little, so their texts decide. All pure."""
+"""Why GitHub or Gitea refused a merge. Their status codes are ambiguous, so the texts of their replies decide."""
 
 import re
 from typing import Final
@@ -8,7 +8,7 @@ from spawner.forges.forge import MergeOutcome, MergeResult, Obstacle, PullReques
 from spawner.forges.replies import ForgePull
 
 REFUSALS: Final = frozenset({404, 405, 409, 422})
-"""Statuses of a merge that are no failure of the request: 404 is Gitea's for one that is closed."""
+"""HTTP statuses of a refused merge. Gitea responds with 404 if the pull request is closed."""
 _WAIT, _NEVER = MergeResult.WAITING, MergeResult.REFUSED
 _TEXTS: Final = (
     (_NEVER, Obstacle.QUEUE, r"not have a merge queue"),
@@ -24,11 +24,14 @@ _TEXTS: Final = (
     (_WAIT, Obstacle.CHECKS, r"status checks?|checks? (is|are|has|have) |required check|deployment"),
     (_NEVER, Obstacle.RULES, r"not authorized|not allowed to merge|protected|rule violations|sign|rejected"),
 )
-"""What a text means, in this order."""
+"""The meaning of a text. The first pattern that matches decides."""
 
 
 def early_outcome(pull: ForgePull, commit: str) -> MergeOutcome | None:
-    """The outcome of a merge that is not worth a request, or would be blind; None if it can be tried."""
+    """The outcome of a merge that can be decided without a request; None if a merge can be requested.
+
+    No merge is requested at another commit, or before the forge has decided whether it is possible.
+    """
     if pull.current is not PullRequestState.OPEN or pull.head.sha != commit:
         return refused_merge(ForgeError(ForgeFault.CONFLICT, "", reason="not open at this commit"), pull, commit)
     if pull.mergeable is None:
@@ -37,9 +40,10 @@ def early_outcome(pull: ForgePull, commit: str) -> MergeOutcome | None:
 
 
 def refused_merge(refused: ForgeError, pull: ForgePull, commit: str) -> MergeOutcome:
-    """The outcome of a merge of `commit` that was refused, by its text and the pull request as it is now.
+    """The outcome of a refused merge of `commit`. It depends on the refusal and the pull request's current state.
 
-    One that is merged now was merged by a request whose response was lost, or by a user: that is a success.
+    If the pull request is merged now, the outcome is success: a user has merged it, or an earlier request whose
+    response was lost.
     """
     reason = refused.reason
     if pull.current is PullRequestState.MERGED and pull.head.sha not in {"", commit}:
@@ -61,7 +65,7 @@ def _by_text(reason: str) -> MergeOutcome | None:
 
 
 def _by_state(reason: str, pull: ForgePull, *, conflict: bool) -> MergeOutcome:
-    """For a text that does not say it, such as "Pull Request is not mergeable": when in doubt, wait."""
+    """The outcome if no pattern matches the text, such as "Pull Request is not mergeable". When in doubt, wait."""
     if conflict or pull.mergeable_state == "dirty":
         return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.CONFLICT, reason=reason)
     if pull.draft:

@@ -1,4 +1,4 @@
-"""Texts of agents and users that have no effect in a pull request, as Markdown and as a commit message. All pure.
+"""Texts of agents and users that have no effect in a pull request, as Markdown and as a commit message. Pure.
 
 A squash merge makes the title and body the message of a commit, so code fences alone are not enough: forges search
 such messages for `Closes #1`, and GitLab searches fences, too.

@@ -1,4 +1,4 @@
-"""Title and body of a pull request, from a template of the operator. All pure.
+"""Title and body of a pull request, from a template of the operator. Pure.
 
 Texts of the task, the agent and the repository are in code, and inert: they notify no user, close no issue, and are no
 HTML. `Closes #N` is only from `PullRequestFacts.closes`.

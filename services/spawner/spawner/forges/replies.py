@@ -1,4 +1,4 @@
-"""What the replies of GitHub and Gitea have in common, and how reviews are counted. All pure."""
+"""What the replies of GitHub and Gitea have in common, and how reviews are counted. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence

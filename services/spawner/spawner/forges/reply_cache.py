@@ -10,7 +10,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any, Final
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of all compressed replies."""
+"""The maximum size of all compressed replies."""
 Stored = tuple[str | None, str | None, Any, str | None]
 """The tag, the time, the parsed body and the next page, as gidgethub has them."""
 

@@ -80,7 +80,7 @@ class FetchForwarder:
             failure = "no response in time"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = f"can't be reached ({type(error).__name__})"
-        # Raised here, so that the client's error, which has the request's headers, is no part of it.
+        # Raised here, so that the client's error, which has the request's headers, is not a part of it.
         raise GitError(GitFault.UNAVAILABLE, failure)
 
     async def _return(self, received: aiohttp.ClientResponse, kind: str, response: ProxyResponse) -> None:

@@ -1,4 +1,4 @@
-"""The part of git's push protocol that the proxy implements (gitprotocol-pack(5), version 0 over HTTP). All pure.
+"""The part of git's push protocol that the proxy implements (gitprotocol-pack(5), version 0 over HTTP). Pure.
 
 Only what is needed to continue one branch is advertised. So git itself refuses anything else, and what a hostile client
 sends nevertheless is refused here.
@@ -86,7 +86,7 @@ def commands_of(lines: Sequence[bytes]) -> PushCommands:
 def _update(text: bytes) -> RefUpdate:
     found = _COMMAND.fullmatch(text.removesuffix(b"\n"))
     if found is None:
-        raise ProtocolError("a line is no change of a ref: signed and shallow pushes are not supported here")
+        raise ProtocolError("a line is not a change of a ref: signed and shallow pushes are not supported here")
     old, new, ref = (part.decode("ascii") for part in found.groups())
     return RefUpdate(old, new, ref)
 

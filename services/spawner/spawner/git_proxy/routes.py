@@ -1,4 +1,4 @@
-"""Which requests the proxy serves: the four of git's HTTP protocol, at the path of one sandbox. All pure."""
+"""Which requests the proxy serves: the four of git's HTTP protocol, at the path of one sandbox. Pure."""
 
 import base64
 import binascii

@@ -31,9 +31,10 @@ _log: Final = logs.get("pool.filler")
 
 
 class Filler:
-    """Runs passes, also after a claim. Writes the intent first: the record, then the runtime call.
+    """Runs passes, also after a claim. It stores the record of a warm sandbox before it calls the runtime.
 
-    A claimed sandbox starts first: starting its replacement beside it would take the processors that it needs.
+    After a claim it waits for the claimed sandbox to start: creating a replacement at the same time would take the
+    processors that the claimed sandbox needs.
     """
 
     def __init__(

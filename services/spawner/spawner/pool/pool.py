@@ -37,8 +37,8 @@ class Pool:
         self._worker = worker_code() if pool_decisions.kinds(menu) else ""
         self.kinds: Final = pool_decisions.kinds(menu, self._worker)
 
-    async def intend(self, task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
-        """The record of the sandbox of a task's attempt, from the pool if it has a match."""
+    async def new_record(self, task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
+        """A new record for the sandbox of a task's attempt. It names a warm sandbox of the pool if one matches."""
         record = of_sandbox.requested(task, sandbox, now, expires_at=expiry(task.spec, self._menu, now))
         mounted = task.checkout is not None and task.checkout.bundle is None
         if task.defaults.image is not None or mounted:  # a warm sandbox has the runtime's image, and no mirror

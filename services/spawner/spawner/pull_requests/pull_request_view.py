@@ -12,7 +12,7 @@ _COMPARED: Final = ("state", "base", "draft", "commit", "checks", "failed_checks
 
 
 def differs(view: PullRequestView, before: PullRequestView) -> bool:
-    """Whether a pull request has changed; that it is not known whether it can be merged is no change."""
+    """Whether a pull request has changed; that it is not known whether it can be merged is not a change."""
     known = ("mergeable", "obstacle") if view.mergeable != "unknown" else ()
     return any(getattr(view, name) != getattr(before, name) for name in (*_COMPARED, *known))
 

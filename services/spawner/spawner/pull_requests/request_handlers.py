@@ -99,7 +99,7 @@ class PullRequestHandler:
         return record
 
     def _require_forge(self, record: BranchRecord) -> None:
-        """Raise `ContractError` if the host of the branch is no known forge: no request to it would succeed."""
+        """Raise `ContractError` if the host of the branch is not a known forge: no request to it would succeed."""
         try:
             self._forges.require(record.url or "")
         except ForgeError as error:

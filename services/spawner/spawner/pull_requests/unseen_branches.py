@@ -17,6 +17,6 @@ def unseen(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
 
 
 def is_unseen_for_long(record: BranchRecord, now: datetime, pace: PollIntervals) -> bool:
-    """Whether it is no delay any more: the branch or its base was deleted, or pull requests are disabled."""
+    """Whether it is not a delay any more: the branch or its base was deleted, or pull requests are disabled."""
     pull = pull_of(record)
     return pull.unseen == record.commit and pull.unseen_since is not None and now - pull.unseen_since >= pace.unseen

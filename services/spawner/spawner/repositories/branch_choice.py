@@ -1,4 +1,4 @@
-"""Which branch a task works on, and whether it can begin with that. All pure."""
+"""Which branch a task works on, and whether it can begin with that. Pure."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -41,7 +41,7 @@ def _not_live(branch: str, known: Iterable[BranchRecord]) -> str:
     """Why a branch can't be continued."""
     ended = max((one for one in known if one.branch == branch), key=lambda one: one.updated_at, default=None)
     if ended is None:
-        return f"{branch} is no live branch of an earlier task"
+        return f"{branch} is not a live branch of an earlier task"
     shown = ended.pull.shown if ended.pull else None
     merged = ended.state is BranchState.MERGED or (shown is not None and shown.state == "merged")
     return f"{branch} was {'merged' if merged else 'deleted'}: begin a new branch, without naming one"

@@ -1,4 +1,4 @@
-"""Names of branches by GitFlow: a prefix by a rule, and a readable slug. All pure.
+"""Names of branches by GitFlow: a prefix by a rule, and a readable slug. Pure.
 
 The prefix is that of the first rule (`SANDHERD_BRANCH_PREFIXES`) with a word that is in the title; a task of priority
 `critical` that would be a `bugfix` is a `hotfix`. The slug is the ticket, if there is one, and the words of the title.

@@ -1,4 +1,4 @@
-"""The part of the spawner that works on repositories: prepares checkouts, and carries out what is due on branches."""
+"""The part of the spawner that works on repositories: it prepares checkouts, receives and pushes commits, cleans up."""
 
 from collections.abc import Coroutine, Mapping
 from datetime import datetime, timedelta
@@ -21,14 +21,18 @@ from spawner.repositories.repository_cleanup import RepositoryCleanup
 from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.sandbox_record import SandboxRecord
-from spawner.tasks.scheduler import Intend
+from spawner.tasks.scheduler import NewSandboxRecord
 from spawner.tasks.task_record import TaskRecord
 
 _MIB: Final = 1024 * 1024
 
 
 class BranchService:
-    """Runs on the replica that schedules. The mirrors are in the folder `repositories` of the home."""
+    """Prepares checkouts, runs the steps of branches, and removes repositories that are not needed any more.
+
+    It runs on the replica that holds the scheduler's lease. The mirrors are in the folder `repositories` of
+    `SANDHERD_HOME`.
+    """
 
     def __init__(
         self,
@@ -36,20 +40,20 @@ class BranchService:
         mirrors: Mirrors,
         preparer: CheckoutPreparer,
         workflow: BranchWorkflow,
-        upkeep: RepositoryCleanup,
+        cleanup: RepositoryCleanup,
     ) -> None:
         self._live = live
         self.mirrors = mirrors
         self._preparer = preparer
         self._workflow = workflow
-        self._upkeep = upkeep
+        self._cleanup = cleanup
 
     @classmethod
     def of(
         cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings, runtimes: Mapping[str, Runtime],
         *, hosts: RepositoryHosts,
     ) -> Self:  # fmt: skip
-        """From the settings and the runtimes."""
+        """The service with these settings, for the sandboxes of these runtimes."""
         artifacts = BranchArtifacts(bus)
         mounting = {name for name, runtime in runtimes.items() if runtime.capabilities.mounts_repository}
         mirrors = Mirrors(
@@ -70,22 +74,28 @@ class BranchService:
             RepositoryCleanup(live, lease, mirrors, settings.keep_ended),
         )
 
-    def when_prepared(self, intend: Intend) -> Intend:
-        """The same for tasks whose checkout is prepared; for others, it is prepared first."""
+    def once_prepared(self, new_record: NewSandboxRecord) -> NewSandboxRecord:
+        """A function that calls `new_record` for a task whose checkout is prepared.
+
+        For any other task it requests the preparation and returns None.
+        """
 
         async def prepared(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord | None:
-            return await intend(task, sandbox, now) if self._preparer.is_prepared(task, now) else None
+            return await new_record(task, sandbox, now) if self._preparer.is_prepared(task, now) else None
 
         return prepared
 
     def work(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        """What runs until cancelled."""
-        handled = self._live.last_events.run(self._live.now)
-        return self._preparer.run(), self._workflow.run(), self._upkeep.run(), handled
+        """The coroutines of the service. Each runs until it is cancelled."""
+        last_events = self._live.last_events.run(self._live.now)
+        return self._preparer.run(), self._workflow.run(), self._cleanup.run(), last_events
 
 
 def signer_of(settings: Settings) -> CommitSigner | None:
-    """What signs the commits of sandboxes, if that is configured. Raises `ContractError` if only the key is missing."""
+    """The signer of sandboxes' commits; None if no committer is configured.
+
+    Raises `ContractError` if a committer is configured and the key is not.
+    """
     key, committer = settings.signing_key, settings.signing_committer
     if committer is None:
         return None

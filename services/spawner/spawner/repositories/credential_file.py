@@ -43,6 +43,6 @@ def read_credentials(file: Path | None) -> Iterator[GitCredential]:
             parts = urlsplit(line.strip())
             origin = origin_of(line.strip())
         except ValueError:
-            continue  # a line that is no URL names no host
+            continue  # a line that is not a URL names no host
         if parts.username and parts.password:
             yield GitCredential(origin, unquote(parts.username), unquote(parts.password))

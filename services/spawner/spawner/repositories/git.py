@@ -103,9 +103,9 @@ class GitLimits:
     """The limits of one command: its time in seconds, its memory, each file that it writes, and its output in bytes."""
 
     seconds: float = 900.0
-    """Of a command that contacts a remote."""
+    """The time limit of a command that contacts a remote."""
     local_seconds: float = 120.0
-    """Of any other: what takes longer is too large."""
+    """The time limit of any other command. If it takes longer, the repository is too large."""
     memory_bytes: int = 2 * 1024**3
     file_bytes: int = 8 * 1024**3
     output_bytes: int = 64 * 1024**2

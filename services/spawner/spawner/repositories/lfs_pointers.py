@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_POINTER: Final = 1024
-"""A larger file is no pointer, in bytes."""
+"""A larger file is not a pointer, in bytes."""
 _VERSION: Final = rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\n"
 _POINTER: Final = re.compile(
     _VERSION + rb"(?:ext-.+\n)*oid sha256:(?P<oid>[0-9a-f]{64})\nsize (?P<size>[0-9]{1,15})\n?"
@@ -48,7 +48,7 @@ def listed_objects(printed: str) -> list[LfsPointer]:
 
 
 def small_blobs(checked: str) -> list[str]:
-    """Of the lines `OBJECT TYPE SIZE` of git-cat-file(1), the objects that may be pointers."""
+    """The objects that may be pointers, from lines `OBJECT TYPE SIZE` of git-cat-file(1)."""
     lines = (line.split(" ") for line in checked.splitlines())
     return [line[0] for line in lines if line[1:2] == ["blob"] and 0 < int(line[2]) <= MAX_POINTER]
 

@@ -76,7 +76,7 @@ class Mirror:
         return self.blobless or any((self.path / "objects" / "pack").glob("*.promisor"))
 
     async def fetch_ref(self, remote: RemoteRepository, ref: str) -> None:
-        """Fetch the commits of a ref that is no branch; they are not stored for long. Raises `GitError`."""
+        """Fetch the commits of a ref that is not a branch; they are not stored for long. Raises `GitError`."""
         async with self.writing():
             await self.run(*FETCH, "--end-of-options", remote.url, ref, remote=remote)
 
@@ -189,7 +189,7 @@ class Mirror:
 
         Raises `GitError` for a malformed or incomplete bundle, hostile objects, and one that contains neither the
         commit `expected` nor the one that it was made of (`unsigned`): a branch is only ever continued. A branch that
-        is at another commit is no such fault (`UNAVAILABLE`): a replica without its lease has added them, too.
+        is at another commit is another fault (`UNAVAILABLE`): a replica without its lease has added them, too.
         """
         incoming = f"{_INCOMING}{branch}"
         async with self.writing():

@@ -1,4 +1,4 @@
-"""Signatures by an SSH key, as git writes them into commits (`PROTOCOL.sshsig` of OpenSSH). All pure, except the file.
+"""Signatures by an SSH key, as git writes them into commits (`PROTOCOL.sshsig` of OpenSSH). Pure, except for one file.
 
 They are made in this process: the key is in no argument, environment or other process, and no ssh-keygen is needed.
 Only keys whose signatures are the same each time are used, so that a step that is repeated makes the same commit.
@@ -35,7 +35,7 @@ def read_signing_key(file: Path) -> Sign:
         return _signing(key)
     except Exception as error:  # noqa: BLE001  # of the file or cryptography; its text may have parts of the key
         kind = type(error).__name__
-    problem = f"the file of SANDHERD_SIGNING_KEY is no Ed25519 or RSA key of OpenSSH without a passphrase ({kind})"
+    problem = f"the file of SANDHERD_SIGNING_KEY is not an Ed25519 or RSA key of OpenSSH without a passphrase ({kind})"
     raise GitError(GitFault.UNAVAILABLE, problem, of_machine=True)
 
 

@@ -46,7 +46,7 @@ def chosen(
 ) -> Sequence[Submodule]:
     """The submodules of one repository. Raises `GitError` for one that may not be fetched.
 
-    `links` are the commits that its tree names, by path; what is in only one of both is no submodule. `inside`: the
+    `links` are the commits that its tree names, by path; what is in only one of both is not a submodule. `inside`: the
     submodule that the repository is itself; `url` is its own, which relative ones are relative to; `origins` are those
     of the permitted hosts.
     """

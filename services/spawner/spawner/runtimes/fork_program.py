@@ -182,7 +182,7 @@ def _wait_for_stub(channel: socket.socket) -> int | None:
 def _hold(
     request: dict[str, Any], channel: socket.socket, log: int, run: Callable[[list[str]], int | None]
 ) -> NoReturn:
-    """Be the worker's parent, and report its end: it is no child of the stub, which can't wait for it."""
+    """Be the worker's parent, and report its end: it is not a child of the stub, which can't wait for it."""
     try:
         os.setsid()
         nsenter_child.hide()

@@ -26,7 +26,7 @@ _NEW_MOUNTS: Final = 0x00020000
 _READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS, _REMOUNT = 1, 2, 4, 8, 32
 _BIND, _RECURSIVE, _SLAVE = 4096, 16384, 1 << 19
 _DETACH: Final = 2
-"""Of unshare(2), mount(2) and umount2(2)."""
+"""Flags of unshare(2), mount(2) and umount2(2)."""
 _CAPABILITIES_3: Final = 0x20080522
 """The version of capset(2)."""
 _NO_KEYRINGS: Final = 38

@@ -25,7 +25,7 @@ _NAMESPACES: Final = ("mnt", "pid", "ipc", "uts", "cgroup", "net")
 _OWNER: Final = 0xB701
 """ioctl NS_GET_USERNS: the user namespace that a namespace belongs to."""
 _DEATHSIG, _DUMPABLE, _SECCOMP, _BOUND_DROP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 22, 24, 36, 38
-"""Of prctl(2)."""
+"""Options of prctl(2)."""
 _FILTER: Final = 2
 """SECCOMP_MODE_FILTER."""
 _KEYCTL: Final = {"x86_64": 250, "aarch64": 219}

@@ -34,7 +34,7 @@ def write_files(place: SandboxDirectory, files: Collection[File]) -> None:
 
 
 def read(place: SandboxDirectory, path: str, limit: int) -> bytes | None:
-    """A file's content, or None if it does not exist. Raises `RuntimeFailedError` if it is no file or too large."""
+    """A file's content, or None if it does not exist. Raises `RuntimeFailedError` if it is not a file or too large."""
     *folders, name = parts_of(path)
     try:
         with _faults(path), _opened(place, folders, make=False) as folder:

@@ -26,7 +26,7 @@ RESERVATIONS: Final = Path(".local/state/sandherd/uids")
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _NEW_USER: Final = 0x10000000
 _AMBIENT, _RAISE = 47, 2
-"""Of prctl(2)."""
+"""Constants of prctl(2)."""
 _CAPABILITIES_3: Final = 0x20080522
 _RIGHTS: Final = (0, 1, 3, 5, 6, 7, 19, 21)
 """CAP_CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SYS_PTRACE and SYS_ADMIN: over subordinate ids alone."""

@@ -20,7 +20,7 @@ from spawner.tasks.task_record import TaskRecord
 _MIN_GRANT_SECONDS: Final = 10.0
 """The shortest lifetime of a credential that is issued with a warm sandbox's identity, in seconds."""
 _refusals: Final = LineLimit()
-"""Of this process: an agent can repeat a refused request at any rate."""
+"""Limits log lines of this process: an agent can repeat a refused request at any rate."""
 _log: Final = logs.get("credentials")
 
 

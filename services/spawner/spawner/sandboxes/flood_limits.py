@@ -25,7 +25,7 @@ BURST_SECONDS: Final = 10.0
 CONNECTION_COST: Final = 50
 """What opening a connection counts as, in messages."""
 MAX_CONNECTIONS: Final = {Principal.WORKER: 3, Principal.JOINER: 3}
-"""Of one credential: a worker has one, and another while it renews its credential; a joiner has one for a moment."""
+"""The maximum of one credential. A worker has one connection, and a second one while it renews its credential."""
 MAX_SANDBOX_CONNECTIONS: Final = 8
 REVOKED_AFTER: Final = 3
 """Checks within `REVOKED_WITHIN` that find too many connections of a user's credential, until it is revoked: so a short
@@ -57,7 +57,7 @@ class FloodLimits:
     bytes: float
     person_connections: int
     client_messages: float
-    """Of all clients of a project."""
+    """Maximum messages per second of all clients of a project."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class SandboxLimits:
 
     total: int
     project: int | None = None
-    """Of a project that is not in `projects`."""
+    """The limit of a project that is not in `projects`."""
     projects: Mapping[str, int | None] = field(default_factory=dict)
     runtimes: Mapping[str, int | None] = field(default_factory=dict)
 

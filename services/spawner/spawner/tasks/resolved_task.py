@@ -34,7 +34,7 @@ class ResolvedTask:
     attempt_seconds: float | None = None
     keep_secrets: float = 0
     constraints: Constraints | None = None
-    """Those of its spec, its project, its profile and the herd together."""
+    """The constraints of its spec, its project, its profile and the herd together."""
     defaults: AppliedDefaults = NOTHING
     """What its spec leaves out and its project's defaults give, other than limits and times."""
 
@@ -127,7 +127,7 @@ def own_upload(project: str, submit: SubmitTask) -> ArtifactRef | None:
 def name_refusal(task: str) -> Refusal | None:
     """Why this task name is invalid, or None."""
     if task == SHARED_BUNDLES:
-        return Refusal(f"{task!r} is no name of a task: it is used for uploads", "task")
+        return Refusal(f"{task!r} is not a name of a task: it is used for uploads", "task")
     if task.startswith(_SANDBOX_PREFIX):
         return Refusal(f"a task's name may not begin with {_SANDBOX_PREFIX!r}", "task")
     return None

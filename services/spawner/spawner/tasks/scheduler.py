@@ -26,10 +26,10 @@ from spawner.tasks.task_queue import TaskQueue
 from spawner.tasks.task_reaper import TaskEnd, TaskReaper
 from spawner.tasks.task_record import TaskFacts, TaskRecord
 
-Intend = Callable[[TaskRecord, str, datetime], Awaitable[SandboxRecord | None]]
-"""Creates, without writing it, the record of the sandbox of this name for the task's current attempt.
+NewSandboxRecord = Callable[[TaskRecord, str, datetime], Awaitable[SandboxRecord | None]]
+"""Returns a new record for a sandbox with this name, for the task's current attempt. The record is not stored yet.
 
-None while what it checks out is being prepared: the task's record changes when that is done.
+Returns None while the task's checkout is being prepared. The task's record changes when the checkout is prepared.
 """
 
 _SOON: Final = timedelta(seconds=1)
@@ -52,7 +52,7 @@ class Scheduler:
         lease: Lease,
         *,
         admission: Admission,
-        intend: Intend,
+        new_record: NewSandboxRecord,
         assigned: Callable[[str], None],
         settled: Callable[[], Awaitable[bool]],
         interval: float,
@@ -61,7 +61,7 @@ class Scheduler:
         self._queue = queue
         self._lease = lease
         self._admission = admission
-        self._intend = intend
+        self._new_record = new_record
         self._assigned = assigned
         self._interval = interval
         self._settled = settled
@@ -137,7 +137,7 @@ class Scheduler:
             _log.error("task not started, retrying", task=task_key(task), exc_info=error)
 
     async def _start(self, key: str, now: datetime, fence: int) -> None:
-        """Write the intent first: the sandbox's record, then the task that names it; only then call a runtime."""
+        """Store the sandbox's record, then the task's record, which names it. Only then a runtime is called."""
         held = await self._live.tasks.newest(key)
         if held is None or held.record.state is not TaskState.PENDING or not await self._is_free(held.record, now):
             return
@@ -147,8 +147,8 @@ class Scheduler:
             await self._fail(held.record, task, now, fence)
         if not isinstance(task, TaskRecord):
             return
-        intent = await self._intend(task, sandbox_name(task), now)
-        sandbox = await self._make(intent) if intent else None
+        new = await self._new_record(task, sandbox_name(task), now)
+        sandbox = await self._create(new) if new else None
         if sandbox is None:
             return
 
@@ -161,13 +161,13 @@ class Scheduler:
         # Create first, publish afterwards: its events are published while the worker starts.
         self._assigned(sandbox.record.key)
 
-    async def _make(self, intent: SandboxRecord) -> StoredRecord[SandboxRecord] | None:
-        """The sandbox's record, or None without capacity. One that a previous scheduler made is already counted."""
-        async with self._admission.admit(intent) as exhausted:
+    async def _create(self, record: SandboxRecord) -> StoredRecord[SandboxRecord] | None:
+        """Store the sandbox's record; None without capacity. A record of a previous scheduler is already counted."""
+        async with self._admission.admit(record) as exhausted:
             if exhausted:
-                return await self._live.sandboxes.load(intent.key)
+                return await self._live.sandboxes.load(record.key)
             self._lease.check()
-            return (await self._live.sandboxes.create(intent))[0]
+            return (await self._live.sandboxes.create(record))[0]
 
     async def _assign(
         self, held: StoredRecord[TaskRecord], decide: Callable[[TaskRecord], TaskRecord], fence: int

@@ -1,4 +1,4 @@
-"""Scheduling order: a number for each task that does not change while it waits. All pure; see docs/scheduling.md.
+"""Scheduling order: a number for each task that does not change while it waits. Pure; see docs/scheduling.md.
 
     turn = submitted − age · (weight + min(dependants, 10) / 10)         weight: critical 3, high 2, normal 1, low 0
     turn = min(turn, deadline − age)                                     with a deadline

@@ -96,7 +96,7 @@ class TaskRecord(Record, SharedTaskRecord):
     keep_secrets: float = 0
     """Seconds for which its secrets are stored after it failed or was cancelled, as set at submission."""
     secrets_until: AwareDatetime | None = None
-    """Of a task that failed or was cancelled: until when its secrets are stored, so that it can be retried."""
+    """Until when the secrets of a failed or cancelled task are stored, so that it can be retried."""
     erased: tuple[str, ...] | None = None
     """Fields of the spec that were damaged by erasing secrets. None: not recorded, as by version 0.1, which erased the
     files of every task that had ended; or there was no reason to erase any."""

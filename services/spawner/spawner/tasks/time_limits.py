@@ -1,4 +1,4 @@
-"""Time limits of a task and of its attempts: when they expire, and the resulting error and event. All pure."""
+"""Time limits of a task and of its attempts: when they expire, and the resulting error and event. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime

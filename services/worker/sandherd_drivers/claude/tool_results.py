@@ -35,7 +35,7 @@ def call_result(tool: str | None, text: str, response: Any, *, is_error: bool) -
 
 
 def _has_succeeded(response: dict[str, Any]) -> bool:
-    """Whether the command ended with status 0. For some, such as `grep`, another status is no error."""
+    """Whether the command ended with status 0. For some, such as `grep`, another status is not an error."""
     return (
         "stdout" in response and not response.get("backgroundTaskId") and not response.get("returnCodeInterpretation")
     )

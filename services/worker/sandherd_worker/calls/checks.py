@@ -10,7 +10,7 @@ from sandherd.shell.launchers import Argv
 from sandherd.shell.programs import RunProgram, programs_of
 
 _STRENGTH: Final[Sequence[CheckKind]] = ("test", "build", "types", "lint")
-"""Of several checks in one command, the first of these is reported."""
+"""If a command contains several checks, the first of these kinds is reported."""
 _NO_RUN: Final = frozenset({"--version", "-V", "--help", "-h", "--collect-only", "--co", "--list", "--listTests"})
 """Options with which a program checks nothing."""
 _PROGRAMS: Final[Mapping[str, CheckKind]] = {
@@ -144,7 +144,7 @@ def _formatter(name: str, arguments: Argv) -> frozenset[str] | None:
 
 
 def _of_script(name: str, parts: Sequence[str]) -> CheckKind | None:
-    """The kind of a script. npm runs only some scripts without `run`; the name of an own command is no script."""
+    """The kind of a script. npm runs only some scripts without `run`; the name of an own command is not a script."""
     if not parts:
         return None
     if parts[0] in {"run", "run-script"}:

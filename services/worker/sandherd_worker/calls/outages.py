@@ -46,7 +46,7 @@ _FETCHING_SUBCOMMANDS: Final[Mapping[str, frozenset[str]]] = {
 _TOOLS: Final = re.compile(r"mcp__.*|web_?(?:fetch|search)|fetch|search_web", re.IGNORECASE)
 """Tools that fetch something: of Claude, of ACP's kind `fetch`, and those of MCP servers."""
 _LOCAL: Final = re.compile(r"(?:^|//|@)(?:localhost|127\.[0-9.]+|0\.0\.0\.0|\[?::1\]?)(?=[:/]|$)")
-"""An address of the sandbox itself: no answer from it is no outage."""
+"""An address of the sandbox itself: no answer from it is not an outage."""
 _TEXTS: Final = re.compile(
     # Statuses of servers, as HTTP libraries and programs print them (RFC 9110 §15.6, RFC 6585 §4).
     r"\b(?:HTTP(?:/[0-9.]+)?|status(?: code)?|error)[ :=]{1,3}(?:429|5[0-9]{2})\b"

@@ -46,7 +46,7 @@ class CommitIdentity:
 def identity_of(spec: TaskSpec) -> CommitIdentity:
     """The author that a task's variables `GIT_AUTHOR_NAME` and `GIT_AUTHOR_EMAIL` state, and its co-author.
 
-    A secret is no name.
+    A secret is not a name.
     """
     open_ = {name: value for name, value in spec.env.items() if name not in spec.secret_env}
     return CommitIdentity(

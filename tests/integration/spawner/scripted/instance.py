@@ -84,7 +84,7 @@ class ScriptedSpawner(spawner.main.Spawner):
         self.parts = self._parts
         self.schedule_lease = self._lease(spawner.main.SCHEDULER_LEASE)
         self.scheduler = Scheduler(
-            core.live, core.queue, self.schedule_lease, admission=core.admission, intend=core.pool.intend,
+            core.live, core.queue, self.schedule_lease, admission=core.admission, new_record=core.pool.new_record,
             assigned=core.reconciler.wake, settled=self._world.settled, interval=1.0,
         )  # fmt: skip
         self.sweeper = Sweeper(

@@ -1,4 +1,4 @@
-"""The contents of a new box: paths, environment variables, labels, and files as a tar archive. All pure."""
+"""The contents of a new box: paths, environment variables, labels, and files as a tar archive. Pure."""
 
 import io
 import json

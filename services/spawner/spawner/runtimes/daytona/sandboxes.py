@@ -1,4 +1,4 @@
-"""Creation parameters for Daytona's sandboxes, and boxes read from its replies. All pure."""
+"""Creation parameters for Daytona's sandboxes, and boxes read from its replies. Pure."""
 
 import math
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Portable shell scripts that run inside a sandbox, and parsers of their output. All pure.
+"""Portable shell scripts that run inside a sandbox, and parsers of their output. Pure.
 
 Each start of a box's program is a numbered run. `N.pid` identifies its supervising process, `N.child` the program, and
 `N.exit` how it ended; all are written atomically.

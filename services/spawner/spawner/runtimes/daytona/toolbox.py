@@ -162,7 +162,7 @@ def _is_writable(path: str) -> bool:
 
 
 def _check_readable(fields: Sequence[str], path: str, limit: int) -> None:
-    """Raise `ProviderError` if the file does not exist, is no regular file, or is too large."""
+    """Raise `ProviderError` if the file does not exist, is not a regular file, or is too large."""
     match fields:
         case ["size", size] if int(size) <= limit:
             return

@@ -1,4 +1,4 @@
-"""Container configurations for the Docker Engine, and boxes read from its replies. All pure."""
+"""Container configurations for the Docker Engine, and boxes read from its replies. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -67,7 +67,7 @@ _AROUND: Final = 64 * 1024
 
 
 async def read(docker: Docker, container: str, path: str, limit: int) -> bytes:
-    """The content of a file. Raises `ProviderError` if it is no regular file or too large; it is not fetched then."""
+    """The content of a file. Raises `ProviderError`, without fetching it, if it is not a regular file or too large."""
     packed = bytearray()
     # The client's own call holds the whole archive in memory, and the agent determines its size.
     async with docker._query(f"containers/{container}/archive", params={"path": path}) as answer:  # noqa: SLF001  # see above
@@ -84,7 +84,7 @@ async def read(docker: Docker, container: str, path: str, limit: int) -> bytes:
 
 
 def _only_file(archive: tarfile.TarFile, path: str, limit: int) -> bytes:
-    """The content of the only file in an archive. Raises `ProviderError` if it is no regular file or too large."""
+    """The content of the only file in an archive. Raises `ProviderError` if it is not a regular file or too large."""
     member = archive.next()
     content = archive.extractfile(member) if member is not None and member.isfile() else None
     if member is None or content is None:

@@ -1,4 +1,4 @@
-"""Why a cluster ends a pod: evictions, preemptions, lost nodes, deletions, each with its remedy. All pure."""
+"""Why a cluster ends a pod: evictions, preemptions, lost nodes, deletions, each with its remedy. Pure."""
 
 import re
 from collections.abc import Mapping

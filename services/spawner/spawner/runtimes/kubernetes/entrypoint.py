@@ -1,4 +1,4 @@
-"""Shell scripts that run in a pod before, during and after its program, in any image. All pure.
+"""Shell scripts that run in a pod before, during and after its program, in any image. Pure.
 
 A pod's first process is a gate. It waits until it is opened, runs the program, and exits with its status; the kubelet
 then restarts it, and it waits again. So the files of a pod outlive its program and can be recovered, even after the

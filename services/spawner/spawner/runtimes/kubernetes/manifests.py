@@ -1,4 +1,4 @@
-"""Manifests of boxes for a cluster. All pure."""
+"""Manifests of boxes for a cluster. Pure."""
 
 import hashlib
 import json

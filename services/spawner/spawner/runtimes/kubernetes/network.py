@@ -1,4 +1,4 @@
-"""The network policy for all boxes of a herd. All pure."""
+"""The network policy for all boxes of a herd. Pure."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence

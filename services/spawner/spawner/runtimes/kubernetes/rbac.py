@@ -1,4 +1,4 @@
-"""The spawner's permissions in the namespace of its sandboxes: defined here, and rendered as manifests. All pure."""
+"""The spawner's permissions in the namespace of its sandboxes: defined here, and rendered as manifests. Pure."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Converts pods to boxes, and finds out why a pod does not start. All pure."""
+"""Converts pods to boxes, and finds out why a pod does not start. Pure."""
 
 import json
 import re

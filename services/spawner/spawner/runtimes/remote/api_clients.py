@@ -193,7 +193,7 @@ class AgentServer:
         await with_retry(sent, self._patience)
 
     async def download(self, path: str, max_bytes: int) -> bytes:
-        """Return a file's content. Raises `not_found` if it does not exist, `refused` if it is no file or too large."""
+        """The content of a file. Raises `not_found` if there is none, `refused` if it is not a file or too large."""
         url, what = f"{self._url}/api/file/download", f"reading {path} of {self._name}"
         return await with_retry(
             lambda: self._http.request(what, "GET", url, self._key, params={"path": path}, max_bytes=max_bytes),

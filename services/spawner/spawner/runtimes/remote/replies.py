@@ -1,4 +1,4 @@
-"""Replies of the Runtime API and of agent servers, and their conversion to boxes. All pure."""
+"""Replies of the Runtime API and of agent servers, and their conversion to boxes. Pure."""
 
 import re
 from collections.abc import Mapping

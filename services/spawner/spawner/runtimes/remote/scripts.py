@@ -1,4 +1,4 @@
-"""Command lines for the agent server in a box, and parsers of their output. All pure."""
+"""Command lines for the agent server in a box, and parsers of their output. Pure."""
 
 import base64
 import json
