@@ -21,7 +21,7 @@ from sandherd.bus.identity.keys import read_claims
 from sandherd.bus.identity.material import CLAIMS_CREDENTIALS, PUSHED_ACCOUNTS
 from sandherd.bus.identity.material import HerdIdentity as Material
 from sandherd.bus.identity.minter import Registrar
-from sandherd.bus.identity.revocation import RevocationFailedError, push_token, system_line
+from sandherd.bus.identity.revocation import RevocationFailedError, push_token, system_connection
 from sandherd.bus.provision import Provisioned, ProvisionError, create_missing, provision
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import HerdError, NotReachedError
@@ -146,7 +146,7 @@ async def push_accounts(url: str, directory: Path, patience: float) -> list[str]
     material = Material(directory / "identity")
     try:
         tokens = {name: (material.broker / f"{name}.jwt").read_text() for name in PUSHED_ACCOUNTS}
-        async with system_line(url, material.spawner / CLAIMS_CREDENTIALS, patience) as system:
+        async with system_connection(url, material.spawner / CLAIMS_CREDENTIALS, patience) as system:
             for token in tokens.values():
                 await push_token(system, token)
     except OSError as error:

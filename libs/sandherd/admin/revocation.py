@@ -1,4 +1,4 @@
-"""Revokes a user's credential with the herd's root keys, while its broker runs; no spawner is needed."""
+"""Revokes a user's credential with the herd's root keys. The broker has to run; the spawner need not."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,56 +24,68 @@ from sandherd.bus.identity.revocation import (
     AccountRevoker,
     RevocationFailedError,
     RevocationList,
-    system_line,
+    system_connection,
 )
 from sandherd.client.context import holder
 from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
 
-_ALLOWED: Final = Permissions(
+_REVOCATION_PERMISSIONS: Final = Permissions(
     publish=(f"{API}.DIRECT.GET.KV_{BUCKET}.>", f"{API}.STREAM.MSG.GET.KV_{BUCKET}", f"$KV.{BUCKET}.>"),
     subscribe=(f"{INBOX}.>",),
 )
-"""To read and write the lists of revoked keys. The credential is valid for a minute."""
+"""What the credential of this command allows: to read and write the lists of revoked keys."""
 
 
-def _is_own(registrar: Registrar, file: Path, who: Bearer) -> bool:
-    """Whether the credential is of this herd and has its private key: a public key alone can't be revoked."""
+def _is_own(registrar: Registrar, file: Path, bearer: Bearer) -> bool:
+    """Whether the file is a credential of this herd.
+
+    The signature of its token is not verified here, so the file must also have the private key of the token's public
+    key. Otherwise anyone could write a file with another user's public key.
+    """
     token, seed = parts_of(file.read_text())
     try:
-        has_key = Key.from_seed(seed).public == who.public_key
+        has_key = Key.from_seed(seed).public == bearer.public_key
     except ValueError:
         return False
     return has_key and registrar.vouched(read_claims(token), Account.PEOPLE)
 
 
 async def revoke_user(url: str, keys: Path, file: Path, patience: float) -> Bearer:
-    """Revoke the credential in a file: its connections are closed, and new ones are refused. Raises `HerdError`."""
-    who = holder(file)
-    if who.principal not in USER_PRINCIPALS:
-        raise HerdError.of(Code.REFUSED, f"{file} is the credential of a {who.principal}, not of a user", field="file")
+    """Revoke the credential in a file: its connections are closed, and new ones are refused. Returns its holder.
+
+    `patience` is how long to wait for the broker, in seconds. Raises `HerdError`.
+    """
+    bearer = holder(file)
+    if bearer.principal not in USER_PRINCIPALS:
+        raise HerdError.of(
+            Code.REFUSED, f"{file} is the credential of a {bearer.principal}, not of a user", field="file"
+        )
     identity = HerdIdentity(keys)
     with reading_keys(keys):
         spawner = SpawnerKeys.read(identity.spawner)
-        token, seed = parts_of(Registrar(identity).mint_stream_admin(allowed=_ALLOWED))
-    if not _is_own(Registrar(identity), file, who):
+        token, seed = parts_of(Registrar(identity).mint_stream_admin(allowed=_REVOCATION_PERMISSIONS))
+    if not _is_own(Registrar(identity), file, bearer):
         raise HerdError.of(Code.REFUSED, f"{file} is not a credential of this herd", field="file")
     if spawner.people is None:
         raise HerdError.of(
-            Code.REFUSED, f"{keys} is of an earlier version", field="identity", remedy="run `sandherd identity init`"
+            Code.REFUSED,
+            f"the keys in {keys} were created by an earlier version",
+            field="identity",
+            remedy="run `sandherd identity init`",
         )
-    own = ConnectionIdentity.renewing(lambda: token, seed)
+    connection_identity = ConnectionIdentity.renewing(lambda: token, seed)
     try:
         async with (
-            system_line(url, spawner.claims_credentials, patience) as system,
-            Bus.open(url, name=PROVISIONER, identity=own, inbox=INBOX, patience=patience) as bus,
+            system_connection(url, spawner.claims_credentials, patience) as system,
+            Bus.open(url, name=PROVISIONER, identity=connection_identity, inbox=INBOX, patience=patience) as bus,
         ):
             revoker = AccountRevoker(system, RevocationList.of_people(bus.js), spawner.people, spawner.operator_signing)
-            await revoker.revoke({who.public_key: who.expires_at or FOREVER}, datetime.now(UTC))
+            await revoker.revoke({bearer.public_key: bearer.expires_at or FOREVER}, datetime.now(UTC))
     except (BusError, RevocationFailedError, nats.errors.Error, JetStreamError, TimeoutError) as error:
         raise NotReachedError.of(
             Code.UNAVAILABLE,
             str(error) or repr(error),
             remedy="check that the broker runs at NATS_URL with this identity, and repeat the command",
         ) from None
-    return who
+    return bearer

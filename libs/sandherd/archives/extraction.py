@@ -47,7 +47,7 @@ def unpack(
 ) -> ExtractionResult:
     """Unpack a tar archive, compressed or not, into an empty folder. Without `outward`, skip links that lead out of it.
 
-    `skips(path)` excludes entries; a folder's entries are asked about too.
+    `skips(path)` excludes entries; it is also called for the entries of an excluded folder.
     Raises `UnpackedTooLargeError` over `limit` bytes; `TarError` for what is not an archive, and its subclass
     `UnsafePathError` for entries outside the folder; and `OSError`. Entries before the error remain unpacked.
     """

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from sandherd.settings import Settings
 
 GROUP: Final = "sandherd.replay"
-"""The group of entry points with the monitor's replay; there is one if the monitor's distribution is installed."""
+"""The entry point group by which the monitor's distribution provides its replay function."""
 Replay = Callable[[Iterable[bytes], "Settings", bytes | None], "ReplayReport"]
+"""Takes events as lines of JSON, the settings of the rules, and the content of a file of session labels."""
 
 
-def installed() -> Replay:
-    """The monitor's replay. Raises `HerdError` if the monitor is not installed here."""
+def installed_replay() -> Replay:
+    """The replay function of the monitor. Raises `HerdError` if the monitor is not installed here."""
     for entry in entry_points(group=GROUP):
         found: Replay = entry.load()
         return found
@@ -33,17 +34,20 @@ def installed() -> Replay:
 
 
 def settings_with(rules: Sequence[str], max_step: str | None) -> "Settings":
-    """The settings with these entries of `SANDHERD_RULES` in addition. Raises `ContractError` with the valid ones."""
+    """The settings, with `rules` in place of `SANDHERD_RULES`, and `max_step` of `SANDHERD_MAX_INTERVENTION`, if given.
+
+    Raises `ContractError`, which names the valid values.
+    """
     from sandherd.settings import load
 
-    chosen: dict[str, Any] = {"max_intervention": max_step}
+    options: dict[str, Any] = {"max_intervention": max_step}
     if rules:
-        chosen["rules"] = ",".join(rules)
-    return load(chosen).settings
+        options["rules"] = ",".join(rules)
+    return load(options).settings
 
 
 def lines_of(files: Sequence[Path]) -> Iterator[bytes]:
-    """The lines of these files in order; of standard input for `-`. Raises `HerdError` for one that can't be read."""
+    """The lines of these files, in order; `-` is standard input. Raises `HerdError` for a file that can't be read."""
     for path in files:
         try:
             yield from _lines(path)
@@ -63,16 +67,22 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield from plain
 
 
-def labels_of(path: Path | None) -> bytes | None:
-    """The content of a file of labels. Raises `HerdError` if it can't be read."""
+def session_labels(path: Path | None) -> bytes | None:
+    """The content of a file that says which rules have to find something in which session; None without a file.
+
+    Raises `HerdError` if it can't be read.
+    """
     try:
         return None if path is None else path.read_bytes()
     except OSError as error:
         raise HerdError.of(Code.INVALID_FIELD, f"{path}: {error.strerror}", field="labels") from error
 
 
-async def lines_of_history(herd: "Herd", **which: Any) -> list[bytes]:
-    """The stored events of the connection's project, or of a sandbox of it, oldest first. Raises `HerdError`."""
+async def lines_of_history(herd: "Herd", **filters: Any) -> list[bytes]:
+    """Events of the connection's project from the history, oldest first, as lines of JSON. Raises `HerdError`.
+
+    `filters` are arguments of `Herd.events`, such as `sandbox`.
+    """
     import json
 
-    return [json.dumps(event.envelope).encode() async for event in herd.events(**which)]
+    return [json.dumps(event.envelope).encode() async for event in herd.events(**filters)]

@@ -1,7 +1,7 @@
 """What git ignores in a folder of this machine, by the rules of the repository that contains it and of the user.
 
-Read are each `.gitignore` from the repository's root down to the folder and below, the repository's `info/exclude`, and
-`core.excludesFile`. Git itself is only asked for this setting: it may be missing.
+It reads each `.gitignore` from the repository's root down to the folder and below, the repository's `info/exclude`, and
+the file of `core.excludesFile`. Git is run only to read this setting, and may be missing.
 """
 
 import os

@@ -172,20 +172,20 @@ class Herd(
         return (await with_approvals(send, [await queries.task(send, checked_name(task, "task"))]))[0]
 
     async def tasks(
-        self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **which: Any
+        self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **filters: Any
     ) -> "ListPage[requests.TaskView]":
         """A page of tasks: live and recently ended ones; from the history with `past` or without a spawner.
 
-        `which` are conditions, as fields of `TaskFilter`: `state`, `states`, `labels`, `since`; and `sort`.
+        `filters` are conditions, as fields of `TaskFilter`: `state`, `states`, `labels`, `since`; and `sort`.
         """
-        page = await queries.tasks(self.connection.request, past=past, limit=limit, cursor=cursor, **which)
+        page = await queries.tasks(self.connection.request, past=past, limit=limit, cursor=cursor, **filters)
         return replace(page, items=await with_approvals(self.connection.request, page.items))
 
     async def sandboxes(
-        self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **which: Any
+        self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **filters: Any
     ) -> "ListPage[requests.SandboxView]":
         """A page of sandboxes, like `tasks`; `labels` are those of their tasks."""
-        return await queries.sandboxes(self.connection.request, past=past, limit=limit, cursor=cursor, **which)
+        return await queries.sandboxes(self.connection.request, past=past, limit=limit, cursor=cursor, **filters)
 
     # --- what happened ---------------------------------------------------------------------------------------------
 

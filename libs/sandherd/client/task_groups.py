@@ -59,7 +59,7 @@ class TaskGroups(TaskFiles):
         await named_checks.check_each(self.check, tasks)
         await default_harness.require_harness(self.connection.request, self.connection.project, tasks)
         found = progress.TaskProgress({task: spec.labels.get(NAME_LABEL) for task, spec in tasks.items()})
-        async with task_watch.TaskWatch(self.connection, found, task_watch.selection_of(tasks)) as watch:
+        async with task_watch.TaskWatch(self.connection, found, task_watch.selection_of_submitted(tasks)) as watch:
             for task, spec in tasks.items():
                 await self._submit(task, spec, by)
             if wait:
@@ -88,7 +88,11 @@ class TaskGroups(TaskFiles):
                 Code.INVALID_FIELD, "name tasks, or labels, or a batch", field="task", remedy="give one of the three"
             )
         names = [checked_name(task, "task") for task in tasks]
-        chosen = task_watch.names_of(names) if names else task_watch.TaskSelection(labels=_with_batch(labels, batch))
+        chosen = (
+            task_watch.selection_of_names(names)
+            if names
+            else task_watch.TaskSelection(labels=_with_batch(labels, batch))
+        )
         found = progress.TaskProgress()
         async with task_watch.TaskWatch(self.connection, found, chosen) as watch:
             await unread_commands.once_read(self.connection.request, watch.refresh, watch.change, timeout)
@@ -110,7 +114,7 @@ class TaskGroups(TaskFiles):
         wanted = _with_batch(labels, batch)
         if not wanted:
             raise HerdError.of(Code.INVALID_FIELD, "labels: empty", field="label", remedy="name a label, or a batch")
-        live = task_watch.labelled(self.connection.request, wanted, states=list(LIVE))
+        live = task_watch.live_tasks(self.connection.request, wanted, states=list(LIVE))
         return {view.task: await self._cancel_one(view.task, reason, by) async for view in live}
 
     async def overview(self) -> "Overview":

@@ -75,7 +75,7 @@ class PullRequestOptions(Model):
 
 
 class PullRequestView(Model):
-    """A pull request as it was at its forge when that was asked last."""
+    """A pull request, as the forge described it when it was polled last."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -108,4 +108,4 @@ class PullRequestView(Model):
     problem: str | None = None
     """What the forge refused; None if that is so of no request."""
     checked_at: Moment | None = None
-    """When the forge was asked last."""
+    """When the forge was polled last."""

@@ -83,7 +83,8 @@ class OpenConnections:
     def _dispensable(self) -> "BoundedConnection":
         """The oldest connection without a response under way, but the newest; the oldest one if all have one.
 
-        Long responses, such as streams of events, are the oldest: they must not end for connections that ask nothing.
+        Long responses, such as streams of events, are the oldest. They must not be ended because another
+        connection, which sends no request, is accepted.
         """
         older = list(self._since)[:-1]
         return next((one for one in older if not one.responding), older[0])

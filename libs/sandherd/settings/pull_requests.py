@@ -50,7 +50,7 @@ class PullRequestSettings(BaseModel):
     """The page of a task, with `{project}` and `{task}`; pull requests link to it. Without it they have the command
     that shows the task."""
     pull_request_days: Annotated[int, Env("SANDHERD_PULL_REQUEST_DAYS"), Field(ge=1, le=365)] = 30
-    """For how many days after its last change a pull request is asked for at its forge."""
+    """The number of days after its last change for which a pull request is polled at its forge."""
 
     @field_validator("merge_policy", mode="after")
     @classmethod

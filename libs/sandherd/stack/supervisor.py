@@ -2,8 +2,8 @@
 
     python -m sandherd.stack.supervisor HOME [SERVERS]
 
-It holds a lock while it runs, so that there is one for each home, and records what it started, so that the next one
-can end what a killed one left running.
+It holds a lock while it runs, so that each home has at most one supervisor. It records the processes that it starts. If
+it is killed, the next supervisor of the home reads this record and ends the processes that are still running.
 """
 
 import asyncio
@@ -28,27 +28,27 @@ from sandherd.telemetry import logs
 
 _HOUSEKEEPING_SECONDS: Final = 1.0
 RELEASE: Final = signal.SIGUSR1
-"""Ends everything but the sandboxes, which the next stack of this home finds."""
+"""The signal that ends the stack and leaves its sandboxes running: the next stack of this home finds them."""
 _RELEASED: Final = "stopped for maintenance, such as a backup, while sandboxes kept running"
 _log: Final = logs.get("supervisor")
 
 
 class AlreadyRunningError(Exception):
-    """Another supervisor holds this home."""
+    """Another supervisor runs the stack of this home."""
 
 
 class Supervisor:
-    """One stack, from its first process to its last."""
+    """Starts, watches and stops one stack."""
 
     def __init__(self, home: Path, servers: int | None = None) -> None:
         self._home = Home(home.resolve())
         self._servers = servers
-        self._us = ourselves()
+        self._own_process = ourselves()
         self._phase = StackPhase.STARTING
         self._error: str | None = "the supervisor failed; see supervisor.log"
-        self._written: StackRecord | None = None
-        self._unwritten = False
-        self._untold = False
+        self._last_record: StackRecord | None = None
+        self._write_failed = False
+        self._context_outdated = False
         self._released = False
 
     async def run(self) -> int:
@@ -57,18 +57,18 @@ class Supervisor:
         with locked(self._home):
             await end_leftovers(self._home)
             self._stack = Stack(self._home.path, linked=False, servers=self._servers)
-            self._stack.changed = self._note
+            self._stack.changed = self._on_process_start
             running = asyncio.create_task(self._run())
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, running.cancel)
             asyncio.get_running_loop().add_signal_handler(RELEASE, self._release, running)
             try:
-                return await self._end_of(running)
+                return await self._wait_for_end(running)
             finally:
-                await self._wind_up()
+                await self._stop()
 
     async def _run(self) -> None:
-        self._write_down()
+        self._write_record()
         await self._stack.start()
         self._enter(StackPhase.READY)
         while True:
@@ -76,20 +76,20 @@ class Supervisor:
             self._maintain_files()
 
     def _maintain_files(self) -> None:
-        """Update the context for clients when a service was restarted, and rotate logs."""
+        """Update the record of processes and the context for clients, restore deleted files, and rotate logs."""
         try:
-            if self._write_down() or self._untold:
-                self._untold = True
+            if self._write_record() or self._context_outdated:
+                self._context_outdated = True
                 self._stack.write_context()
-                self._untold = False
+                self._context_outdated = False
             if repaired := self._stack.repair_files():
                 _log.warning("deleted files of the stack restored", missing=", ".join(repaired))
             rotate(self._home.logs)
         except (OSError, ValueError) as error:
-            # Retried at the next interval: a full disk or a damaged file must not end the stack.
+            # A full disk or a damaged file must not end the stack. The next interval tries again.
             _log.warning("stack housekeeping failed, retrying", error=str(error))
 
-    async def _end_of(self, running: "asyncio.Task[None]") -> int:
+    async def _wait_for_end(self, running: "asyncio.Task[None]") -> int:
         try:
             await running
         except asyncio.CancelledError:
@@ -104,8 +104,8 @@ class Supervisor:
         self._released = True
         running.cancel()
 
-    async def _wind_up(self) -> None:
-        """End what was started, in order; sandboxes too, unless an error ended the stack: then they keep running."""
+    async def _stop(self) -> None:
+        """End everything that was started, in order. Sandboxes keep running after an error and after `RELEASE`."""
         self._enter(StackPhase.STOPPING)
         if not await self._stack.stop(sandboxes=self._error is None):
             self._error = "sandboxes may still run; see spawner.log"
@@ -114,33 +114,33 @@ class Supervisor:
     def _enter(self, phase: StackPhase) -> None:
         self._phase = phase
         _log.info("stack phase changed", phase=phase, home=str(self._home.path))
-        self._write_down()
+        self._write_record()
 
-    def _note(self) -> None:
-        self._write_down()
+    def _on_process_start(self) -> None:
+        self._write_record()
 
-    def _write_down(self) -> bool:
-        """Record what runs. True if the record has changed."""
+    def _write_record(self) -> bool:
+        """Write the record of what runs, if it has changed. Returns whether it was written."""
         record = StackRecord(
             phase=self._phase,
-            supervisor=self._us,
+            supervisor=self._own_process,
             processes=self._stack.processes(),
             nats_url=self._stack.broker.url if self._phase is StackPhase.READY else None,
             database_url=self._stack.database_url,
             error=self._error if self._phase in {StackPhase.STOPPING, StackPhase.FAILED} else None,
             stop_seconds=self._stack.stop_seconds,
         )
-        if record == self._written:
+        if record == self._last_record:
             return False
         try:
             write_record(self._home, record)
         except OSError as error:
-            # A full disk must not end the stack: the record is written as soon as there is space.
-            if not self._unwritten:
+            # A full disk must not end the stack. `_maintain_files` tries again.
+            if not self._write_failed:
                 _log.error("stack state not written", error=str(error))
-            self._unwritten = True
+            self._write_failed = True
             return False
-        self._written, self._unwritten = record, False
+        self._last_record, self._write_failed = record, False
         return True
 
 

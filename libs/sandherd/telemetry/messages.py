@@ -12,9 +12,11 @@ from sandherd.telemetry.log_message import error as _error
 from sandherd.telemetry.log_message import info as _info
 from sandherd.telemetry.log_message import warning as _warning
 from sandherd.telemetry.spawner_messages import SPAWNER_MESSAGES
+from sandherd.telemetry.worker_messages import WORKER_MESSAGES
 
 _DEAD: Final = "Inspect it with `sandherd dead list`."
 _HISTORY: Final = "Do what `sandherd history status` says."
+_STREAM: Final = "If it repeats, follow the runbook SandherdStreamFilling."
 _ARTIFACTS: Final = "See the runbook SandherdArtifactsNotStored."
 _RENEW: Final = "Create the service's credential again with `sandherd identity init`."
 
@@ -141,16 +143,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("artifacts removed", "No stored event refers to them any more."),
         _info("events without a partition deleted", "They were stored longer than `history_days` ago."),
         _warning("retention failed, retrying", "Days that have expired are dropped later.", "Check Postgres."),
-        _warning(
-            "stream purged",
-            "The oldest messages were removed, because the stream was nearly full.",
-            "Raise the limit of the stream.",
-        ),
+        _warning("stream purged", "The stream was nearly full, so its oldest messages were removed.", _STREAM),
         _warning("purging oldest artifacts of sandbox", "One sandbox uses too much of the stream.", "End the sandbox."),
         _info("lease lost, purging stopped", "Another replica purges."),
         _warning("purge failed, retrying", "A full stream was not purged.", CHECK_BROKER),
         _warning("subscriptions not measured, retrying", "Their lag is not current.", "Check broker and Postgres."),
-        _warning("subscription expires soon", "It has no reader.", "Inform its team, or delete it."),
+        _warning("subscription expires soon", "No client reads it.", "Inform the team that uses it, or delete it."),
     ),
     "message-relay": (
         _info("approval requested again", "A restarted agent repeated a request."),
@@ -159,24 +157,39 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("last event not read, retrying", "The stream did not respond.", CHECK_BROKER),
         _warning("lease lost, delivery stopped", "Another replica delivers."),
         _warning("sandboxes with waiting messages not listed", "Waiting messages are delivered later.", CHECK_BROKER),
-        _warning("inbox unavailable", "Messages of one sandbox are delivered later.", CHECK_BROKER),
+        _warning("inbox unavailable", "Messages to one sandbox are delivered later.", CHECK_BROKER),
         _info("message already deleted", "Another replica has deleted it."),
-        _warning("invalid receipt from worker", "The message is delivered again.", "End the sandbox if it repeats."),
-        _warning("secret of a webhook not read, retrying", "Its events are sent later.", "Rotate it if it repeats."),
-        _warning("events for a webhook not read, retrying", "They are sent later.", CHECK_BROKER),
+        _warning("invalid receipt from worker", "The message is delivered again.", "If this repeats, end the sandbox."),
+        _warning(
+            "secret of a webhook not read, retrying",
+            "The webhook sends its events later.",
+            "If this repeats, create a new secret with `webhooks rotate`.",
+        ),
+        _warning("events for a webhook not read, retrying", "The webhook sends them later.", CHECK_BROKER),
         _warning("webhooks not read, retrying", "Changes of webhooks take effect later.", CHECK_BROKER),
-        _warning("event of a webhook given up", "It is a dead letter.", "Run `webhooks replay NAME --dead-letters`."),
-        _warning("events of a webhook dropped by the stream", "They are not sent.", "Inform its owner: it is behind."),
-        _warning("webhook disabled", "Its receiver accepts nothing.", "Inform its owner, who can resume it."),
-        _error("delivery of a webhook failed, retrying", "It is retried after 30 s.", REPORT),
+        _warning(
+            "event of a webhook given up",
+            "The receiver accepted no attempt. The event is a dead letter now.",
+            "Run `webhooks replay NAME --dead-letters`.",
+        ),
+        _warning(
+            "events of a webhook dropped by the stream",
+            "The stream removed events before the webhook had sent them. They are not sent.",
+            "Inform the owner of the webhook: its receiver is too slow.",
+        ),
+        _warning(
+            "webhook disabled", "Its receiver accepts nothing.", "Inform its owner: `webhooks replay` enables it."
+        ),
+        _error("delivery of a webhook failed, retrying", "The webhook sends nothing for 30 s.", REPORT),
     ),
     "gateway": (
         _info("serving the HTTP API", "The API accepts requests, at `http_port`."),
-        _warning("events not read, retrying", "Streams of events of one project wait.", CHECK_BROKER),
+        _warning("events not read, retrying", "Clients that follow events get them later.", CHECK_BROKER),
         _warning(
             "sign-in refused",
-            "By an OpenID provider, for the reason in `reason`: none of its users, no groups of the "
-            "settings, a response to another sign-in, or no response.",
+            "A sign-in with an OpenID provider failed. `reason` is `denied` (by the provider), `identity` (its reply "
+            "is not valid), `no_project` (the settings name no group of the user), `provider` (it does not respond) or "
+            "`state` (the browser has not begun this sign-in).",
             "See `error`, and docs/gateway.md.",
         ),
         _error("request to the API failed", "The gateway replied with status 500.", "Report it."),
@@ -199,9 +212,14 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _error("entry of budgets unreadable", "A newer version wrote the entry in `key`.", "Upgrade the monitor."),
         _warning("summaries not written, retrying", "Budgets and reports lag behind the events.", CHECK_BROKER),
         _warning(
-            "events after the snapshot are no longer in the stream", "The monitor has not seen them.", "Raise `EVENTS`."
+            "events after the snapshot are no longer in the stream",
+            "The stream removed events that the monitor had not read.",
+            "Find out why the monitor was not running.",
         ),
-        _warning("state of a rule in the snapshot discarded", "After an upgrade: its state is empty again."),
+        _warning(
+            "state of a rule in the snapshot discarded",
+            "The rule's state has changed in an upgrade. The rule begins with an empty state.",
+        ),
         _error("rule failed, disabled for the sandbox", "It raised the error in `reason`.", "Report it."),
         _info("rule found a problem", "The monitor ends the sandbox by the rule in `rule`."),
         _info("pattern found in an agent's behaviour", "A guardian rule found it; `step` is what is done about it."),
@@ -214,11 +232,19 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "leases not read, retrying", "The replica keeps its partitions until their leases expire.", CHECK_BROKER
         ),
         _info("snapshot for a different number of partitions deleted", "Each partition has a snapshot of its own now."),
-        _warning("sandbox record unreadable, finding not acted upon", "The rule is evaluated again.", CHECK_BROKER),
-        _warning("stream not responding, reading again", "The monitor reads at its last position.", CHECK_BROKER),
+        _warning(
+            "sandbox record unreadable, finding not acted upon",
+            "The finding waits until the record can be read.",
+            CHECK_BROKER,
+        ),
+        _warning(
+            "stream not responding, reading again", "The monitor reads again from its last position.", CHECK_BROKER
+        ),
         _warning("lease lost, conductor stopped", "Another replica compares sandboxes."),
         _warning(
-            "conductor record not stored, reading all records again", "Another one may have stored it.", CHECK_BROKER
+            "conductor record not stored, reading all records again",
+            "Another replica may have stored it.",
+            CHECK_BROKER,
         ),
         _warning(
             "conductor record unreadable, starting with an empty one",
@@ -229,43 +255,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("broker not responding, rules not evaluated", "Whether workers are silent is unknown.", CHECK_BROKER),
     ),
     **SPAWNER_MESSAGES,
-    "worker": (
-        _info("connected to broker", "Events are published."),
-        _warning("broker connection failed, retrying", "Events wait in the spool.", CHECK_BROKER),
-        _info("credential renewed", "It is valid until `expires_at`."),
-        _warning("credential not renewed yet", "The old one is used until it expires.", "Check the spawner."),
-        _warning("credential unreadable, requesting one", "It came with the identity.", "Check the spawner's version."),
-        _error("join credential not stored, old one stays in use", "The sandbox's disk failed.", "Check its disk."),
-        _error(
-            "credential refused, worker ends",
-            "It was revoked, or the sandbox has ended.",
-            "Nothing if the sandbox has ended.",
-        ),
-        _error("connection to the herd failed, worker ends", "An unexpected error.", REPORT),
-        _warning("event not acknowledged, retrying", "Events wait in the spool.", CHECK_BROKER),
-        _error("event refused by broker, later events wait", "Events stay in order.", "Compare the versions."),
-        _error("events not written to spool", "The sandbox's disk is full or failed.", "Check its disk."),
-        _error("agent server events not written to spool", "The sandbox's disk is full or failed.", "Check that disk."),
-        _error(
-            "agent server status file not written",
-            "The status of an agent server is not stored.",
-            "Check the sandbox's disk.",
-        ),
-        _error("state directory is in use by another worker", "A second worker was started.", "End one of them."),
-        _error("spool unusable", "The spool can't be read or written.", "Check the sandbox's disk."),
-        _warning("incomplete spool record removed", "A write was interrupted; no stored event was lost."),
-        _error("work not saved for the next attempt", "The spool is full.", "Raise the sandbox's disk limit."),
-        _error("branch not saved", "An attempt's commits are lost; see `error` or `places`.", REPORT),
-        _error("worker ended by an error", "An unexpected error; `places` has where.", REPORT),
-        _error("request failed", "A request to the sandbox failed unexpectedly.", REPORT),
-        _warning("herd tool failed", "An agent called a tool of the herd, and got an error."),
-        _warning("file watch is not complete, comparing more often", "Changes of files are published a little later."),
-        _warning("file watch missed a change, comparing more often", "Some file systems raise no events."),
-        _warning("file events were lost, comparing all files", "Very many files changed at once."),
-        _warning("invalid message ignored", "A message to the worker is invalid.", "Compare the versions."),
-        _warning("message without reply subject ignored", "Another sandbox named this one as its reply subject."),
-        _warning("message for another sandbox ignored", "A delivered message names another sandbox.", REPORT),
-    ),
+    **WORKER_MESSAGES,
     "stack (`sandherd up`)": (
         _info("stack phase changed", "`phase` is the new one."),
         _error("stack not started", "`error` has the cause and the fix.", "Follow `error`."),
@@ -285,4 +275,4 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("system user for Postgres added, no user namespaces available", "Postgres refuses to run as root."),
     ),
 }
-"""By the part of the product that logs them. A message is declared once, where it is logged first."""
+"""The messages of each part of Sandherd. A message that several parts log is declared for one of them only."""

@@ -23,15 +23,15 @@ class TraceContext(NamedTuple):
 def new_traceparent() -> str:
     """A new trace, for where there is none.
 
-    Its span id is the second half of the trace id, by which `is_untold` recognizes it. The only span that is exported
-    with this id is that of the task or sandbox that begins the trace.
+    Its span id is the second half of the trace id, by which `is_span_unused` recognizes it. The only span that is
+    exported with this id is that of the task or sandbox that begins the trace.
     """
     trace = secrets.token_hex(16)
     return f"00-{trace}-{trace[16:]}-01"
 
 
-def is_untold(traceparent: str) -> bool:
-    """Whether the span id in it is not used by a span yet."""
+def is_span_unused(traceparent: str) -> bool:
+    """Whether no span has the span id in it yet."""
     _, trace, span, _ = traceparent.split("-")
     return span == trace[16:]
 
@@ -51,7 +51,7 @@ def new_span(traceparent: str) -> str:
 
 def request_span(traceparent: str, name: str) -> tuple[str, str | None]:
     """The span of something that was requested in this trace, and its parent span if there is one."""
-    if is_untold(traceparent):
+    if is_span_unused(traceparent):
         return traceparent, None
     return derived(traceparent, name), traceparent
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from sandherd_network.event_loop import READ, EventLoop
 from sandherd_network.relay import Relay, reset
 
-TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+TYPE_CHECKING = False  # `typing` is not loaded at run time, so that this program starts faster
 if TYPE_CHECKING:
     from typing import Final
 

@@ -9,7 +9,7 @@ import struct
 
 from sandherd_network.policy import Address, unpack_address
 
-TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+TYPE_CHECKING = False  # `typing` is not loaded at run time, so that this program starts faster
 if TYPE_CHECKING:
     from typing import Final
 

@@ -32,7 +32,7 @@ from sandherd_network.policy import Decisions, NetworkPolicy, parse_address, unm
 from sandherd_network.port_publisher import PortPublisher
 from sandherd_network.resolver import Resolver
 
-TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+TYPE_CHECKING = False  # `typing` is not loaded at run time, so that this program starts faster
 if TYPE_CHECKING:
     from typing import Final
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+TYPE_CHECKING = False  # `typing` is not loaded at run time, so that this program starts faster
 if TYPE_CHECKING:
     from typing import Final
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from functools import cached_property
 
-TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+TYPE_CHECKING = False  # `typing` is not loaded at run time, so that this program starts faster
 if TYPE_CHECKING:
     from typing import Final, Literal, Self
 

@@ -1,7 +1,8 @@
-"""Makes ports inside a sandbox reachable from the host: the agent server's.
+"""Makes ports inside a sandbox reachable from the host, such as the port of an agent server.
 
-The spawner connects to a socket in the run's folder, which no sandbox sees. It sends a port, and receives the port of
-the host's loopback address that forwards there.
+The spawner connects to a Unix socket in the run's folder, which is not visible in a sandbox. It sends the number of a
+port inside the sandbox. The reply is the number of a port on the host's loopback address: connections to it are
+forwarded to the port inside.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from sandherd_network.connections import Connections, start_connect
 from sandherd_network.event_loop import READ, EventLoop
 from sandherd_network.namespace import Namespace
 
-TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+TYPE_CHECKING = False  # `typing` is not loaded at run time, so that this program starts faster
 if TYPE_CHECKING:
     from typing import Final
 
 _MAX_PORTS: Final = 16
-"""Maximum open ports of one sandbox; for another the oldest is closed."""
+"""Maximum published ports of one sandbox. If one more is requested, the port that was published first is closed."""
 _MAX_REQUEST_BYTES: Final = 64
 _SOCKETS_PER_REFILL: Final = 32
+"""Sockets that are opened in the sandbox's namespace at once: each time a process has to be forked."""
 
 
 class PortPublisher:
-    """Listens for requests of the spawner, and on the published ports."""
+    """Handles requests from the spawner, and connections to the published ports."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -34,16 +36,16 @@ class PortPublisher:
 
     @classmethod
     def listen(cls, path: str) -> PortPublisher:
-        """Open the socket for the spawner. Raises `OSError`."""
+        """Open the Unix socket to which the spawner connects. Raises `OSError`."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # noqa: PTH108  # left by a forwarder that has crashed
+            os.unlink(path)  # noqa: PTH108  # a forwarder that crashed has left it
         control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.bind(path)
         control.listen(8)
         return cls(control)
 
     def serve(self, loop: EventLoop, connections: Connections, namespace: Namespace) -> None:
-        """Answer the spawner from now on. Raises `NamespaceError`."""
+        """Begin to reply to requests from the spawner, and to forward connections to published ports."""
         self._loop, self._connections, self._namespace = loop, connections, namespace
         self._control.setblocking(False)
         loop.watch(self._control.fileno(), READ, self._on_connection)
@@ -64,7 +66,7 @@ class PortPublisher:
         return number
 
     def _open(self, port: int) -> socket.socket:
-        if not 0 < port < 65_536:  # ports
+        if not 0 < port < 65_536:  # the valid ports
             raise ValueError(f"{port} is not a valid port")
         if len(self._listeners) >= _MAX_PORTS:
             oldest = self._listeners.pop(next(iter(self._listeners)))

@@ -9,7 +9,7 @@ from sandherd.contracts.decoder import read_command
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
 from sandherd.telemetry import spans
-from sandherd.telemetry.traceparents import is_untold
+from sandherd.telemetry.traceparents import is_span_unused
 from sandherd.telemetry.traces import span
 from spawner.records.base_record import StoreUnavailableError
 from spawner.sandboxes.commands import SandboxCommands
@@ -57,9 +57,12 @@ def _span_values(command: Envelope[Command]) -> spans.Values:
 
 
 def _begins_trace(command: Envelope[Command]) -> bool:
-    """Whether no other span has the id in its trace context: that of a task or sandbox that it creates would."""
+    """Whether the command's span gets the span id of the command's trace context.
+
+    Not if it creates a task or sandbox: the span of that one gets the id.
+    """
     creates = isinstance(command.data, SubmitTask | CreateSandbox)
-    return command.traceparent is not None and is_untold(command.traceparent) and not creates
+    return command.traceparent is not None and is_span_unused(command.traceparent) and not creates
 
 
 def _subject_of(command: Envelope[Command]) -> str:

@@ -16,7 +16,7 @@ from sandherd.bus.connection import BusError, ConnectionIdentity
 from sandherd.bus.connection_list import BrokerConnections
 from sandherd.bus.identity import Registrar, SpawnerKeys, bearer, write_secret
 from sandherd.bus.identity.keys import Key, KeyKind
-from sandherd.bus.identity.revocation import FOREVER, Revoker, account_token, push_token, system_line
+from sandherd.bus.identity.revocation import FOREVER, Revoker, account_token, push_token, system_connection
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import GetCredential
 from sandherd.contracts.states import SANDBOX_ENDED
@@ -217,7 +217,7 @@ async def test_revoked_credential_stays_revoked(herd: Broker, spawner: Spawn) ->
             assert revoker.people is not None
             await revoker.people.revoke({public_key_of(path): FOREVER}, now)
             assert await refuses(herd, path)
-            async with system_line(herd.url, keys.claims_credentials) as system:
+            async with system_connection(herd.url, keys.claims_credentials) as system:
                 later = int(now.timestamp()) + 2
                 await push_token(system, account_token(keys.people or {}, {}, keys.operator_signing, later))
             client = await client_of(herd, path)

@@ -19,7 +19,7 @@ import pytest
 from event_ingest.migrator import migrate
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.identity.material import CLAIMS_CREDENTIALS
-from sandherd.bus.identity.revocation import push_token, system_line
+from sandherd.bus.identity.revocation import push_token, system_connection
 from sandherd.client import Context, Herd
 from sandherd.contracts.requests import DeadLetter
 from sandherd.contracts.subjects import Principal
@@ -88,7 +88,7 @@ class Site:
     async def _take_rights(self, python: Path) -> dict[str, str]:
         """Give the broker the accounts of this version, as `identity init` and `push` do. Returns credentials files."""
         (made,) = await program(python, "accounts.py", str(self.broker.home))
-        async with system_line(self.broker.url, self.broker.spawner_identity / CLAIMS_CREDENTIALS) as system:
+        async with system_connection(self.broker.url, self.broker.spawner_identity / CLAIMS_CREDENTIALS) as system:
             for name in (name for name in made["tokens"] if name not in {"operator", "system"}):
                 await push_token(system, made["tokens"][name])
         return dict(made["credentials"])

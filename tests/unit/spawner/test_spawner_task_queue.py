@@ -85,7 +85,7 @@ def test_task_waits_for_all_its_dependencies() -> None:
     """The reason names the open ones; a state that is not an end changes nothing."""
     one, two = task("one", 5), task("two", 4)
     queue = queue_of([task("c", 9, depends_on=["one", "two"]), one, two])
-    assert queue.waits_for("p1.c", BEGIN) == "one has to be completed (pending), and 1 more"
+    assert queue.waits_for("p1.c", BEGIN) == "one has to be completed (pending), and 1 more of its dependencies"
     assert names_in_turn(queue) == ["one", "two"]
     notify(queue, one.model_copy(update={"state": TaskState.RUNNING}))
     notify(queue, two.model_copy(update={"state": TaskState.COMPLETED}))

@@ -9,7 +9,7 @@ from sandherd.telemetry import spans
 from sandherd.telemetry.spans import SPANS
 from sandherd.telemetry.traceparents import (
     derived,
-    is_untold,
+    is_span_unused,
     new_traceparent,
     of_agent,
     of_sandbox,
@@ -53,7 +53,7 @@ def test_task_uses_the_unexported_span_of_its_trace() -> None:
     """A trace begun with a task is the task's own; in another's trace it is a child of the requesting span."""
     fresh = new_traceparent()
     assert read(fresh) is not None
-    assert is_untold(fresh)
+    assert is_span_unused(fresh)
     assert request_span(fresh, "life") == (fresh, None)
     own, parent = request_span(APP, "life")
     assert parent == APP

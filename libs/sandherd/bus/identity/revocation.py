@@ -179,7 +179,7 @@ class Revoker(AccountRevoker):
 
         `js` is the spawner's own connection, for the bucket.
         """
-        async with system_line(url, keys.claims_credentials) as system:
+        async with system_connection(url, keys.claims_credentials) as system:
             yield cls(system, js, keys)
 
     async def sync(self, now: datetime) -> None:
@@ -194,8 +194,8 @@ class Revoker(AccountRevoker):
 
 
 @asynccontextmanager
-async def system_line(url: str, claims_credentials: Path, patience: float | None = None) -> AsyncIterator[Bus]:
-    """A connection to the system account that may only push an account's new token to the broker."""
+async def system_connection(url: str, claims_credentials: Path, patience: float | None = None) -> AsyncIterator[Bus]:
+    """A connection to the system account. Its credential only allows pushing the tokens of accounts to the broker."""
     connection_identity = ConnectionIdentity.file(claims_credentials)
     async with Bus.open(
         url, name="spawner-claims", identity=connection_identity, inbox=CLAIMS_INBOX, patience=patience

@@ -137,7 +137,11 @@ def replay_rules(  # noqa: PLR0913  # one parameter per option
     ] = None,
     rules: Annotated[
         list[str] | None,
-        typer.Option("--rule", metavar="RULE.THRESHOLD=VALUE", help="A changed threshold, or RULE=off. Repeatable."),
+        typer.Option(
+            "--rule",
+            metavar="RULE.THRESHOLD=VALUE",
+            help="A changed threshold, or RULE=off; replaces SANDHERD_RULES. Repeatable.",
+        ),
     ] = None,
     max_step: Annotated[
         SteeringStep | None,

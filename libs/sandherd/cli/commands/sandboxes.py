@@ -85,10 +85,10 @@ def list_sandboxes(  # noqa: PLR0913  # one parameter per option
     output: Output = Format.TABLE,
 ) -> int:
     """List sandboxes: live ones and recently ended ones. They have the labels and the batch of their tasks."""
-    which = list_filter(state or [], label or [], batch, since, sort)
+    filters = list_filter(state or [], label or [], batch, since, sort)
     return show_list(
         ctx,
-        lambda herd: herd.sandboxes(limit=limit, cursor=cursor, past=past, **which),
+        lambda herd: herd.sandboxes(limit=limit, cursor=cursor, past=past, **filters),
         _row,
         key="sandboxes",
         header=HEADER,

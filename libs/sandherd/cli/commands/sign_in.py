@@ -1,4 +1,4 @@
-"""`sandherd open`: a link that signs a browser in, once."""
+"""`sandherd open`: opens or prints a link that signs a browser in to the herd's pages."""
 
 import html
 from typing import TYPE_CHECKING, Annotated
@@ -22,26 +22,32 @@ def open_(  # one parameter per option
     ctx: typer.Context,
     target: Annotated[
         str | None,
-        typer.Argument(metavar="SANDBOX|TASK", help="The page of this one; default: the herd.", callback=safe_sandbox),
+        typer.Argument(
+            metavar="SANDBOX|TASK",
+            help="Open the page of this sandbox, or of this task's sandbox [default: the page of the herd].",
+            callback=safe_sandbox,
+        ),
     ] = None,
     *,
     role: Role = "operate",
     url: Annotated[
         str | None,
         typer.Option(
-            "--url", metavar="URL", help="Address of the gateway [default: gateway_url, or the local stack's]."
+            "--url",
+            metavar="URL",
+            help="Address of the gateway [default: the setting gateway_url, or the gateway of the local stack].",
         ),
     ] = None,
     show: Annotated[bool, typer.Option("--print", help="Print the link, and open no browser.")] = False,
     project: Project = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
-    """Sign a browser in to the herd's pages, and open them. The link is valid once, within a minute.
+    """Sign a browser in to the herd's pages, and open them. The link can be used once, within one minute.
 
-    The page asks before it signs in, unless the browser has a session of the project.
+    The page asks for confirmation, unless the browser is signed in to the same project already.
 
-    On a terminal the browser of this machine is opened. Otherwise, and with --print, the link is printed: treat it like
-    a password until it was used.
+    On a terminal, this command opens the browser of this machine. Otherwise, and with --print, it prints the link.
+    Treat the link like a password until it has been used or has expired.
     """
     from sandherd.cli.herd_session import command_context, run_with_herd
     from sandherd.cli.name_prefixes import sandbox_view
@@ -56,7 +62,7 @@ def open_(  # one parameter per option
         link = f"{_address(context, url or new.view.url)}/sign-in#{urlencode({'code': new.text, 'next': page})}"
         if output.is_json:
             document(output, {"url": link, "expires_at": new.view.expires_at})
-        elif show or not _opened(context.home, link):
+        elif show or not _open_browser(context.home, link):
             write_text(link)
         return 0
 
@@ -92,7 +98,7 @@ def _local_address(context: "Context") -> str | None:
 
 
 def _user(context: "Context") -> str | None:
-    """Who is signed in: the holder of the credential, and the login name of this machine."""
+    """The user who is signed in: the name of the credential's holder, and the login name on this machine."""
     from sandherd.cli.login_name import login_name
     from sandherd.client.context import holder
 
@@ -100,8 +106,11 @@ def _user(context: "Context") -> str | None:
     return "/".join(dict.fromkeys(name for name in names if name))[:200] or None
 
 
-def _opened(home: "Path", link: str) -> bool:
-    """Whether a browser of this machine was started. It gets a file, as every user may read a program's arguments."""
+def _open_browser(home: "Path", link: str) -> bool:
+    """Open the link in a browser of this machine. Returns whether one was started.
+
+    The browser gets the path of a file that leads to the link: every user can read the arguments of a program.
+    """
     import sys
     import webbrowser
 
@@ -114,5 +123,5 @@ def _opened(home: "Path", link: str) -> bool:
     write_file(file, f'<meta http-equiv="refresh" content="0; url={html.escape(link)}">')
     if not webbrowser.open(file.as_uri()):
         return False
-    write_text("opened in your browser; with --print the link is printed")
+    write_text("opened in your browser; use --print to print the link instead")
     return True

@@ -86,10 +86,10 @@ def list_tasks(  # noqa: PLR0913  # one parameter per option
     approval that a running one needs from a user. ATTEMPT is the attempt and the maximum number of attempts, and of an
     ended task only how many it took. On a narrow terminal columns are left out; `-o wide` shows all.
     """
-    which = list_filter(state or [], label or [], batch, since, sort)
+    filters = list_filter(state or [], label or [], batch, since, sort)
     return show_list(
         ctx,
-        lambda herd: herd.tasks(limit=limit, cursor=cursor, past=past, **which),
+        lambda herd: herd.tasks(limit=limit, cursor=cursor, past=past, **filters),
         _row,
         key="tasks",
         header=HEADER,
@@ -237,11 +237,11 @@ def retry_task(
 
 
 def _row(task: "TaskView") -> list[object]:
-    from sandherd.cli.render.details import attempts_of
+    from sandherd.cli.render.details import attempt_number
     from sandherd.contracts.labels import BATCH_LABEL, NAME_LABEL
     from sandherd.contracts.states import TASK_ENDED
 
-    text, attempt = " ".join(task.text.split()), attempts_of(task)
+    text, attempt = " ".join(task.text.split()), attempt_number(task)
     # Of an ended task only the attempts that it took: there is no further one.
     shown = attempt if task.state in TASK_ENDED else f"{attempt}/{task.max_attempts}"
     name, batch = task.labels.get(NAME_LABEL), task.labels.get(BATCH_LABEL)

@@ -1,4 +1,4 @@
-"""One task or sandbox in full, as labelled facts in groups: what it is, its attempts and cost, its times, its end."""
+"""Shows all facts of one task or sandbox, in groups: its identity and state, its settings, its cost, its times."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,9 +15,9 @@ Facts = Mapping[str, object]
 """Values by their labels; None and empty values are not shown."""
 
 _MINUTE: Final = 60
-_MICRO: Final = "_micro_usd"
-_LABEL: Final = 24
-"""Longest label of an entry of a result, whose names are a worker's text."""
+_MICRO_USD_SUFFIX: Final = "_micro_usd"
+_MAX_LABEL_LENGTH: Final = 24
+"""Maximum characters of the label of a result's entry: the worker chooses its name, which may be long."""
 
 
 def show(groups: Sequence[Facts]) -> None:
@@ -31,13 +31,13 @@ def show(groups: Sequence[Facts]) -> None:
 
 
 def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]:
-    """The groups of a task. `cost_micro_usd` is of all its attempts, None if it is unknown."""
+    """The groups of facts of a task. `cost_micro_usd` is the cost of all its attempts; None if it is unknown."""
     return [
         {
             "task": view.task,
             "project": view.project,
             "state": view.state,
-            "reason": _with_kind(view.error, view.error_type),
+            "reason": _with_type(view.error, view.error_type),
             "waits for": view.waits_for,
             "next attempt": None if view.state in TASK_ENDED else view.not_before,
         },
@@ -60,7 +60,7 @@ def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]
             "sandbox": view.sandbox,
             "cost": None if cost_micro_usd is None else console.money(cost_micro_usd),
             "priority": view.priority,
-            "score": None if view.score is None else f"{view.score:.1f} (the task with the largest begins first)",
+            "score": None if view.score is None else f"{view.score:.1f} (the task with the largest score begins first)",
         },
         {
             "submitted": view.submitted_at,
@@ -74,7 +74,7 @@ def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]
 
 
 def sandbox_facts(view: SandboxView) -> list[Facts]:
-    """The groups of a sandbox."""
+    """The groups of facts of a sandbox."""
     return [
         {
             "sandbox": view.sandbox,
@@ -106,28 +106,31 @@ def sandbox_facts(view: SandboxView) -> list[Facts]:
     ]
 
 
-def attempts_of(view: TaskView) -> int:
-    """The number of the attempt: 0 of a task that has not started, whose first attempt is its next one."""
-    unstarted = view.attempt == 1 and view.started_at is None and view.sandbox is None
-    return 0 if unstarted else view.attempt
+def attempt_number(view: TaskView) -> int:
+    """The number of the current or last attempt; 0 if the first attempt has not begun.
+
+    The view of such a task has the number of its next attempt, which is 1.
+    """
+    not_begun = view.attempt == 1 and view.started_at is None and view.sandbox is None
+    return 0 if not_begun else view.attempt
 
 
 def _attempt(view: TaskView) -> object:
-    attempt = attempts_of(view)
+    attempt = attempt_number(view)
     if view.state in TASK_ENDED:
         return attempt or "none"
     return f"{attempt} of {view.max_attempts}" if attempt else f"none yet, of at most {view.max_attempts}"
 
 
-def _with_kind(error: str | None, kind: str | None) -> str | None:
-    return f"{error} ({kind})" if error and kind else error or kind
+def _with_type(error: str | None, error_type: str | None) -> str | None:
+    return f"{error} ({error_type})" if error and error_type else error or error_type
 
 
 def _result(name: str, value: object) -> tuple[str, object]:
     """The label and the value of an entry of a result."""
-    if name.endswith(_MICRO) and isinstance(value, int):
-        name, value = name.removesuffix(_MICRO), console.money(value)
-    return f"result: {shortened(name.replace('_', ' '), _LABEL)}", value
+    if name.endswith(_MICRO_USD_SUFFIX) and isinstance(value, int):
+        name, value = name.removesuffix(_MICRO_USD_SUFFIX), console.money(value)
+    return f"result: {shortened(name.replace('_', ' '), _MAX_LABEL_LENGTH)}", value
 
 
 def _pairs(labels: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from sandherd.cli.options import Format
 from sandherd.cli.parse.times import moment
 from sandherd.cli.render import console
 from sandherd.cli.render.table import Column
-from sandherd.cli.rule_replay import installed, labels_of, lines_of, lines_of_history, settings_with
+from sandherd.cli.rule_replay import installed_replay, lines_of, lines_of_history, session_labels, settings_with
 from sandherd.client.errors import checked_name
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
@@ -36,7 +36,7 @@ def show_replay(
     output: Format,
 ) -> int:
     """Replay, and show the report. Raises `HerdError` and `ContractError`."""
-    run, settings, known = installed(), settings_with(*rules), labels_of(labels)
+    run, settings, known = installed_replay(), settings_with(*rules), session_labels(labels)
     if files:
         _show(run(lines_of(files), settings, known), output)
         return 0

@@ -69,9 +69,9 @@ def _step(event: Event, at: float, end: Event | None) -> TimelineStep:
     return TimelineStep(event, at, max(0.0, seconds), bool(getattr(end.data, "is_error", False)))
 
 
-def _key(event: Event, which: str) -> str | None:
+def _key(event: Event, attribute: str) -> str | None:
     """The key of the call that an event opens or closes."""
-    field = getattr(type(event.data), which, None)
+    field = getattr(type(event.data), attribute, None)
     return getattr(event.data, field, None) if field else None
 
 

@@ -132,19 +132,19 @@ class SyncHerdMethods(
         return self._loop.run(lambda: self._inner.task(task))
 
     def tasks(
-        self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **which: Any
+        self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **filters: Any
     ) -> ListPage[TaskView]:
         """A page of tasks: live and recently ended ones; from the history with `past` or without a spawner.
 
-        `which` are conditions, as fields of `TaskFilter`: `state`, `states`, `labels`, `since`; and `sort`.
+        `filters` are conditions, as fields of `TaskFilter`: `state`, `states`, `labels`, `since`; and `sort`.
         """
-        return self._loop.run(lambda: self._inner.tasks(limit=limit, cursor=cursor, past=past, **which))
+        return self._loop.run(lambda: self._inner.tasks(limit=limit, cursor=cursor, past=past, **filters))
 
     def sandboxes(
-        self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **which: Any
+        self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **filters: Any
     ) -> ListPage[SandboxView]:
         """A page of sandboxes, like `tasks`; `labels` are those of their tasks."""
-        return self._loop.run(lambda: self._inner.sandboxes(limit=limit, cursor=cursor, past=past, **which))
+        return self._loop.run(lambda: self._inner.sandboxes(limit=limit, cursor=cursor, past=past, **filters))
 
     def events(
         self,

@@ -73,8 +73,8 @@ class TaskProgress:
         """Whether each of them is accepted or rejected."""
         return self.accepted == len(self._outcomes)
 
-    def see(self, views: Iterable[TaskView]) -> None:
-        """Take in the current views of tasks, also of new ones."""
+    def update(self, views: Iterable[TaskView]) -> None:
+        """Set the states from current views, also of tasks that are not known yet."""
         for view in views:
             self._outcomes[view.task] = _seen(view)
 

@@ -62,10 +62,10 @@ async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork:
             taken = {name: value for name, value in found.items() if work or name != "work"}
             known = {"task": task, "attempt": assigned.attempt, "sandbox": assigned.sandbox, "harness": view.harness}
             return made(Resume, **known, **taken, fork=fork)
-    which = task if attempt is None else f"attempt {attempt} of {task}"
+    attempt_text = task if attempt is None else f"attempt {attempt} of {task}"
     raise HerdError.of(
         Code.NOT_FOUND,
-        f"{which} has no stored session",
+        f"{attempt_text} has no stored session",
         field="resume",
         remedy="name another one, or start without --resume",
     )

@@ -20,7 +20,7 @@ from sandherd.contracts.requests import ListEvents, ListLiveTasks, ListPastTasks
 
 PAGE: Final = 500
 OnProgress = Callable[[TaskProgress], None]
-"""Called at first, and after each change."""
+"""Called when the wait begins, and after each change."""
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,27 @@ class TaskSelection:
     """Whether they are just being submitted, so that some may not be known yet."""
 
     async def views(self, send: queries.SendRequest, expected: Collection[str] = ()) -> list[TaskView]:
-        """Their current views. Raises `HerdError` (`not_found`) if there is no such task.
+        """The current views of the tasks that are known.
 
-        Not if they are new, or `expected`.
+        Raises `HerdError` (`not_found`) if a named task is unknown, or if no task has the labels. It does not if the
+        tasks are new, or are `expected`.
         """
         if not self.labels:
             return [view for name in self.names for view in await self._named(send, name, expected)]
-        known = {view.task: view for view in await _past(send, self.labels)}
-        live = [view async for view in labelled(send, self.labels)]
+        known = {view.task: view for view in await _past_tasks(send, self.labels)}
+        live = [view async for view in live_tasks(send, self.labels)]
         known |= {view.task: view for view in live}
         if not (known or expected or self.are_new):
             raise HerdError.of(
                 Code.NOT_FOUND,
-                f"no task has {_shown(self.labels)}",
+                f"no task has {_label_text(self.labels)}",
                 field="label",
                 remedy="see `sandherd tasks list -o json`",
             )
         return sorted(known.values(), key=lambda view: (view.submitted_at, view.task))
 
     def expected(self, submitted: PendingCreations) -> list[str]:
-        """The selected tasks of a client's submissions; the spawner may not have read them yet."""
+        """The selected tasks among those that this client has submitted. The spawner may not have read them yet."""
         if self.labels:
             return submitted.tasks_with(self.labels)
         return [name for name in self.names if submitted.of("task", name)]
@@ -66,16 +67,22 @@ class TaskSelection:
             raise
 
 
-async def labelled(send: queries.SendRequest, labels: Mapping[str, str], **which: Any) -> AsyncIterator[TaskView]:
-    """The tasks of the spawner that have all these labels, oldest first; its requests raise `HerdError`."""
-    request = made(ListLiveTasks, labels=labels, limit=PAGE, sort="oldest", **which)
+async def live_tasks(send: queries.SendRequest, labels: Mapping[str, str], **filters: Any) -> AsyncIterator[TaskView]:
+    """The tasks that the spawner has and that have all these labels, oldest first. Raises `HerdError`.
+
+    `filters` are further fields of `ListLiveTasks`.
+    """
+    request = made(ListLiveTasks, labels=labels, limit=PAGE, sort="oldest", **filters)
     async for page in queries.pages(send, request):
         for view in page.tasks:
             yield view
 
 
-async def _past(send: queries.SendRequest, labels: Mapping[str, str]) -> list[TaskView]:
-    """Tasks of the history, which may be unavailable: the spawner has all that have not ended."""
+async def _past_tasks(send: queries.SendRequest, labels: Mapping[str, str]) -> list[TaskView]:
+    """The tasks in the history that have all these labels; none if the history is unavailable.
+
+    A wait works without them: the spawner has all tasks that have not ended.
+    """
     request = made(ListPastTasks, labels=labels, limit=PAGE)
     try:
         return [view async for page in queries.pages(send, request) for view in page.tasks]
@@ -84,7 +91,7 @@ async def _past(send: queries.SendRequest, labels: Mapping[str, str]) -> list[Ta
 
 
 class TaskWatch:
-    """Follows the states of tasks, from when it is entered until it is left."""
+    """Follows the states of tasks; a context manager, which holds the subscription."""
 
     def __init__(self, connection: Connection, progress: TaskProgress, selection: TaskSelection) -> None:
         self._connection = connection
@@ -102,23 +109,23 @@ class TaskWatch:
         await self._feed.__aexit__(kind, error, trace)
 
     async def refresh(self) -> None:
-        """Query the states. What happens meanwhile is folded in after it."""
+        """Query the states. Events that arrive during the query are applied after its result."""
         self._feed.refreshing()
         send = self._connection.request
         expected = self._selection.expected(self._connection.creations)
-        self.progress.see(await self._selection.views(send, expected))
+        self.progress.update(await self._selection.views(send, expected))
         self.progress.expect(expected)
         for task in [outcome.task for outcome in self.progress.outcomes if outcome.state == UNKNOWN]:
             for event in await _refusals(send, task):
                 self.progress.apply(event)
 
     async def change(self) -> None:
-        """Return after the next event."""
+        """Wait for the next event, and drop it: use `refresh` after it."""
         await self._feed.wait()
         self._feed.take()
 
     async def until(self, done: Callable[[], bool], on_progress: OnProgress) -> None:
-        """Wait until `done`, which is asked after each change."""
+        """Wait until `done` returns true. It is called after each change."""
         while True:
             if self._feed.is_stale:
                 await self.refresh()
@@ -131,7 +138,10 @@ class TaskWatch:
 
 
 async def _refusals(send: queries.SendRequest, task: str) -> list[Event]:
-    """Stored events that refuse the submission of a task, which is not in any list then; none without a history."""
+    """The stored events that refuse the submission of a task; none if the history is unavailable.
+
+    A refused task is in no list, so that only these events show what has happened to it.
+    """
     try:
         found = await send(made(ListEvents, entity=task, types=sorted(TASK_REFUSED)))
     except HerdError:
@@ -140,15 +150,15 @@ async def _refusals(send: queries.SendRequest, task: str) -> list[Event]:
 
 
 def silent(_progress: TaskProgress) -> None:
-    """Shows nothing."""
+    """An `OnProgress` that shows nothing."""
 
 
-def names_of(tasks: Iterable[str]) -> TaskSelection:
-    """The selection of these tasks, each once."""
+def selection_of_names(tasks: Iterable[str]) -> TaskSelection:
+    """The selection of the tasks with these names, each once."""
     return TaskSelection(names=tuple(dict.fromkeys(tasks)))
 
 
-def selection_of(submitted: Mapping[str, TaskSpec]) -> TaskSelection:
+def selection_of_submitted(submitted: Mapping[str, TaskSpec]) -> TaskSelection:
     """The selection of tasks that are being submitted: by their batch, if they have the same one."""
     batches = {spec.labels.get(BATCH_LABEL) for spec in submitted.values()}
     batch = batches.pop() if len(batches) == 1 else None
@@ -156,5 +166,5 @@ def selection_of(submitted: Mapping[str, TaskSpec]) -> TaskSelection:
     return TaskSelection(names=tuple(submitted), labels=labels, are_new=True)
 
 
-def _shown(labels: Mapping[str, str]) -> str:
+def _label_text(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in labels.items())

@@ -65,10 +65,10 @@ async def merge_branch(session: ApproveSession, branch: BranchNamed, body: Merge
 
 @router.delete("/branches/{branch}", status_code=202, response_model=Accepted)
 async def delete_branch(
-    session: WorkSession, branch: BranchNamed, which: Annotated[DeleteBranchQuery, Query()]
+    session: WorkSession, branch: BranchNamed, query: Annotated[DeleteBranchQuery, Query()]
 ) -> JSONResponse:
     """Delete a branch in the herd, and in its repository if it was pushed; with `where=here`, only in the herd."""
-    return await _branch_action(session, DeleteBranch, branch, which)
+    return await _branch_action(session, DeleteBranch, branch, query)
 
 
 async def _branch_action(session: Session, action: type[Request[Any]], branch: str, body: Any) -> JSONResponse:

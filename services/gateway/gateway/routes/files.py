@@ -34,9 +34,9 @@ _BYTES: Final[dict[str, Any]] = {
 
 
 @router.get("/sandboxes/{sandbox}/files")
-async def list_files(session: ReadSession, sandbox: Name, which: Annotated[FileQuery, Query()]) -> FileList:
+async def list_files(session: ReadSession, sandbox: Name, query: Annotated[FileQuery, Query()]) -> FileList:
     """The entries of a folder of its work tree; for a file, the file."""
-    request = made(ListFiles, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    request = made(ListFiles, sandbox=sandbox, **query.model_dump(exclude_unset=True))
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
 

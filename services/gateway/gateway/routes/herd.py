@@ -45,9 +45,9 @@ DecisionBody: Any = body_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
 
 
 @router.get("/events", tags=["events"])
-async def events(session: ReadSession, which: Annotated[EventQuery, Query()]) -> EventList:
+async def events(session: ReadSession, query: Annotated[EventQuery, Query()]) -> EventList:
     """Stored events of the project, oldest first."""
-    return await session.herd.connection.request(made(ListEvents, **which.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(made(ListEvents, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/events/stream", tags=["events"], response_class=Response, responses=STREAM)
@@ -61,9 +61,9 @@ async def stream_events(session: ReadSession, after: str | None = None, last_eve
 
 
 @router.get("/approvals", tags=["approvals"])
-async def approvals(session: ReadSession, which: Annotated[ApprovalQuery, Query()]) -> ApprovalList:
+async def approvals(session: ReadSession, query: Annotated[ApprovalQuery, Query()]) -> ApprovalList:
     """Approvals, newest first."""
-    return await session.herd.connection.request(made(ListApprovals, **which.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(made(ListApprovals, **query.model_dump(exclude_unset=True)))
 
 
 @router.post("/sandboxes/{sandbox}/approvals/{approval}", status_code=202, response_model=Accepted, tags=["approvals"])
@@ -102,15 +102,15 @@ async def monitor_report(session: ReadSession) -> MonitorReport:
 
 
 @router.get("/budgets", tags=["budgets"])
-async def budgets(session: ReadSession, which: Annotated[BudgetQuery, Query()]) -> BudgetList:
+async def budgets(session: ReadSession, query: Annotated[BudgetQuery, Query()]) -> BudgetList:
     """The budgets of the project and its tasks, and what was used of them."""
-    return await session.herd.connection.request(made(ListBudgets, **which.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(made(ListBudgets, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/branches", tags=["branches"])
-async def branches(session: ReadSession, which: Annotated[BranchQuery, Query()]) -> BranchList:
+async def branches(session: ReadSession, query: Annotated[BranchQuery, Query()]) -> BranchList:
     """The branches that tasks work on, those that changed last first."""
-    return await session.herd.connection.request(made(ListBranches, **which.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(made(ListBranches, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/artifacts/{artifact}", tags=["artifacts"], response_class=Response, responses=FILE)

@@ -41,53 +41,53 @@ FileVersionsQuery: Any = part_of(ListFileVersions, "FileVersionsQuery", without=
 TranscriptQuery: Any = part_of(GetTranscript, "TranscriptQuery", without=frozenset({"sandbox"}))
 
 
-async def _reply(session: Session, request: type[Request[Any]], which: Any, **more: Any) -> Any:
+async def _reply(session: Session, request: type[Request[Any]], query: Any, **more: Any) -> Any:
     return await session.herd.connection.request(
-        made(request, **which.model_dump(exclude_unset=True), **more), timeout=_WAIT
+        made(request, **query.model_dump(exclude_unset=True), **more), timeout=_WAIT
     )
 
 
 @router.get("/overview")
-async def overview(session: ReadSession, which: Annotated[OverviewQuery, Query()]) -> ProjectOverview:
+async def overview(session: ReadSession, query: Annotated[OverviewQuery, Query()]) -> ProjectOverview:
     """Tasks and sandboxes by state, events and cost over time, and what needs a user."""
-    found: ProjectOverview = await _reply(session, GetOverview, which)
+    found: ProjectOverview = await _reply(session, GetOverview, query)
     return found
 
 
 @router.get("/statistics")
-async def statistics(session: ReadSession, which: Annotated[StatisticsQuery, Query()]) -> StatisticsList:
+async def statistics(session: ReadSession, query: Annotated[StatisticsQuery, Query()]) -> StatisticsList:
     """Cost, tokens, turns, tool calls and errors, by task, project, harness, model or day."""
-    found: StatisticsList = await _reply(session, GetStatistics, which)
+    found: StatisticsList = await _reply(session, GetStatistics, query)
     return found
 
 
 @router.get("/sandboxes/{sandbox}/transcript")
-async def transcript(session: ReadSession, sandbox: Name, which: Annotated[TranscriptQuery, Query()]) -> Transcript:
+async def transcript(session: ReadSession, sandbox: Name, query: Annotated[TranscriptQuery, Query()]) -> Transcript:
     """What the agent and its users wrote, what it called, and what came back. Texts are to be shown as plain text."""
-    found: Transcript = await _reply(session, GetTranscript, which, sandbox=sandbox)
+    found: Transcript = await _reply(session, GetTranscript, query, sandbox=sandbox)
     return found
 
 
 @router.get("/comparison")
-async def comparison(session: ReadSession, which: Annotated[ComparisonQuery, Query()]) -> Comparison:
+async def comparison(session: ReadSession, query: Annotated[ComparisonQuery, Query()]) -> Comparison:
     """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
-    found: Comparison = await _reply(session, GetComparison, which)
+    found: Comparison = await _reply(session, GetComparison, query)
     return found
 
 
 @router.get("/search")
-async def search(session: ReadSession, which: Annotated[SearchQuery, Query()]) -> SearchResult:
+async def search(session: ReadSession, query: Annotated[SearchQuery, Query()]) -> SearchResult:
     """Events with all words of `text`, newest first. Snippets are to be shown as plain text."""
-    found: SearchResult = await _reply(session, SearchEvents, which)
+    found: SearchResult = await _reply(session, SearchEvents, query)
     return found
 
 
 @router.get("/sandboxes/{sandbox}/file-versions")
 async def file_versions(
-    session: ReadSession, sandbox: Name, which: Annotated[FileVersionsQuery, Query()]
+    session: ReadSession, sandbox: Name, query: Annotated[FileVersionsQuery, Query()]
 ) -> FileVersions:
     """The versions of the files that the agent has changed, in the order of the changes."""
-    found: FileVersions = await _reply(session, ListFileVersions, which, sandbox=sandbox)
+    found: FileVersions = await _reply(session, ListFileVersions, query, sandbox=sandbox)
     return found
 
 

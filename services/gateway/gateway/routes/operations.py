@@ -67,15 +67,15 @@ class DoctorReport(Model):
 
 
 @router.get("/audit")
-async def audit(session: OperateSession, which: Annotated[AuditQuery, Query()]) -> Audit:
+async def audit(session: OperateSession, query: Annotated[AuditQuery, Query()]) -> Audit:
     """Whether every event of the project, or of one sandbox or task, is stored."""
-    return await session.herd.connection.request(made(GetAudit, **which.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(made(GetAudit, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/dead-letters")
-async def dead_letters(session: OperateSession, which: Annotated[DeadQuery, Query()]) -> DeadLetters:
+async def dead_letters(session: OperateSession, query: Annotated[DeadQuery, Query()]) -> DeadLetters:
     """Messages that could not be handled, newest first."""
-    return await session.herd.connection.request(made(ListDeadLetters, **which.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(made(ListDeadLetters, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/dead-letters/{number}")

@@ -170,9 +170,9 @@ async def grant_budget(session: ApproveSession, task: Name, body: GrantBody) -> 
 
 
 @router.get("/usage", tags=["budgets"])
-async def usage(session: ReadSession, which: Annotated[UsageQuery, Query()]) -> UsageList:
+async def usage(session: ReadSession, query: Annotated[UsageQuery, Query()]) -> UsageList:
     """Tokens and cost by task, label, day or model."""
-    return await session.herd.connection.request(made(GetUsage, **which.model_dump(exclude_unset=True)))
+    return await session.herd.connection.request(made(GetUsage, **query.model_dump(exclude_unset=True)))
 
 
 @router.get("/projects", tags=["operation"])

@@ -112,10 +112,10 @@ async def start_command(session: WorkSession, sandbox: Name, body: ExecBody) -> 
 
 @router.get("/sandboxes/{sandbox}/exec/{command}")
 async def command_state(
-    session: WorkSession, sandbox: Name, command: Name, which: Annotated[ExecQuery, Query()]
+    session: WorkSession, sandbox: Name, command: Name, query: Annotated[ExecQuery, Query()]
 ) -> ExecState:
     """The state of a command, with its output from `offset` on; `wait_seconds` waits for more."""
-    request = made(ExecStatus, sandbox=sandbox, exec=command, **which.model_dump(exclude_unset=True))
+    request = made(ExecStatus, sandbox=sandbox, exec=command, **query.model_dump(exclude_unset=True))
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
 

@@ -43,9 +43,9 @@ _ABSENT: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @router.get("/sandboxes")
-async def list_sandboxes(session: ReadSession, which: Annotated[SandboxQuery, Query()]) -> SandboxList:
+async def list_sandboxes(session: ReadSession, query: Annotated[SandboxQuery, Query()]) -> SandboxList:
     """Sandboxes, newest first: current ones, or those of the history with `past`."""
-    page = await session.herd.sandboxes(**which.model_dump(exclude_unset=True))
+    page = await session.herd.sandboxes(**query.model_dump(exclude_unset=True))
     return SandboxList(sandboxes=page.items, next_cursor=page.next_cursor)
 
 
@@ -67,10 +67,10 @@ async def terminate_sandbox(
 
 @router.get("/sandboxes/{sandbox}/events")
 async def sandbox_events(
-    session: ReadSession, sandbox: Name, which: Annotated[SandboxEventQuery, Query()]
+    session: ReadSession, sandbox: Name, query: Annotated[SandboxEventQuery, Query()]
 ) -> EventList:
     """Stored events of a sandbox, oldest first."""
-    request = made(ListEvents, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    request = made(ListEvents, sandbox=sandbox, **query.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
     if not found.events:
         await session.herd.sandbox(sandbox)
@@ -87,9 +87,9 @@ async def stream_sandbox(
 
 
 @router.get("/sandboxes/{sandbox}/trajectory")
-async def trajectory(session: ReadSession, sandbox: Name, which: Annotated[TrajectoryQuery, Query()]) -> Trajectory:
+async def trajectory(session: ReadSession, sandbox: Name, query: Annotated[TrajectoryQuery, Query()]) -> Trajectory:
     """What the agent in a sandbox did; heartbeats are summarised."""
-    request = made(GetTrajectory, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    request = made(GetTrajectory, sandbox=sandbox, **query.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
     if not found.events:
         await session.herd.sandbox(sandbox)
@@ -97,9 +97,9 @@ async def trajectory(session: ReadSession, sandbox: Name, which: Annotated[Traje
 
 
 @router.get("/sandboxes/{sandbox}/output")
-async def output(session: ReadSession, sandbox: Name, which: Annotated[OutputQuery, Query()]) -> Output:
+async def output(session: ReadSession, sandbox: Name, query: Annotated[OutputQuery, Query()]) -> Output:
     """The output of a sandbox's terminal, as far as it is still stored."""
-    request = made(GetOutput, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    request = made(GetOutput, sandbox=sandbox, **query.model_dump(exclude_unset=True))
     found = await session.herd.connection.request(request)
     if not found.chunks:
         await session.herd.sandbox(sandbox)

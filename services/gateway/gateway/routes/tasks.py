@@ -48,11 +48,11 @@ CancelBody: Any = body_of(CancelTask, "CancelBody", without=_BY)
 
 
 @router.get("/tasks")
-async def list_tasks(session: ReadSession, which: Annotated[TaskQuery, Query()]) -> TaskList:
+async def list_tasks(session: ReadSession, query: Annotated[TaskQuery, Query()]) -> TaskList:
     """Tasks, newest first: current ones, or those of the history with `past`."""
-    found: dict[str, Any] = which.model_dump(exclude={"label"}, exclude_unset=True)
-    if which.label:
-        found["labels"] = dict(text.split("=", 1) for text in which.label)
+    found: dict[str, Any] = query.model_dump(exclude={"label"}, exclude_unset=True)
+    if query.label:
+        found["labels"] = dict(text.split("=", 1) for text in query.label)
     page = await session.herd.tasks(**found)
     return TaskList(tasks=page.items, next_cursor=page.next_cursor)
 

@@ -20,7 +20,7 @@ router: Final = APIRouter(include_in_schema=False)
 
 @router.post("/webhooks/{forge}/{name}")
 async def receive_webhook(request: Request, forge: ForgeName, name: Name) -> Response:
-    """Have the forge asked at once for the pull requests that have changed: 202, or 204 if there is none."""
+    """Let the spawner poll the pull requests that have changed now: 202, or 204 if there is none."""
     backend: Backend = request.app.state.backend()
     body = await request.body()
     headers = {key.lower(): value for key, value in request.headers.items()}

@@ -120,11 +120,11 @@ class Assessor:
         return found
 
     async def _events(
-        self, suspicion: Suspicion, kinds: Iterable[type[EventData]], **which: Any
+        self, suspicion: Suspicion, kinds: Iterable[type[EventData]], **filters: Any
     ) -> list[Envelope[EventData]]:
         """Events of the agent, oldest first."""
         project, sandbox = suspicion.key
-        request = ListEvents(sandbox=sandbox, types=[kind.type for kind in kinds], **which)
+        request = ListEvents(sandbox=sandbox, types=[kind.type for kind in kinds], **filters)
         page = await self._bus.ask(request, project)
         stored = sorted(page.events, key=lambda event: event.stream_sequence)
         return [event for one in stored if (event := _read(one)) is not None]

@@ -142,7 +142,7 @@ class HousekeepingRule(Rule[PartT, ThresholdsT]):
     def confirms(self, recorded: SharedSandboxRecord, now: datetime) -> bool:  # noqa: ARG002  # some compare the time
         """Whether its finding may hold by the spawner's record, which shows a pause or an extension before its event.
 
-        A sandbox that is ending is never asked about.
+        It is not called for a sandbox that is ending.
         """
         return recorded.state is not SandboxState.PAUSED and (recorded.task is not None or not self.requires_task)
 

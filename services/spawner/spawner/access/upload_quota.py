@@ -16,14 +16,14 @@ from sandherd.contracts.subjects import ARTIFACT
 from spawner.access import refusals
 
 _READ_EVERY: Final = 10.0
-"""Seconds after which the broker is asked again: meanwhile chunks of other replicas, and expired ones, do not count."""
+"""Seconds after which the broker is queried again. Until then, changes by other replicas and by expiry are not seen."""
 _UPLOAD: Final = "upl-"
 """The prefix of the names of uploads, which no other artifact has."""
 
 
 @dataclass(slots=True)
 class _Stored:
-    """What is stored of a project's uploads, and when the broker was asked."""
+    """What is stored of a project's uploads, and when the broker was queried."""
 
     bytes: int = 0
     read_at: float | None = None

@@ -165,7 +165,7 @@ class MergeResult(StrEnum):
     WAITING = "waiting"
     """Not merged now; the same request may succeed later."""
     REFUSED = "refused"
-    """Not merged, and not without a change by an agent or a user."""
+    """Not merged. The same request fails again, unless an agent or a user changes something."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class PullRequestTerms:
 
 @dataclass(frozen=True)
 class PollIntervals:
-    """How often a forge is asked for a pull request."""
+    """How often a forge is polled for a pull request."""
 
     first: timedelta = timedelta(seconds=5)
     """The delay after a change; each poll without another one doubles it."""
@@ -63,7 +63,7 @@ class PollIntervals:
     """After so long without a change, the delay is `slow`."""
     slow: timedelta = timedelta(hours=1)
     age: timedelta = timedelta(days=30)
-    """After so long without a change, it is not asked for any more."""
+    """After this time without a change, the pull request is not polled any more."""
     no_checks: timedelta = timedelta(minutes=1)
     """How long checks may take to begin: a commit without any is merged after that."""
     unseen: timedelta = timedelta(minutes=5)

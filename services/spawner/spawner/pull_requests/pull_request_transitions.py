@@ -27,9 +27,9 @@ from spawner.repositories.branch_transitions import NEEDS_APPROVAL
 from spawner.repositories.pull_request_record import PullRequestRecord
 
 DENIED_DELAY: Final = timedelta(hours=1)
-"""When a forge that denies a poll is asked again: its token may be replaced."""
+"""The delay before the next poll if a forge has refused one: its token may be replaced meanwhile."""
 IsWorkedOn = Callable[[BranchRecord], bool]
-"""Whether a task may still save commits of the branch. It may have joined it while a forge was asked."""
+"""Whether a task may still save commits of the branch. A task may have joined the branch while the forge was polled."""
 _NOT_POLLED: Final = "not polled: "
 _TO_APPROVE: Final = "merged with its base as it is by now, it changes paths that a user has to approve"
 _PASSING: Final = frozenset({"conflict", "checks", "reviews", "behind"})
@@ -120,7 +120,7 @@ def made_ready(record: BranchRecord, commit: str, now: datetime) -> BranchRecord
 def polled(
     record: BranchRecord, status: PullRequestStatus, now: datetime, pace: PollIntervals, *, worked_on: IsWorkedOn
 ) -> BranchRecord:
-    """The branch after its forge was asked for the pull request."""
+    """The branch after its forge was polled for the pull request."""
     pull, found = pull_of(record), status.pull_request
     if pull.shown is None or pull.shown.number != found.number or record.state is not BranchState.LIVE:
         return record
@@ -143,7 +143,7 @@ def polled(
 
 
 def not_polled(record: BranchRecord, reason: str, code: str, now: datetime, pace: PollIntervals) -> BranchRecord:
-    """The branch after its forge refused the poll: it is asked again much later, as its token may be replaced."""
+    """The branch after its forge refused a poll. The next poll is much later: the token may be replaced meanwhile."""
     pull = pull_of(record)
     changed_at = pull.changed_at or now
     poll_at = None if pace.delay(pull.polls, now - changed_at) is None else now + DENIED_DELAY

@@ -1,4 +1,4 @@
-"""Answers requests about pull requests: open, merge, ask the forge at once."""
+"""Answers requests about pull requests: open, merge, poll the forge at once."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -276,7 +276,7 @@ class CheckoutPreparer:
 
     def _on_task(self, key: str, task: TaskFacts) -> None:
         """Prepare a new task while it waits. One with an earlier attempt waits for the events of that."""
-        if task.prepares and task.left is None and self._lease.held:
+        if task.needs_checkout and task.left is None and self._lease.held:
             self._queue.request(key)
         if task.state not in AT_WORK:
             self._request_waiting(key)

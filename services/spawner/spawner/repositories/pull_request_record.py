@@ -34,7 +34,7 @@ class PullRequestRecord(BaseModel):
     changed_at: AwareDatetime | None = None
     """When the forge reported the last change of it."""
     poll_at: AwareDatetime | None = None
-    """When the forge is asked next. None: no more."""
+    """When the forge is polled next; None if it is not polled any more."""
     polls: int = 0
     """How often the forge reported no change since `changed_at`."""
     readied: str | None = None

@@ -29,12 +29,12 @@ _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _SOCKET_TYPE, _RAW, _PACKET = 0xF, 3, 10
 _NETLINK_ROUTE: Final = 0
 _SOL_SOCKET: Final = 1
-_SOCKET_PROGRAMS: Final = (26, 50, 51, 52)
+_ATTACH_PROGRAM_OPTIONS: Final = (26, 50, 51, 52)
 """SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
-_OTHER: Final = (0,)
-"""Pid 0 is the caller; any other pid may be the worker, which has the same uid."""
+_CALLER: Final = (0,)
+"""The pid 0 is the calling process. Any other pid may be the worker's, which runs with the same uid."""
 
 
 class ThreatGroup(StrEnum):
@@ -74,13 +74,14 @@ class SyscallRule:
     """The conditions as text, for the documentation."""
 
 
-def _plain(group: ThreatGroup, names: str, error: int = errno.EPERM) -> tuple[SyscallRule, ...]:
+def _deny(group: ThreatGroup, names: str, error: int = errno.EPERM) -> tuple[SyscallRule, ...]:
+    """Rules that deny these system calls with any arguments."""
     return tuple(SyscallRule(name, group, error=error) for name in names.split())
 
 
 RULES: Final[tuple[SyscallRule, ...]] = (
-    *_plain(ThreatGroup.MOUNTS, "mount umount2 pivot_root chroot move_mount open_tree open_tree_attr fsopen fsconfig"),
-    *_plain(ThreatGroup.MOUNTS, "fsmount fspick mount_setattr setns"),
+    *_deny(ThreatGroup.MOUNTS, "mount umount2 pivot_root chroot move_mount open_tree open_tree_attr fsopen fsconfig"),
+    *_deny(ThreatGroup.MOUNTS, "fsmount fspick mount_setattr setns"),
     SyscallRule(
         "unshare",
         ThreatGroup.MOUNTS,
@@ -93,22 +94,20 @@ RULES: Final[tuple[SyscallRule, ...]] = (
         (ArgumentCondition(0, (0,), _CLONE_NAMESPACES, negated=True),),
         when="with a namespace flag",
     ),
-    # Its flags are in memory, which a filter can't read; C libraries fall back to `clone`.
-    *_plain(ThreatGroup.ABI, "clone3", errno.ENOSYS),
-    *_plain(ThreatGroup.KEYS, "keyctl add_key request_key"),
-    *_plain(ThreatGroup.KERNEL, "bpf kexec_load kexec_file_load init_module finit_module delete_module create_module"),
-    *_plain(ThreatGroup.TRACING, "perf_event_open userfaultfd lookup_dcookie"),
-    *_plain(
-        ThreatGroup.HOST, "iopl ioperm swapon swapoff reboot quotactl quotactl_fd acct syslog vhangup settimeofday"
-    ),
-    *_plain(ThreatGroup.HOST, "clock_settime clock_adjtime adjtimex sethostname setdomainname"),
-    *_plain(ThreatGroup.FILES, "open_by_handle_at fanotify_init"),
+    # The flags of `clone3` are in memory, which a filter can't read. C libraries use `clone` if it fails with ENOSYS.
+    *_deny(ThreatGroup.ABI, "clone3", errno.ENOSYS),
+    *_deny(ThreatGroup.KEYS, "keyctl add_key request_key"),
+    *_deny(ThreatGroup.KERNEL, "bpf kexec_load kexec_file_load init_module finit_module delete_module create_module"),
+    *_deny(ThreatGroup.TRACING, "perf_event_open userfaultfd lookup_dcookie"),
+    *_deny(ThreatGroup.HOST, "iopl ioperm swapon swapoff reboot quotactl quotactl_fd acct syslog vhangup settimeofday"),
+    *_deny(ThreatGroup.HOST, "clock_settime clock_adjtime adjtimex sethostname setdomainname"),
+    *_deny(ThreatGroup.FILES, "open_by_handle_at fanotify_init"),
     SyscallRule(
         "socket",
         ThreatGroup.SOCKETS,
         (ArgumentCondition(0, (_UNIX, _INET, _INET6, _NETLINK), negated=True),),
         errno.EAFNOSUPPORT,
-        "of other families than AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK",
+        "address families other than AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK",
     ),
     SyscallRule(
         "socket",
@@ -128,24 +127,25 @@ RULES: Final[tuple[SyscallRule, ...]] = (
         ThreatGroup.SOCKETS,
         (ArgumentCondition(0, (_UNIX,), negated=True),),
         errno.EAFNOSUPPORT,
-        "of other families than AF_UNIX",
+        "address families other than AF_UNIX",
     ),
-    # Compiled, they use memory that no control group counts, up to `net.core.bpf_jit_limit` of the whole host.
+    # The kernel compiles a program that is attached to a socket. The compiled code is not counted in any control group,
+    # and one limit for the whole host applies to it: `net.core.bpf_jit_limit`.
     SyscallRule(
         "setsockopt",
         ThreatGroup.SOCKETS,
-        (ArgumentCondition(1, (_SOL_SOCKET,)), ArgumentCondition(2, _SOCKET_PROGRAMS)),
+        (ArgumentCondition(1, (_SOL_SOCKET,)), ArgumentCondition(2, _ATTACH_PROGRAM_OPTIONS)),
         when="SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF",
     ),
     *(
         SyscallRule(
-            name, ThreatGroup.OTHERS, (ArgumentCondition(0, _OTHER, negated=True),), when="with a pid other than 0"
+            name, ThreatGroup.OTHERS, (ArgumentCondition(0, _CALLER, negated=True),), when="with a pid other than 0"
         )
         for name in ("prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr")
     ),
     *(
         SyscallRule(
-            name, ThreatGroup.OTHERS, (ArgumentCondition(1, _OTHER, negated=True),), when="with a pid other than 0"
+            name, ThreatGroup.OTHERS, (ArgumentCondition(1, _CALLER, negated=True),), when="with a pid other than 0"
         )
         for name in ("setpriority", "ioprio_set")
     ),
@@ -162,10 +162,10 @@ RULES: Final[tuple[SyscallRule, ...]] = (
         "ioctl", ThreatGroup.TERMINALS, (ArgumentCondition(1, (_TIOCSTI, _TIOCLINUX)),), when="TIOCSTI, TIOCLINUX"
     ),
     # `fs.aio-max-nr` is one limit for the whole host, and one process can exhaust it.
-    *_plain(ThreatGroup.HOST, "io_setup", errno.ENOSYS),
-    *_plain(ThreatGroup.ABI, "io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),
-    *_plain(ThreatGroup.ABI, "modify_ldt nfsservctl uselib ustat sysfs _sysctl afs_syscall get_kernel_syms"),
-    *_plain(ThreatGroup.ABI, "query_module security tuxcall vserver getpmsg putpmsg"),
+    *_deny(ThreatGroup.HOST, "io_setup", errno.ENOSYS),
+    *_deny(ThreatGroup.ABI, "io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),
+    *_deny(ThreatGroup.ABI, "modify_ldt nfsservctl uselib ustat sysfs _sysctl afs_syscall get_kernel_syms"),
+    *_deny(ThreatGroup.ABI, "query_module security tuxcall vserver getpmsg putpmsg"),
 )
 
 
@@ -174,7 +174,10 @@ class NoFilterError(Exception):
 
 
 def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes:
-    """The filter as a BPF program. `nested` allows namespaces and mounts in them. Raises `NoFilterError`."""
+    """The filter as a BPF program. With `nested`, the rules about mounts and namespaces are left out.
+
+    Raises `NoFilterError`.
+    """
     name = machine or platform.machine()
     if name not in ARCHITECTURES:
         raise NoFilterError(f"there is no seccomp filter for {name}: use {' or '.join(ARCHITECTURES)}")
@@ -184,7 +187,7 @@ def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes
         _step(_JUMP_EQUAL, audit, yes=1),
         _step(_RETURN, _KILL_PROCESS),
         _step(_LOAD, _NUMBER),
-        _step(_JUMP_GREATER, LAST_KNOWN, no=1),  # also x32 calls: their numbers have bit 30 set
+        _step(_JUMP_GREATER, LAST_KNOWN, no=1),  # x32 calls are denied, too: their numbers have bit 30 set
         _step(_RETURN, _ERRNO | errno.ENOSYS),
     ]
     for rule in RULES:
@@ -195,23 +198,26 @@ def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes
 
 
 def _assemble(rule: SyscallRule, number: int) -> list[bytes]:
-    """The block of a rule. The accumulator contains the system call number before it, and after it if no match."""
+    """The steps of a rule. They expect the system call number in the accumulator.
+
+    If the rule does not match, the number is in the accumulator after them, too, for the steps of the next rule.
+    """
     blocks = [_check(condition) for condition in rule.conditions]
-    inner = [step for block in blocks for step in block]
+    checks = [step for block in blocks for step in block]
     ending = [_step(_RETURN, _ERRNO | rule.error)]
-    if not inner:
+    if not checks:
         return [_step(_JUMP_EQUAL, number, no=1), *ending]
-    left = len(inner) + len(ending)
+    left = len(checks) + len(ending)
     steps, done = [_step(_JUMP_EQUAL, number, no=left + 1)], 0
     for condition, block in zip(rule.conditions, blocks, strict=True):
         done += len(block)
-        # If this condition is false, jump behind the rule's return, where the number is loaded again.
-        steps += _check(condition, failed=left - done)
+        # If this condition is false, jump to the step after the rule's return. It loads the number again.
+        steps += _check(condition, skip=left - done)
     return [*steps, *ending, _step(_LOAD, _NUMBER)]
 
 
-def _check(condition: ArgumentCondition, failed: int = 0) -> list[bytes]:
-    """Continue if the condition is true; if not, jump over `failed` further steps."""
+def _check(condition: ArgumentCondition, skip: int = 0) -> list[bytes]:
+    """The steps that test a condition. If it is false, they jump over the next `skip` steps."""
     steps = [_step(_LOAD, _ARGUMENTS + 8 * condition.argument)]
     if condition.mask is not None:
         steps.append(_step(_AND, condition.mask))
@@ -219,9 +225,9 @@ def _check(condition: ArgumentCondition, failed: int = 0) -> list[bytes]:
     for index, value in enumerate(condition.values):
         rest = last - index
         if condition.negated:
-            steps.append(_step(_JUMP_EQUAL, value, yes=rest + failed))
+            steps.append(_step(_JUMP_EQUAL, value, yes=rest + skip))
         else:
-            steps.append(_step(_JUMP_EQUAL, value, yes=rest, no=failed if index == last else 0))
+            steps.append(_step(_JUMP_EQUAL, value, yes=rest, no=skip if index == last else 0))
     return steps
 
 

@@ -115,9 +115,9 @@ def token_life(noted: WorkerKey, now: datetime) -> float:
 
 
 def first_grant(sandbox: SandboxRecord, task: TaskRecord | None, minter: Mint, now: datetime) -> CredentialGrant | None:
-    """A credential for the key of its warm sandbox, if that is known and its agent may start.
+    """A credential for the key of the task's warm sandbox. None if the key is unknown, or if its agent may not start.
 
-    Not if little time is left: its worker then requests one, which lasts longer.
+    It is also None if it would expire soon: then the worker requests one, which lasts longer.
     """
     key = next(iter(sandbox.keys), None)
     if sandbox.unit is None or sandbox.state is not SandboxState.REQUESTED or key is None:

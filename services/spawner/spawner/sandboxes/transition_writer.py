@@ -73,6 +73,6 @@ class TransitionWriter:
         await self.revoker.revoke(good | {joiner: self._joiner_end(sandbox, now)}, now)
 
     def _joiner_end(self, sandbox: SandboxRecord, now: datetime) -> datetime:
-        """Not before the last joiner's credential expires, even if the sandbox's lifetime was changed."""
+        """A time at which the joiner's last credential has expired, even if the sandbox's lifetime was changed."""
         latest = now + timedelta(seconds=self.plans.joiner_seconds(sandbox, now) + 1)
         return max(latest, sandbox.joiner_until or latest)

@@ -25,8 +25,8 @@ def circle(task: str, depends_on: Iterable[str], of: DependsOn) -> Refusal | Non
 
 def absent(names: list[str], project: str) -> Refusal:
     """The refusal of a task whose dependencies do not exist."""
-    which = ", ".join(names)
-    return Refusal(f"there is no task {which} in project {project}", _FIELD, Code.NOT_FOUND)
+    missing = ", ".join(names)
+    return Refusal(f"there is no task {missing} in project {project}", _FIELD, Code.NOT_FOUND)
 
 
 class PendingDependencies:

@@ -39,7 +39,7 @@ def position_of(task: TaskView, dependants: int, age: float) -> QueuePosition:
 
 
 def score_of(turn: float, now: float, age: float) -> float:
-    """The turn as a score for users: the higher, the earlier. It grows by one with each age of waiting."""
+    """The turn as a score for users. A higher score begins earlier. It grows by one with each `age` of waiting."""
     return (now - turn) / age
 
 

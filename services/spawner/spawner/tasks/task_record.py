@@ -35,12 +35,12 @@ class TaskFacts(TaskView):
     submitted_by: str | None = None
     left: SafeName | None = None
     """The sandbox of the previous attempt."""
-    prepares: bool = False
+    needs_checkout: bool = False
     """Whether its checkout has to be prepared before it can begin."""
     branch_id: SafeName | None = None
     """The id of the branch that it works on."""
-    prepares_because: str | None = None
-    """Why that takes so long."""
+    checkout_delay: str | None = None
+    """Why its checkout is not prepared yet, if that takes long."""
     saves: bool = False
     """Whether its last sandbox has not ended, or not all of its events are handled: commits may still arrive."""
 
@@ -53,9 +53,9 @@ class TaskRecord(Record, SharedTaskRecord):
     runtime: SafeName
     """As resolved at submission: the task's own, its profile's, or the herd's."""
     limits: SandboxLimits
+    """Resolved in the same way, within the herd's limits."""
     budget: BudgetLimits | None = None
     """What all its attempts may use, by its spec or its profile."""
-    """Resolved in the same way, within the herd's caps."""
     defaults: AppliedDefaults = NOTHING
     """What its spec leaves out and the defaults of its project gave at submission, other than limits and times."""
     constraints: Constraints | None = None
@@ -213,8 +213,8 @@ class TaskRecord(Record, SharedTaskRecord):
             named_secrets=frozenset(self.spec.secrets.values()),
             submitted_by=self.submitted_by,
             left=self.previous.sandbox if self.previous else None,
-            prepares=self.repository is not None and self.checkout is None,
-            prepares_because=self.waits_because,
+            needs_checkout=self.repository is not None and self.checkout is None,
+            checkout_delay=self.waits_because,
             branch_id=self.branch,
             repository=self.repository.shown if self.repository else None,
             branch=self.checkout.branch if self.checkout else None,

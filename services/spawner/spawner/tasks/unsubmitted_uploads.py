@@ -32,7 +32,7 @@ class UnsubmittedUploads:
         self._next: datetime | None = None
 
     async def delete(self, now: datetime) -> None:
-        """Delete those older than `LIFE`; the broker is asked every ten minutes."""
+        """Delete those older than `LIFE`; the broker's list of them is read every ten minutes."""
         if self._next is not None and now < self._next:
             return
         self._next = now + _EVERY

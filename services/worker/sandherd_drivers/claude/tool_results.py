@@ -1,4 +1,4 @@
-"""The results of tools as the program reports them: their text, terminal output, and outcome. Pure."""
+"""The results of tools as Claude Code (the program) reports them: their text, terminal output and outcome. Pure."""
 
 import json
 import re
@@ -7,18 +7,21 @@ from typing import Any, Final
 from sandherd_drivers.call_results import CallResult
 
 MAX_RESULT_LENGTH: Final = 5000
-"""Maximum characters of a published result; the tool's response is not shortened."""
+"""Maximum characters of `result` in `agent.tool_result`. `agent.tool_completed` has the whole response of the tool."""
 _SHELL: Final = "Bash"
 _EXIT_STATUS: Final = re.compile(r"Exit code ([0-9]{1,10})(?:\n|\Z)")
-"""How the result of a command that failed begins; the program reports its status nowhere else."""
+"""The first line of a failed command's result. The program reports the exit status nowhere else."""
 _TIMED_OUT: Final = re.compile(r"(?:Exit code [0-9]{1,10}\n)?Command timed out after ")
-"""How the result of a command begins that was ended because it took too long."""
+"""How the result begins if the command was ended because it took too long."""
 _INTERRUPTED: Final = "User rejected tool use"
-"""The response of a call that an interrupt has stopped: no user can reject one at this program's terminal."""
+"""The response of a call that was interrupted. No user can reject a call here: the program has no terminal."""
 
 
 def call_result(tool: str | None, text: str, response: Any, *, is_error: bool) -> CallResult:
-    """How a call ended that was executed. `text` is what the model sees, `response` what the program reports."""
+    """The outcome of a call that was executed.
+
+    `text` is the result that the model sees. `response` is the structured result that the program reports with it.
+    """
     fields = response if isinstance(response, dict) else {}
     if fields.get("timedOutAfterMs") is not None:
         return CallResult("timed_out")
@@ -35,14 +38,18 @@ def call_result(tool: str | None, text: str, response: Any, *, is_error: bool) -
 
 
 def _has_succeeded(response: dict[str, Any]) -> bool:
-    """Whether the command ended with status 0. For some, such as `grep`, another status is not an error."""
+    """Whether the exit status of a command without an error is known to be 0.
+
+    It is not if the command runs in the background, or if the program explains its status: `grep` without a match
+    ends with 1.
+    """
     return (
         "stdout" in response and not response.get("backgroundTaskId") and not response.get("returnCodeInterpretation")
     )
 
 
 def result_text(content: Any) -> str:
-    """A result as the model sees it, as one text."""
+    """The result that the model sees, as one text."""
     if content is None:
         return ""
     if isinstance(content, str):

@@ -25,7 +25,7 @@ class Namespaces:
         self._projects = projects
         self._all = list(dict.fromkeys([usual, *projects.values()]))
         self._places: dict[str, PodProvider] = {}
-        """Where boxes were last found, by name. Without an entry, all namespaces are asked."""
+        """Where boxes were last found, by name. Without an entry, all namespaces are searched."""
 
     async def create(self, spec: BoxSpec) -> Box:
         """Create the box in the namespace of its project, unless another one has it."""

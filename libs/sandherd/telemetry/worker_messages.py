@@ -1,0 +1,63 @@
+"""The log messages of the worker: part of `telemetry.messages`."""
+
+from typing import Final
+
+from sandherd.telemetry.log_message import CHECK_BROKER, REPORT, LogMessage
+from sandherd.telemetry.log_message import error as _error
+from sandherd.telemetry.log_message import info as _info
+from sandherd.telemetry.log_message import warning as _warning
+
+WORKER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
+    "worker": (
+        _info("connected to broker", "Events are published."),
+        _warning("broker connection failed, retrying", "Events wait in the spool.", CHECK_BROKER),
+        _info("credential renewed", "It is valid until `expires_at`."),
+        _warning("credential not renewed yet", "The old one is used until it expires.", "Check the spawner."),
+        _warning(
+            "credential unreadable, requesting one",
+            "The credential that the spawner sent with the assignment of the sandbox is not valid.",
+            "Check that the spawner and the image of the sandbox have the same version.",
+        ),
+        _error("join credential not stored, old one stays in use", "The sandbox's disk failed.", "Check its disk."),
+        _error(
+            "credential refused, worker ends",
+            "It was revoked, or the sandbox has ended.",
+            "Nothing if the sandbox has ended.",
+        ),
+        _error("connection to the herd failed, worker ends", "An unexpected error was raised.", REPORT),
+        _warning("event not acknowledged, retrying", "Events wait in the spool.", CHECK_BROKER),
+        _error(
+            "event refused by broker, later events wait",
+            "Later events wait in the spool, because events are published in order.",
+            "Read `error`: the broker's `max_payload` may be too small.",
+        ),
+        _error("events not written to spool", "The sandbox's disk is full or failed.", "Check its disk."),
+        _error("agent server events not written to spool", "The sandbox's disk is full or failed.", "Check that disk."),
+        _error(
+            "agent server status file not written",
+            "The status of an agent server was not written.",
+            "Check the sandbox's disk.",
+        ),
+        _error("state directory is in use by another worker", "A second worker was started.", "End one of them."),
+        _error("spool unusable", "The spool can't be read or written.", "Check the sandbox's disk."),
+        _warning("incomplete spool record removed", "A write was interrupted; no stored event was lost."),
+        _error("work not saved for the next attempt", "The spool is full.", "Raise the sandbox's disk limit."),
+        _error("branch not saved", "The commits of an attempt are lost. `error` and `places` show the cause.", REPORT),
+        _error("worker ended by an error", "An unexpected error was raised, at the lines of code in `places`.", REPORT),
+        _error("request failed", "A request to the sandbox failed unexpectedly.", REPORT),
+        _warning("herd tool failed", "An agent called a tool of the herd, and got an error."),
+        _warning("file watch is not complete, comparing more often", "Changes of files are published a little later."),
+        _warning("file watch missed a change, comparing more often", "Some file systems raise no events."),
+        _warning("file events were lost, comparing all files", "Very many files changed at once."),
+        _warning(
+            "invalid message ignored",
+            "A message to the worker is not valid; `fields` names the wrong fields.",
+            "Check that the services and the image of the sandbox have the same version.",
+        ),
+        _warning(
+            "message without reply subject ignored",
+            "A sandbox set a subject of this sandbox as the reply subject of a request.",
+        ),
+        _warning("message for another sandbox ignored", "A delivered message names another sandbox.", REPORT),
+    ),
+}
