@@ -18,17 +18,18 @@ MAX_REMEMBERED: Final = 20_000
 MAX_SPANS_PER_SECOND: Final = 100.0
 """Maximum spans of calls exported per second: more would take too much time from storing events."""
 MAX_DURATION: Final = 30 * 86_400.0
-"""Maximum duration of a call or turn, in seconds, independent of what an agent reports, as dates have a range."""
+"""Maximum duration of a call or turn, in seconds: an agent may report one that can't be subtracted from a date."""
 MAX_NAME_LENGTH: Final = 200
-"""Maximum characters remembered of an agent's name for a tool, a call or a model: it may send hundreds of KiB."""
+"""Maximum characters of the names of tools, calls and models in memory: an agent may send hundreds of KiB."""
 _TURNS: Final = "sandherd_turn_seconds"
 _MODEL_CALLS: Final = "sandherd_model_call_seconds"
 _TOOL_CALLS: Final = "sandherd_tool_call_seconds"
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
-"""By the beginning of a model's name: the provider's name in the conventions of OpenTelemetry."""
+"""The provider's name in the conventions of OpenTelemetry, by the beginning of a model's name."""
 
 _UNKNOWN: Final = ("", datetime.min.replace(tzinfo=UTC))
+"""Stands for the start of a call that was not recorded."""
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -75,10 +76,14 @@ class TokenBucket:
 
 
 class ToolCallTimes:
-    """Tool calls: for each its tool and start, or that its end was recorded, as a harness may report an end twice."""
+    """The tools and starts of tool calls, from which their durations are computed.
+
+    A call stays in memory after its end, because a harness may report the end twice.
+    """
 
     def __init__(self) -> None:
         self._calls_by_key: RecentEntries[tuple[str, str], tuple[str, datetime] | None] = RecentEntries()
+        """By source and call: its tool and start; None if its end was recorded."""
 
     def record_start(self, source: str, call: str, tool: str, at: datetime) -> None:
         """Record the start of a call, unless its end came before."""
@@ -87,7 +92,10 @@ class ToolCallTimes:
     def record_end(
         self, source: str, call: str, at: datetime, duration: Seconds | None
     ) -> tuple[str | None, Seconds] | None:
-        """The tool, and how long the call took; None if that is unknown, or was recorded before."""
+        """Record the end of a call. Returns its tool, if known, and its duration.
+
+        Returns None if the duration is unknown, or if the end was recorded before.
+        """
         key = source, call
         start = self._calls_by_key.get(key, _UNKNOWN)
         if start is None:
@@ -106,7 +114,7 @@ class ToolCallTimes:
 
 
 class AgentMetrics:
-    """Records the new events of the types in `rows.MEASURED`."""
+    """Records the new events of the types in `event_rows.MEASURED`."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
@@ -116,7 +124,8 @@ class AgentMetrics:
         self._budget = TokenBucket(MAX_SPANS_PER_SECOND)
         self._exports_spans, self._skipped_spans = False, 0
         self._durations: dict[str, list[Seconds]] = {name: [] for name in (_TURNS, _MODEL_CALLS, _TOOL_CALLS)}
-        """What the current batch adds to the histograms, and below to the counters."""
+        """By histogram: the durations in the current batch."""
+        # Sums of the current batch, for the counters.
         self._tokens: Counter[str] = Counter()
         self._cost = 0
         # Not `match`: this runs for most of a herd's events.
@@ -131,16 +140,16 @@ class AgentMetrics:
         }
 
     def record(self, events: Iterable[ParsedEvent]) -> None:
-        """Record these events, and export their spans if there is an exporter."""
+        """Record these events, and export spans of their calls if there is an exporter."""
         self._exports_spans, self._skipped_spans = traces.is_exported(), 0
         self._budget.refill()
         for event in events:
             self._by_type[event.type](event, event.data)
         self._calls.trim()
-        self._count()
+        self._update_meters()
 
-    def _count(self) -> None:
-        """Add what the batch has to the meters."""
+    def _update_meters(self) -> None:
+        """Add the durations, tokens and cost of the batch to the meters."""
         for name, durations in self._durations.items():
             if durations:
                 self._meters.observe_all(name, durations)
@@ -230,7 +239,7 @@ class AgentMetrics:
 
 
 def _seconds(milliseconds: float) -> Seconds:
-    """Seconds of the milliseconds that an agent reports."""
+    """Converts milliseconds that an agent has reported to seconds, at most `MAX_DURATION`."""
     return min(milliseconds / 1000, MAX_DURATION)
 
 

@@ -1,4 +1,7 @@
-"""The statements that store a batch. Each takes one list per column and sorts, so that replicas can't deadlock."""
+"""The statements that store a batch. Each takes one list per column.
+
+Each statement sorts its rows, so that replicas lock rows in the same order and can't deadlock.
+"""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -54,7 +57,7 @@ TOTALS: Final = f"""
     min(time) filter (where type = '{AgentHeartbeat.type}'),
     max(time) filter (where type = '{AgentHeartbeat.type}')
 """
-"""What events result in for their sources: the columns of `sources`."""
+"""The select list that adds up events for `sources`, to be grouped by its first three columns."""
 
 STORE: Final = f"""
 with batch as (
@@ -80,11 +83,14 @@ with batch as (
 )
 select case when count(*) < cardinality($1::uuid[]) then coalesce(array_agg(id), '{{}}') end from stored
 """  # noqa: S608  # constant names, no values
-"""Store the new events, and count them for their sources. Returns the ids that were new, or null if all were."""
+"""Store the events that are not stored yet, and add them to `sources` and `event_rates`.
+
+Returns the ids of the new events, or null if all events were new.
+"""
 
 
 def _count_new(first: int) -> str:
-    """The statements that add `batch_totals`, whose parameters begin with this number."""
+    """The statements that add the result of `batch_totals`, with parameters numbered from `first`."""
     rates = first + len(SOURCE_TYPES)
     return f"""
 rated as (
@@ -100,7 +106,7 @@ select * from unnest({_typed(SOURCE_TYPES, first)}) order by 1, 2, 3
 
 
 COUNT_NEW: Final = f"with {_count_new(1)}"
-"""Add what a batch of new events adds to its sources and projects."""
+"""Add a batch of new events to `sources` and `event_rates`."""
 
 STORE_NEW: Final = f"""
 with stored as (
@@ -108,7 +114,7 @@ with stored as (
     select {_VALUES} from unnest({_PARAMETERS}) as r ({_NAMES}) order by id
 ), {_count_new(len(COLUMNS) + 1)}
 """  # noqa: S608  # constant names, no values
-"""Store events that are all new, and count them. Fails, and stores nothing, if one is not."""
+"""Store new events, and add them to `sources` and `event_rates`. Fails and stores nothing if one is not new."""
 
 CONFLICTING: Final = """
 select g.place
@@ -118,7 +124,7 @@ join events e using (id)
 where (e.project, event_source(e.source, e.entity), e.sequence, e.type)
     is distinct from (g.project, g.source, g.sequence, g.type)
 """
-"""Which of these differ from what is stored under their id."""
+"""The positions (from 1) of the events that differ from the event that is stored under their id."""
 
 COUNT_DUPLICATES: Final = """
 insert into refusals as r select project, duplicates from unnest($1::text[], $2::bigint[]) as g (project, duplicates)
@@ -141,11 +147,11 @@ _TYPES: Final = {
     "asked_in": "uuid",
 }
 _JSON: Final = {"result": "json", "depends_on": "json", "labels": "jsonb"}
-"""Columns passed as text, as an array of arrays is not possible, and their types."""
+"""The types of the JSON columns. Their values are passed as text, because a parameter can't be an array of arrays."""
 
 
 Changes = dict[str, str]
-"""By column: the expression that folds a batch's value (`excluded`) into the stored value (`t`)."""
+"""By column: the SQL expression that combines a batch's value (`excluded`) with the stored value (`t`)."""
 
 
 def _upsert(table: str, row: type, key: str, changes: Changes) -> str:
@@ -165,7 +171,7 @@ def _sql_type(name: str) -> str:
 
 
 def _latest(sequence: str, *names: str) -> Changes:
-    """The value of the event with the higher sequence."""
+    """Columns that get the value of the event with the higher sequence."""
     return {
         name: f"case when excluded.{sequence} > t.{sequence} then excluded.{name} else t.{name} end"
         for name in (*names, sequence)
@@ -173,7 +179,7 @@ def _latest(sequence: str, *names: str) -> Changes:
 
 
 def _single_value(*names: str) -> Changes:
-    """The value of the only event that has it."""
+    """Columns whose value is in one event only."""
     return {name: f"coalesce(excluded.{name}, t.{name})" for name in names}
 
 
@@ -182,7 +188,7 @@ def _aggregate(function: str, *names: str) -> Changes:
 
 
 def _latest_life(changes: Changes) -> Changes:
-    """Within one `life` as in `changes`; the values of a later life replace all those of an earlier one."""
+    """Applies `changes` within one `life`. The values of a later life replace all values of an earlier one."""
     selected = {
         name: f"case when excluded.life > t.life then excluded.{name} when excluded.life < t.life then t.{name} "
         f"else {merged} end"

@@ -1,4 +1,4 @@
-"""What a batch adds to the numbers of its sources and projects, if all of its events are new. Pure."""
+"""The totals of a batch by source and by project, if all of its events are new. Pure."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,18 +15,18 @@ SOURCE_TYPES: Final = (
     *("text", "text", "text", "bigint", "bigint", "bigint", "bigint", "timestamptz"),
     *("bigint", "timestamptz", "timestamptz"),
 )
-"""The types of a source's values in the statement, as `SourceTotals.row` has them."""
+"""The SQL types of a source's row: of its key, then of the values of `SourceTotals.row`."""
 RATE_TYPES: Final = ("text", "bigint", "bigint", "bigint", "bigint", "bigint")
-"""The types of a project's values in the statement."""
+"""The SQL types of a project's row, as `_rates` returns it."""
 _CLOSING: Final = frozenset(CLOSING)
 _CLOSING_ALONE: Final = frozenset(CLOSING_ALONE)
 _RATED: Final = {AgentTurnStarted.type: 1, AgentToolUse.type: 2} | dict.fromkeys(ERRORS, 3)
-"""By type, the place of its number in a project's row."""
+"""By type of event: the index of its number among the totals of a project."""
 
 
 @dataclass(slots=True)
 class SourceTotals:
-    """What a batch adds to one source."""
+    """The totals of one source in a batch."""
 
     last_at: datetime
     stored: int = 0
@@ -36,7 +36,7 @@ class SourceTotals:
     heartbeats: list[datetime] = field(default_factory=list)
 
     def add(self, type_: str, sequence: int, time: datetime) -> None:
-        """One more event."""
+        """Count one event."""
         self.stored += 1
         self.sequence_sum += sequence
         self.highest = max(self.highest, sequence)
@@ -47,7 +47,7 @@ class SourceTotals:
             self.closing = max(self.closing, sequence)
 
     def row(self) -> Row:
-        """The values, after the source's own."""
+        """The values that follow the key in a source's row."""
         beats = self.heartbeats
         first, last = (min(beats), max(beats)) if beats else (None, None)
         numbers = self.stored, self.highest, self.sequence_sum, self.closing
@@ -55,7 +55,7 @@ class SourceTotals:
 
 
 def batch_totals(batch: EventBatch) -> list[list[Any]]:
-    """The values of `COUNT_NEW`, column by column: those of each source, then those of each project."""
+    """The parameters of `COUNT_NEW`, one list for each column: first of the sources, then of the projects."""
     sources: dict[tuple[str, str, str], SourceTotals] = {}
     for _, _, sequence, time, project, entity, type_, source, *_ in batch.rows:
         key = project, source, entity
@@ -72,8 +72,8 @@ def _rates(batch: EventBatch) -> list[Row]:
     for (project, type_), count in Counter((row[4], row[6]) for row in batch.rows).items():
         totals = numbers.setdefault(project, [0, 0, 0, 0, 0])
         totals[0] += count
-        if (place := _RATED.get(type_)) is not None:
-            totals[place] += count
+        if (index := _RATED.get(type_)) is not None:
+            totals[index] += count
     for row in batch.rows if batch.costs else ():
         totals = numbers[row[4]]
         totals[4] = min(totals[4] + batch.costs.get(row[0], 0), MAX_WHOLE)

@@ -1,4 +1,4 @@
-"""Stores a batch in one transaction: each event once, and an event that can't be stored affects no other."""
+"""Stores a batch in one transaction. Each event is stored once; one that can't be stored does not affect the others."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,11 +29,11 @@ from event_ingest.read_models import as_row
 from event_ingest.short_rows import short_rows
 from sandherd.contracts.errors import Code, Problem
 
-_COPIED: Final = 200
-"""Events of a batch from which they are copied: COPY takes two round trips more, and 5 µs less for each event."""
+_MIN_COPIED: Final = 200
+"""Batches with at least this many events are stored by COPY. It takes two more round trips, but 5 µs less per event."""
 _COPIED_COLUMNS: Final = [name for name, _ in COLUMNS]
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""Maximum of one transaction: it has to end within the time limit of a statement."""
+"""Maximum bytes of the events in one transaction: it has to end within the timeout of a statement."""
 _SIZE: Final = itemgetter([name for name, _ in COLUMNS].index("size"))
 _MAX_TRIES: Final = 5
 """Maximum immediate tries of a batch while another replica interferes."""
@@ -43,12 +43,14 @@ Write = Callable[[Connection, EventBatch, Sequence[Row]], Awaitable["BatchResult
 
 @dataclass(slots=True)
 class BatchResult:
-    """The result of a batch: how many events were new, how many were not, and which can never be stored, and why."""
+    """The result of storing a batch. Indexes are among the deliveries."""
 
     new: int = 0
+    """How many events were new."""
     duplicates: int = 0
+    """How many events were stored before, or occur in the batch once more."""
     refused: dict[int, Problem] = field(default_factory=dict)
-    """By index among the deliveries."""
+    """By index: why the event can never be stored."""
     old: frozenset[int] = frozenset()
     """Indexes of events that were not new."""
 
@@ -57,16 +59,16 @@ class BatchResult:
         return index not in self.old and index not in self.refused
 
     def add(self, other: "BatchResult") -> "BatchResult":
-        """The sum of both."""
+        """The sum of both results."""
         return BatchResult(
             self.new + other.new, self.duplicates + other.duplicates, self.refused | other.refused, self.old | other.old
         )
 
 
 async def store(database: Database, batch: EventBatch) -> BatchResult:
-    """Store the events that are not stored yet.
+    """Store those events of a batch that are not stored yet.
 
-    Raises the database's error when it is unavailable; the whole batch may then be stored again.
+    Raises the database's error when it is unavailable; then call it again with the whole batch.
     """
     if len(batch) == 1 or sum(map(_SIZE, batch.rows)) <= MAX_BYTES:
         try:
@@ -105,17 +107,17 @@ def stored_rows(database: Database, batch: EventBatch) -> Sequence[Row]:
 
 
 async def write_new(connection: Connection, batch: EventBatch, rows: Sequence[Row]) -> BatchResult:
-    """Store events that are all new, as nearly all are. Raises `asyncpg.UniqueViolationError` if one is not."""
+    """Store a batch, all of whose events are new, as usual. Raises `asyncpg.UniqueViolationError` if one is not new."""
     projections = project_events(event for event in batch.service_events if event is not None)
     referred = batch.referred()
-    if not projections and not referred and len(batch) < _COPIED:
-        await connection.execute(STORE_NEW, *columns(rows), *batch_totals(batch))  # a transaction of its own
+    if not projections and not referred and len(batch) < _MIN_COPIED:
+        await connection.execute(STORE_NEW, *columns(rows), *batch_totals(batch))  # one statement is one transaction
         return BatchResult(new=len(batch))
     async with connection.transaction():
-        if len(batch) < _COPIED:
+        if len(batch) < _MIN_COPIED:
             await connection.execute(STORE_NEW, *columns(rows), *batch_totals(batch))
         else:
-            records = sorted(rows, key=_number_of)  # replicas can't deadlock
+            records = sorted(rows, key=_number_of)  # in the same order in all replicas, which could deadlock otherwise
             await connection.copy_records_to_table("events", records=records, columns=_COPIED_COLUMNS)
             await connection.execute(COUNT_NEW, *batch_totals(batch))
         await _fold(connection, projections)
@@ -124,7 +126,7 @@ async def write_new(connection: Connection, batch: EventBatch, rows: Sequence[Ro
 
 
 async def _write_each(connection: Connection, batch: EventBatch, rows: Sequence[Row]) -> BatchResult:
-    """Store the events that are not stored yet, and find out what the others are."""
+    """Store the events that are not stored yet, and classify the others."""
     async with connection.transaction():
         return await _write_in_transaction(connection, batch, rows)
 
@@ -142,7 +144,7 @@ async def _write_in_transaction(connection: Connection, batch: EventBatch, rows:
 
 
 async def _classify_existing(connection: Connection, batch: EventBatch, new: set[UUID]) -> BatchResult:
-    """Distinguish duplicates from different events with the id of a stored one: those are refused, with the reason."""
+    """Count the duplicates of stored events. Events that differ from the stored event with their id are refused."""
     identities = [_identity(row) for row in batch.rows]
     conflicts = {row["place"] - 1 for row in await connection.fetch(CONFLICTING, *columns(identities))}
     same = [identity for index, identity in enumerate(identities) if index not in conflicts]
@@ -167,13 +169,13 @@ def _old(batch: EventBatch, new: set[UUID]) -> frozenset[int]:
 
 
 def _number_of(row: Row) -> int:
-    """The id as a number: those are compared faster."""
+    """The id as a number: numbers are compared faster than ids."""
     number: int = row[0].int
     return number
 
 
 def _identity(row: Row) -> Row:
-    """The values that two events of one id must share to be the same event."""
+    """The values in which two deliveries with the same id must agree to be the same event."""
     id_, _, sequence, _, project, _, type_, source, *_ = row
     return id_, project, source, sequence, type_
 

@@ -1,4 +1,4 @@
-"""Whether the broker still has the stream from which the history was stored."""
+"""Checks that the broker still has the stream from which the history was stored."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import BROKER_DATA
 from sandherd.contracts.streams import BY_CONSUMER
 
-# The index begins with the project: its greatest entry for each is found without reading the rest.
+# The index begins with the project, so the last entry of each project is found without reading the others.
 _LAST_STORED: Final = """
 select coalesce(max(last), 0) from (select distinct project from sources) p,
     lateral (select max(stream_sequence) as last from events e where e.project = p.project) found
@@ -20,14 +20,17 @@ select coalesce(max(last), 0) from (select distinct project from sources) p,
 
 
 async def check_broker_data(database: Database, bus: Bus) -> dict[str, str | None]:
-    """By name: None if the stream is as long as the history knows it, or can't be compared; else what is lost."""
+    """The problem by its name; None if the stream is at least as long as the history.
+
+    The result is empty if the broker or the database does not respond.
+    """
     stream = BY_CONSUMER[CONSUMER].stream
     try:
         async with database.reading() as connection:
             stored: int = await connection.fetchval(_LAST_STORED)
         info: Any = await bus.js.stream_info(stream)
     except (ContractError, nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError):
-        return {}  # the checks of the database and of the streams report that
+        return {}  # other checks report that the database or the stream is unavailable
     last: int = info.state.last_seq
     if last >= stored:
         return {BROKER_DATA: None}

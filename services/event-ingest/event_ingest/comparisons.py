@@ -1,4 +1,4 @@
-"""Two sandboxes side by side, from rows that the database has added up for each. Pure."""
+"""Compares two sandboxes, by rows that the database has added up for each of them. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ ValueT = TypeVar("ValueT")
 
 @dataclass
 class ComparedSide:
-    """What is known of one of the two sandboxes."""
+    """The numbers of one of the two compared sandboxes."""
 
     sandbox: ComparedSandbox
     types: dict[str, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class ComparedSide:
 
 
 def add_rows(side: ComparedSide, rows: Iterable[Mapping[str, Any]]) -> ComparedSide:
-    """The side with the rows of its turns, tools and files."""
+    """Add the rows of turns, tools and files to a side. Returns the side."""
     for row in rows:
         if row["kind"] == "turn":
             side.turns[int(row["key"])] = _turn(row)
@@ -70,7 +70,10 @@ def _file(row: Mapping[str, Any]) -> ComparedFile:
 
 
 def compare(first: ComparedSide, second: ComparedSide, budget: int) -> Comparison:
-    """Both side by side, by number or name; at most `budget` bytes as JSON."""
+    """The comparison, with rows ordered by number or name.
+
+    As many rows are left out as needed for at most `budget` bytes as JSON, but one of each kind stays.
+    """
     types = [TypeRow(type=key, first=a or 0, second=b or 0) for key, a, b in _pairs(first.types, second.types)]
     turns = [TurnRow(turn=key, first=a, second=b) for key, a, b in _pairs(first.turns, second.turns)]
     tools = [ToolRow(tool=key, first=a, second=b) for key, a, b in _pairs(first.tools, second.tools)]
@@ -92,7 +95,7 @@ def compare(first: ComparedSide, second: ComparedSide, budget: int) -> Compariso
 
 
 def _pairs(first: Mapping[KeyT, ValueT], second: Mapping[KeyT, ValueT]) -> list[tuple[KeyT, Any, Any]]:
-    """The values by key, in the order of the keys."""
+    """Each key with its values in both mappings, in the order of the keys; None for a missing value."""
     return [(key, first.get(key), second.get(key)) for key in sorted(first.keys() | second.keys())]
 
 

@@ -1,4 +1,4 @@
-"""The history's database: it may become unavailable, and is used again once it responds."""
+"""The history's database. When it has become unavailable, it is used again once it responds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -32,21 +32,22 @@ else:
 CHECK_INTERVAL: Final = 1.0
 """How often the database is checked, in seconds."""
 WRITE_TIMEOUT: Final = 8.0
-"""In seconds; below the consumer's `ack_wait`: what takes longer is redelivered anyway."""
+"""Timeout of a statement that writes, in seconds. A longer one is of no use: it is below the consumer's `ack_wait`."""
 READ_TIMEOUT: Final = 4.0
-"""In seconds; below the timeout of a requester."""
+"""Timeout of a statement that reads, in seconds; below the timeout of a requester."""
 LIGHT_CONNECTIONS: Final = 4
 """Number of connections for requests that read one page."""
 HEAVY_CONNECTIONS: Final = 2
 """Number of connections for requests that may read all of a sandbox or a project."""
 APPLICATION_NAME: Final = "sandherd event-ingest"
-"""Its `application_name` in the database, followed by the number of the last migration of its version."""
+"""The `application_name` of connections; the number of the last migration of their version follows."""
 _NARROW: Final = "narrow the request: name a sandbox, or set since and until"
 _INVALID_DATA_CLASSES: Final = frozenset({"22", "23", "54"})
 """SQLSTATE classes that concern the data: data exception, constraint, program limit."""
 _log: Final = logs.get("database")
 
 Prepare = Callable[[Connection], Awaitable[bool]]
+"""Prepares the schema, and returns whether rows are stored in their short form (`short_rows`)."""
 
 
 class DatabaseFault(Enum):
@@ -90,21 +91,21 @@ def classify_error(error: Exception) -> DatabaseFault | None:
 
 
 class Database:
-    """Separate pools for writing, light requests, heavy requests and checks, so that none holds up another."""
+    """Separate pools for writing, light requests, heavy requests and checks, so that they do not delay each other."""
 
     def __init__(
         self, url: str, prepare: Prepare, *, last_migration: int = 0, writers: int = 3, pooled: bool = False
     ) -> None:
-        """A pool with this many writing connections. `prepare` runs at every check and keeps the schema ready.
+        """`writers` is the number of connections for writing. `prepare` is called at every check.
 
-        `last_migration` is the number of this version's last one. `pooled`: the URL is that of a pooler.
+        `last_migration` is the number of the last migration of this version. `pooled`: `url` is the URL of a pooler.
         """
         self._hosts = DatabaseHosts(url)
         self._pooled = pooled
         self._prepare = prepare
         self._writers = writers
         self._application_name = f"{APPLICATION_NAME} {last_migration}"
-        self.stores_short_rows = False  # as `prepare` has returned
+        self.stores_short_rows = False  # the last result of `prepare`
         self._problem: str | None = "not checked yet"
         self._available = asyncio.Event()
         self._checked = asyncio.Event()
@@ -150,9 +151,9 @@ class Database:
 
     @asynccontextmanager
     async def maintaining(self) -> AsyncIterator[Connection]:
-        """A connection of its own, without a time limit. Raises the database's own errors.
+        """A new connection outside of the pools, without a timeout of statements. Raises the database's own errors.
 
-        It ends when the database becomes unavailable: a server that was replaced may never respond to a statement.
+        It is closed when the database becomes unavailable: a server that was replaced may never respond to a statement.
         """
         named = {"application_name": self._application_name}
         connection = await self._hosts.connect(server_settings=named, **statement_cache(pooled=self._pooled))
@@ -165,17 +166,20 @@ class Database:
 
     @asynccontextmanager
     async def locked(self, lock: int) -> AsyncIterator[bool]:
-        """Whether this replica alone has an advisory lock, until the end. Raises the database's own errors."""
-        # A lock of a session, rather than of a transaction, could stay behind in a pooler.
+        """Acquire an advisory lock for the block; yields False if another replica has it.
+
+        Raises the database's own errors.
+        """
+        # It is the lock of a transaction: that of a session could outlive this connection in a pooler.
         async with self.maintaining() as connection, connection.transaction():
-            alone: bool = await connection.fetchval("select pg_try_advisory_xact_lock($1)", lock)
-            # Ends the portal of the statement before, whose snapshot `create index concurrently` would wait for.
+            acquired: bool = await connection.fetchval("select pg_try_advisory_xact_lock($1)", lock)
+            # Ends the portal of the previous statement: `create index concurrently` would wait for its snapshot.
             await connection.execute("select 1")
-            yield alone
+            yield acquired
 
     @asynccontextmanager
     async def reading(self, *, heavy: bool = False) -> AsyncIterator[Connection]:
-        """A connection for requests; `heavy` ones are few and in a separate pool, for requests that read much.
+        """A connection for a request. Requests that read much use `heavy` ones, which are few and in a separate pool.
 
         Raises `ContractError` (`unavailable`) when the database is unavailable or too slow.
         """
@@ -214,7 +218,7 @@ class Database:
             raise
 
     def _request_check(self, error: Exception) -> None:
-        """Trigger a check soon, but change no state: one bad connection is not an unavailable database."""
+        """Request a check soon. One broken connection alone does not mean that the database is unavailable."""
         _log.warning("database error, checking again", error=describe_error(error))
         self._check_requested.set()
 
@@ -253,6 +257,6 @@ class Database:
             yield
 
     def _pool(self, size: int, timeout: float, settings: Mapping[str, str] = MappingProxyType({})) -> Pool:
-        begun = server_settings(self._application_name, timeout, settings, pooled=self._pooled)
-        made: Pool = session_pool(self._hosts, size, timeout, begun, pooled=self._pooled)
-        return made
+        all_settings = server_settings(self._application_name, timeout, settings, pooled=self._pooled)
+        pool: Pool = session_pool(self._hosts, size, timeout, all_settings, pooled=self._pooled)
+        return pool

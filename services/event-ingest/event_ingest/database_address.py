@@ -1,19 +1,19 @@
-"""The name and address of a database as in its URL, without what else the URL has: user, password, options."""
+"""The name and address of a database from its URL, without the user, password and options."""
 
 import re
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 _HOSTS: Final = re.compile(r"[A-Za-z0-9._:,\[\]-]*")
-"""Names and addresses of hosts with their ports."""
+"""Matches names or addresses of hosts, with or without ports."""
 _OTHER: Final = "the database of DATABASE_URL"
 _LOCAL: Final = "the default address"
 
 
 def database_address(url: str) -> str:
-    """Such as `database sandherd at 10.0.0.5:5432`.
+    """A text such as `database sandherd at 10.0.0.5:5432`.
 
-    Names the setting only if a part of the URL is not certain to be an address: it may be a part of a password.
+    If a part of the URL that looks like an address may be a part of a password, the text only names the setting.
     """
     try:
         parts = urlsplit(url)
@@ -33,7 +33,7 @@ def named_problem(problem: str | None, url: str) -> str | None:
 
 
 def _is_certain(parts: SplitResult, hosts: str) -> bool:
-    """Whether no part of the URL can be the end of a user or password with a character that was not escaped."""
+    """Whether no part of the URL can be the end of a user name or password that contains an unescaped character."""
     is_url = bool(parts.scheme) and parts.path[:1] in {"", "/"} and not parts.fragment
     return is_url and _HOSTS.fullmatch(hosts) is not None and "@" not in f"{parts.path}{parts.query}"
 

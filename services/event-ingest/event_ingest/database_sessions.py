@@ -1,4 +1,4 @@
-"""How sessions of the history's database begin: at which host, with which settings, and through a pooler or not."""
+"""Opens sessions of the history's database: selects the host and the settings, for Postgres itself or a pooler."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,21 +8,21 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit, urlunsplit
 import asyncpg
 
 CONNECT_TIMEOUT: Final = 3.0
-"""For one host, in seconds."""
+"""Timeout of connecting to one host, in seconds."""
 ONE_CORE: Final = MappingProxyType({"max_parallel_workers_per_gather": "0", "jit": "off"})
-"""A request may use one core only."""
+"""Settings of sessions for requests, so that a request uses one core only."""
 _DURABLE: Final = ("on", "remote_apply")
 
 
 class DatabaseSettingError(Exception):
-    """A setting of the server would lose acknowledged events; the message names the fix."""
+    """With a setting of the server, acknowledged events could be lost; the message names the fix."""
 
 
 class DatabaseHosts:
     """The hosts of a URL, of which one is the primary. The one that accepted the last session is tried first.
 
-    asyncpg has one time-out for all hosts of a URL: it would never try the second while the first does not respond, as
-    after a failure of its machine.
+    asyncpg has one timeout for all hosts of a URL. So it never tries the second host if the first does not respond at
+    all, as after a failure of its machine.
     """
 
     def __init__(self, url: str) -> None:
@@ -30,11 +30,11 @@ class DatabaseHosts:
 
     @property
     def timeout(self) -> float:
-        """How long it takes at most to connect, in seconds."""
+        """The maximum time to connect, in seconds."""
         return CONNECT_TIMEOUT * len(self._urls)
 
     async def connect(self, _url: str = "", **arguments: Any) -> Any:
-        """A connection, by these arguments of `asyncpg.connect`. Raises the error of the last host that was tried."""
+        """A connection. Takes arguments of `asyncpg.connect`. Raises the error of the last host that was tried."""
         last: Exception | None = None
         for url in list(self._urls):
             try:
@@ -49,7 +49,7 @@ class DatabaseHosts:
 
 
 def split_hosts(url: str) -> list[str]:
-    """A URL for each host of one that names several, as in libpq. Pure."""
+    """One URL for each host of a URL, which may name several hosts as in libpq. Pure."""
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
     query = parse_qs(parts.query, keep_blank_values=True)
@@ -70,12 +70,12 @@ def _with_host(url: str, host: str, port: str) -> str:
 
 
 def server_settings(name: str, timeout: float, settings: Mapping[str, str], *, pooled: bool) -> dict[str, str]:
-    """What a session begins with. A pooler accepts only what it can set again for each client."""
-    own = {"application_name": name, "timezone": "UTC"}
+    """The settings with which a session begins. A pooler accepts only those that it can set again for each client."""
+    basic = {"application_name": name, "timezone": "UTC"}
     if pooled:
-        return own
+        return basic
     return {
-        **own,
+        **basic,
         "statement_timeout": str(int(timeout * 1000)),
         "idle_in_transaction_session_timeout": str(int(timeout * 2000)),
         # Acknowledged events are on disk, independent of the server's own setting.
@@ -85,7 +85,7 @@ def server_settings(name: str, timeout: float, settings: Mapping[str, str], *, p
 
 
 def statement_cache(*, pooled: bool) -> dict[str, Any]:
-    """Arguments of asyncpg: statements are prepared once for each session, unless a pooler changes that."""
+    """Arguments of `asyncpg.connect`. Prepared statements are not cached if a pooler may change the session."""
     return {"statement_cache_size": 0} if pooled else {}
 
 
@@ -109,7 +109,7 @@ async def _skip_reset(_connection: Any) -> None:
 
 
 async def check_durability(connection: Any) -> None:
-    """Raises `DatabaseSettingError` if Postgres would confirm what is not on disk."""
+    """Raises `DatabaseSettingError` if Postgres would confirm transactions that are not on disk."""
     value = await connection.fetchval("select current_setting('synchronous_commit')")
     if value not in _DURABLE:
         raise DatabaseSettingError(
@@ -119,7 +119,7 @@ async def check_durability(connection: Any) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """In one line, with what to do if a pooler is connected to as if it were Postgres."""
+    """The error in one line, with the fix if the URL is that of a pooler, but the settings do not say so."""
     if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
         return f"{error}: a pooler needs SANDHERD_DATABASE_POOLED=true"
     return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__

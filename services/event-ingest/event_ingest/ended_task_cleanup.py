@@ -1,8 +1,8 @@
-"""Deletes what the tables have of tasks and sandboxes that ended long ago, and of which no event is stored.
+"""Deletes the rows of tasks and sandboxes that ended long ago and of which no event is stored.
 
-In batches, row by row: the tables are updated by the key of a name, so they have no partitions by time, and a name may
-be used again. A batch is one transaction, which batches of events wait for if they are about the same names. A source
-about other tasks and sandboxes, too, has the totals of the deleted ones under the empty name: it is complete as before.
+The tables are keyed by names, which can be used again, so they have no partitions by time. Rows are deleted in batches.
+A batch is one transaction; batches of events about the same names wait for it. If the source of deleted totals also has
+events about other tasks or sandboxes, the totals are added to its row with an empty name, so that its sums stay right.
 """
 
 from datetime import datetime, timedelta
@@ -15,10 +15,10 @@ from sandherd.contracts.names import created_at
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 
 PORTION: Final = 100
-"""Maximum of tasks, or of sandboxes without one, that are deleted in one transaction."""
+"""Maximum of tasks, and of sandboxes without a task, that are deleted in one transaction."""
 TASK_STATES: Final = ", ".join(f"'{state.value}'" for state in sorted(TASK_ENDED))
 _SANDBOX_STATES: Final = ", ".join(f"'{state.value}'" for state in sorted(SANDBOX_ENDED))
-# `r` is a row with project and name, `before` when it must have ended.
+# `r` is a row with a project and a name. It must have ended before `own.before` of its project, or else before $3.
 _IS_OVER: Final = """
     r.state_at < $4 and r.state_at < case when own.project is null then $3::timestamptz else own.before end
 """
@@ -76,7 +76,7 @@ select count(*) from expired
 
 
 async def delete_ended(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
-    """Delete a batch; returns the number of tasks, and of sandboxes without one. There are more if it is not 0."""
+    """Delete a batch. Returns the number of tasks and of sandboxes without a task. Call it until it returns 0."""
     own = {project: _before(policy, days, now) for project, days in policy.project_days.items()}
     general = _before(policy, policy.days, now)
     limits = [limit for limit in (*own.values(), general) if limit is not None]
@@ -92,18 +92,21 @@ async def delete_ended(connection: Connection, policy: RetentionPolicy, now: dat
 
 
 def _before(policy: RetentionPolicy, days: int, now: datetime) -> datetime | None:
-    """When a task of a project whose events stay for this many days must have ended; None: tasks stay, as events do."""
+    """The time before which a task must have ended to be deleted, if events of its project stay for `days` days.
+
+    None if its events or tasks stay forever.
+    """
     return now - timedelta(days=max(policy.task_days, days)) if days and policy.task_days else None
 
 
 def expires_at(ended_at: datetime, policy: RetentionPolicy) -> datetime | None:
-    """When a task that ended then is old enough, in a project without a retention of its own; None: never."""
+    """When a task that ended at this time may be deleted, in a project without its own retention; None: never."""
     days = max(policy.task_days, policy.days)
     return ended_at + timedelta(days=days) if policy.task_days and policy.days else None
 
 
 def expired_error(name: str, task_days: int, now: datetime) -> ContractError | None:
-    """The error for a name of which nothing is stored, if it is older than ended tasks stay, by the time in it."""
+    """The error for a name of which nothing is stored, if the time in it is more than `task_days` ago; else None."""
     at = created_at(name)
     if not task_days or at is None or at > now - timedelta(days=task_days):
         return None

@@ -1,4 +1,4 @@
-"""Deliveries as rows of `events`. Pure."""
+"""Parses deliveries into rows of the table `events`. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 """The values of one row, in the order of `COLUMNS`."""
 
 MEASURED: Final = frozenset(name for name, model in EVENTS.items() if model.measured)
-"""The agents' events from which metrics and spans are made."""
+"""The types of agents' events from which metrics and spans are made."""
 
 ERRORS: Final = (AgentError.type, AgentStreamError.type, AgentIterationFailed.type, AgentFailed.type)
 """The types of events that count as errors in statistics."""
@@ -39,13 +39,14 @@ COLUMNS: Final = (
 )
 """Each column's name, and its type in the statement."""
 TYPE: Final = [name for name, _ in COLUMNS].index("type")
+"""The index of the event's type in a row."""
 
 
 @dataclass(slots=True)
 class EventBatch:
-    """Parsed events: for each its index among the deliveries, its row, and, unless it is an agent's, the event itself.
+    """Parsed events as parallel lists: index among the deliveries, row, and the event itself if a service emitted it.
 
-    Parallel lists, with no more of an event than needed, as most of a busy herd's load is here.
+    It has no more of an event than needed, as most of a busy herd's load is here.
     """
 
     indexes: list[int] = field(default_factory=list)
@@ -54,11 +55,11 @@ class EventBatch:
     """Each row in its short form (`short_rows`), if that is known."""
     service_events: list[Envelope[EventData] | None] = field(default_factory=list)
     costs: dict[UUID, int] = field(default_factory=dict)
-    """By id, what the usage of a model costs, in micro-dollars."""
+    """By id of an event: the cost of the usage of a model, in micro-dollars."""
     measured: list[tuple[int, ParsedEvent]] = field(default_factory=list)
-    """By index, the agents' events that are measured and traced; only in a whole batch."""
+    """The agents' events that are measured and traced, with their indexes; empty in a part of a batch."""
     artifacts: dict[UUID, list[ArtifactRow]] = field(default_factory=dict)
-    """By id, the artifacts that events refer to."""
+    """By id of an event: the artifacts that it refers to."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -75,7 +76,7 @@ class EventBatch:
         )
 
     def add(self, index: int, delivery: Delivery) -> None:
-        """Parse and add one more. Raises `ContractError` for an invalid event."""
+        """Parse and add the event of a delivery. Raises `ContractError` if it is invalid."""
         event = read_canonical(delivery.subject, delivery.data) or read_event(delivery.subject, delivery.data)
         row = (
             event.id,
@@ -95,7 +96,7 @@ class EventBatch:
         self.indexes.append(index)
         if isinstance(event, CanonicalEvent):
             self.service_events.append(None)
-            # Empty rather than null: a row without nulls has 8 bytes less.
+            # Empty texts rather than nulls: a row without nulls needs 8 bytes less.
             self.short.append((*row[:7], "", event.taskid or "", "", event.short, row[-1]))
         else:
             self.service_events.append(None if event.type.startswith("agent.") else event)
@@ -111,7 +112,7 @@ class EventBatch:
         """The artifacts that events of this batch refer to."""
         if not self.artifacts:
             return []
-        return [one for row in self.rows for one in self.artifacts.get(row[0], ())]
+        return [artifact for row in self.rows for artifact in self.artifacts.get(row[0], ())]
 
 
 def columns(rows: Sequence[Row]) -> list[list[Any]]:

@@ -23,7 +23,7 @@ _UNAVAILABLE: Final = (*NO_REPLY, ContractError)
 
 
 class IngestGauges:
-    """Measures periodically. A gauge keeps its last value while its source is unavailable, which /readyz reports."""
+    """Sets the gauges periodically. While the broker or the database is unavailable, a gauge keeps its last value."""
 
     def __init__(self, service: Service, database: Database) -> None:
         self._service = service
@@ -40,7 +40,10 @@ class IngestGauges:
         meters.set("sandherd_ingest_oldest_seconds", await oldest_age(bus, datetime.now(UTC)) if unstored else 0)
 
     async def measure_gaps(self) -> None:
-        """Count missing events twice: batches are stored concurrently, and a later one may be committed first."""
+        """Count missing events; if there are any, count again after some seconds, and report the lower number.
+
+        Batches are stored concurrently, and a later one may be committed first.
+        """
         missing = await self._count_missing()
         if missing:
             await asyncio.sleep(_RECOUNT_DELAY)

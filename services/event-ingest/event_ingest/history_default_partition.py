@@ -1,4 +1,7 @@
-"""Deletes events without a partition, by the time at which they were stored: row by row, in batches."""
+"""Deletes expired events from the default partition, row by row, in batches.
+
+It has the events whose date has no partition. Their retention begins at the time at which they were stored.
+"""
 
 from datetime import datetime
 from typing import Final
@@ -27,7 +30,7 @@ select count(*) from deleted
 
 
 async def delete_undated(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
-    """Delete a batch of events without a partition; returns their number. There are more if it is `PORTION`."""
+    """Delete a batch of expired events from the default partition. Returns their number. Call it until it returns 0."""
     not_before = await read_not_before(connection)
     own = {project: stored_before(days, not_before, now) for project, days in policy.project_days.items()}
     general = stored_before(policy.days, not_before, now)

@@ -1,4 +1,4 @@
-"""What retention needs to know of the partitions of `events`: their days, sizes, projects and holds."""
+"""Reads what the retention needs to know of the partitions of `events`: their days, sizes, projects and holds."""
 
 import re
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from event_ingest.history_policy import NOTICE, PartitionContents, RetentionPoli
 from event_ingest.schema import partition_name
 
 MIGRATION: Final = "retention"
-"""The migration from which on days are dropped."""
+"""The name of the migration after which days are dropped."""
 REDUCTIONS: Final = "reductions"
-"""The migration from which on days are reduced."""
+"""The name of the migration after which days are reduced."""
 _NAME: Final = re.compile(r"events_(\d{4})(\d{2})(\d{2})")
 _PARTITIONS: Final = """
 select part.relname as name, pg_total_relation_size(part.oid) as bytes, greatest(part.reltuples, 0)::bigint as events
@@ -20,7 +20,7 @@ from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
 where tree.inhparent = 'events'::regclass order by part.relname
 """
 _BEGUN: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where name = $1"
-# An index is read at one place for each project.
+# It reads one entry of an index for each project, not one for each event.
 _PROJECTS: Final = """
 with recursive found (project) as (
     (select project from {0} where {1} order by project limit 1)
@@ -49,7 +49,7 @@ class Partition:
     """A partition of `events`, as Postgres describes it. Its number of events is an estimate."""
 
     day: date | None
-    """None: it is for ids of no other."""
+    """None: it is the default partition."""
     events: int
     bytes: int
 
@@ -70,30 +70,33 @@ def parse_day(name: str) -> date | None:
 
 
 async def is_attached(connection: Connection, day: date) -> bool:
-    """Whether a day has its partition."""
+    """Whether the partition of a day exists and is attached to `events`."""
     found: bool = await connection.fetchval(_ATTACHED, partition_name(day))
     return found
 
 
 async def count_events(connection: Connection, day: date) -> int:
-    """How many events a day has, exactly: from an index, of pages that are vacuumed already."""
+    """The exact number of events of a day. Postgres counts them in an index, as far as pages are vacuumed."""
     found: int = await connection.fetchval(_COUNT.format(partition_name(day)))
     return found
 
 
 async def read_not_before(connection: Connection, migration: str = MIGRATION) -> datetime:
-    """When the first day may be dropped or reduced: some days after the database was upgraded."""
+    """When the first day may be dropped (or reduced): `NOTICE` after this migration was applied."""
     applied: datetime = await connection.fetchval(_BEGUN, migration)
     return applied + NOTICE
 
 
 async def use_indexes(connection: Connection) -> None:
-    """Read each index at the places that are searched for, in this transaction, whatever the statistics suggest."""
+    """Forbid sequential scans in this transaction, so that indexes are used whatever the statistics suggest."""
     await connection.execute("set local enable_seqscan = off")
 
 
 async def read_contents(connection: Connection, day: date, policy: RetentionPolicy) -> PartitionContents:
-    """What decides about a day. Only in a transaction with `use_indexes`; projects only if the policy needs them."""
+    """What decides whether a day can be dropped. Call it in a transaction, after `use_indexes`.
+
+    Projects are read only if the retention depends on them.
+    """
     name = partition_name(day)
     projects = await _projects_of_day(connection, day) if policy.varies else []
     held: bool = await connection.fetchval(_HELD.format(name))
@@ -102,11 +105,11 @@ async def read_contents(connection: Connection, day: date, policy: RetentionPoli
 
 
 async def read_projects(connection: Connection, day: date) -> list[str]:
-    """The projects that have events in a day's partition. Only in a transaction with `use_indexes`."""
+    """The projects that have events in a day's partition. Call it in a transaction, after `use_indexes`."""
     return [row["project"] for row in await connection.fetch(_PROJECTS.format(partition_name(day), "true"))]
 
 
 async def _projects_of_day(connection: Connection, day: date) -> list[str]:
-    """They, and those that have only summaries of the day: these are dropped with it, too."""
+    """The projects that have events or summaries of a day: the summaries are dropped with the day."""
     rows = await connection.fetch(_PROJECTS.format("event_summaries", "day = $1"), day)
     return [*await read_projects(connection, day), *(row["project"] for row in rows)]

@@ -1,8 +1,8 @@
 """Rules for dropping days of the history: when a day is due, and what prevents its drop. Pure.
 
 A partition has the events of all projects whose ids are of one UTC day. So it is dropped when none of the projects that
-have events in it needs them any more, and no hold is on any of them. A day is that of the ids, whenever the events were
-stored; an event whose date has no partition is deleted by the time at which it was stored.
+have events in it needs them any more, and no hold is on any of them. The day of an event is that of its id, whenever it
+was stored. If that day has no partition, the retention of the event begins when it was stored.
 
 Before that, a day can be reduced: its partition is replaced by one without the events that have a shorter retention, by
 their type or project.
@@ -27,36 +27,36 @@ class RetentionPolicy:
     project_days: Mapping[str, int] = field(default_factory=dict)
     """The retention of projects that have their own."""
     type_days: Mapping[str, int] = field(default_factory=dict)
-    """The retention of types of events with a shorter one, in every project; 0: the type has no shorter one."""
+    """By type of event: a shorter retention of its events, in every project; 0: the type has no shorter one."""
     task_days: int = 0
-    """How many days what is known of tasks stays after they ended, and after their events; 0: forever."""
+    """How many days the rows of a task stay after it ended, unless its events stay longer; 0: forever."""
 
     def of(self, project: str) -> int:
-        """The days of one project."""
+        """The retention of a project, in days."""
         return self.project_days.get(project, self.days)
 
     @property
     def varies(self) -> bool:
-        """Whether it depends on the projects in a partition when that is due."""
+        """Whether it depends on the projects in a partition when the partition is due."""
         return any(days != self.days for days in self.project_days.values())
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionContents:
-    """What decides about a partition: the projects that have events in it, and whether a hold is on any of them."""
+    """What decides when a partition is dropped: the projects with events in it, and whether one of them is held."""
 
     projects: frozenset[str] = frozenset()
     held: bool = False
     restored_until: datetime | None = None
-    """How long a day that was restored stays at least."""
+    """The time until which a restored day stays at least."""
 
 
 def due_at(day: date, days: Iterable[int], not_before: datetime) -> datetime | None:
-    """When the events of a day are due, if they are needed for this many days; None: never."""
-    longest = [MAX_DAYS + 1 if number == 0 else number for number in days]
-    if not longest or max(longest) > MAX_DAYS:
+    """When the events of a day are due, if their retentions are `days` (0: forever); None: never."""
+    retentions = [MAX_DAYS + 1 if number == 0 else number for number in days]
+    if not retentions or max(retentions) > MAX_DAYS:
         return None
-    return max(_end(day) + timedelta(days=max(longest)), not_before)
+    return max(_end(day) + timedelta(days=max(retentions)), not_before)
 
 
 def partition_due_at(
@@ -78,12 +78,12 @@ def first_due_at(
 def contents_due_at(
     day: date, contents: PartitionContents, policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
-    """The same, and not before the end of a restored day."""
+    """When no project needs a day's partition any more, and a restored day need not stay any longer; None: never."""
     return partition_due_at(day, contents.projects, policy, max(not_before, contents.restored_until or not_before))
 
 
 def may_be_due(day: date, policy: RetentionPolicy, not_before: datetime, now: datetime) -> bool:
-    """Whether a day can be due for any projects: if not, its contents need not be read."""
+    """Whether a day may be due for some project. If not, its contents need not be read."""
     candidates = [days for days in {policy.days, *policy.project_days.values()} if days]
     earliest = due_at(day, [min(candidates)], not_before) if candidates else None
     return earliest is not None and earliest <= now
@@ -101,27 +101,30 @@ class ExpiredEvents:
 
 
 def expired_types(day: date, policy: RetentionPolicy, not_before: datetime, now: datetime) -> frozenset[str]:
-    """The types of which a day has no event any more when it is reduced."""
+    """The types whose events are to be removed from a day."""
     return frozenset(name for name, days in policy.type_days.items() if _is_over(day, days, not_before, now))
 
 
 def expired_projects(
     day: date, contents: PartitionContents, policy: RetentionPolicy, not_before: datetime, now: datetime
 ) -> frozenset[str]:
-    """The projects that do not need their events of a day any more, unless that are all: then it is dropped."""
+    """The projects that do not need their events of a day any more. Empty if they are all: then the day is dropped."""
     over = {one for one in contents.projects if _is_over(day, policy.of(one), not_before, now)}
     return frozenset(over) if over != contents.projects else frozenset()
 
 
 def may_be_reduced(contents: PartitionContents, now: datetime) -> bool:
-    """Whether neither a hold nor a restore prevents it."""
+    """Whether neither a hold nor a restore prevents the reduction of a day."""
     return not contents.held and (contents.restored_until is None or contents.restored_until <= now)
 
 
 def next_reduction(
     days: Collection[date], reduced: Mapping[date, Collection[str]], policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
-    """When the next of these days is reduced by a type; `reduced` has the types of days that were. None: never."""
+    """When the next of these days is to be reduced because of a type of events; None: never.
+
+    `reduced` has the types that were removed from each day before.
+    """
     due = (
         due_at(day, [number], not_before)
         for day in days
@@ -138,25 +141,25 @@ def _is_over(day: date, days: int, not_before: datetime, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExaminedDay:
-    """A day with the time from which on no project needs it, and whether it is held."""
+    """A day, the time from which on no project needs it, and whether there is a hold on it."""
 
     day: date
     due_at: datetime | None
     held: bool
 
     def is_due(self, now: datetime) -> bool:
-        """Whether no project needs it."""
+        """Whether no project needs the day any more."""
         return self.due_at is not None and self.due_at <= now
 
-    def is_dropped(self, now: datetime) -> bool:
-        """Whether it is to be dropped now."""
+    def may_be_dropped(self, now: datetime) -> bool:
+        """Whether the day is due, and there is no hold on it."""
         return self.is_due(now) and not self.held
 
 
 def next_drop(
     days: Collection[date], examined: Collection[ExaminedDay], policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
-    """When the next of these days is dropped; None: never. Those not examined are due by the general setting."""
+    """When the next of these days is dropped; None: never. Days that were not examined have the general retention."""
     others = set(days) - {one.day for one in examined}
     first = due_at(min(others), [policy.days], not_before) if others else None
     known = [one.due_at for one in examined if not one.held]
@@ -164,7 +167,7 @@ def next_drop(
 
 
 def stored_before(days: int, not_before: datetime, now: datetime) -> datetime | None:
-    """The time before which an event without a partition was stored if it is due; None if none is."""
+    """Events without a partition are due if they were stored before this time; None if none is due."""
     return None if not days or now < not_before else now - timedelta(days=days)
 
 

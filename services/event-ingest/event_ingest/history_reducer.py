@@ -38,7 +38,7 @@ from sandherd.telemetry.meters import Meters
 
 _CHECK_SECONDS: Final = 600.0
 _REDUCED: Final = "select day, types from history_reductions"
-# The index of what is not to be in a reduced day is empty, but for events that were stored afterwards.
+# A reduced day has an index of expired events. It is empty but for events that were stored after the reduction.
 _LATE_EVENTS: Final = f"""
 select id from (
     (select id from {{part}} where type in ({{types}}) limit {LATE + 1})
@@ -51,7 +51,7 @@ _log: Final = logs.get("retention")
 async def find_reductions(
     connection: Connection, days: Collection[date], policy: RetentionPolicy, now: datetime
 ) -> list[DayReduction]:
-    """What is to be removed now, of the oldest day first."""
+    """The reductions that are due, of the oldest day first."""
     not_before = await read_not_before(connection, REDUCTIONS)
     reduced = await read_reduced(connection)
     found = []
@@ -78,7 +78,10 @@ async def read_reduced(connection: Connection) -> dict[date, frozenset[str]]:
 async def _reductions(
     connection: Connection, day: date, expired: ExpiredEvents, reduced: Collection[str] | None
 ) -> list[DayReduction]:
-    """What is to be removed from a day, from which these types were removed before: nothing, a few events, or all."""
+    """The reduction of a day, if any; `reduced` has the types that were removed before, None if it was not reduced yet.
+
+    If only a few expired events were stored after that, only they are removed.
+    """
     if reduced is None or not expired.types <= set(reduced):
         return [DayReduction(day, expired)]
     statement = _LATE_EVENTS.format(part=partition_name(day), types=type_list(expired.types) or "null")
@@ -89,12 +92,12 @@ async def _reductions(
 
 
 class HistoryReducer:
-    """Reduces what is due every ten minutes; in every replica, of which one reduces at a time."""
+    """Reduces the days that are due, every ten minutes. It runs in every replica, of which one reduces at a time."""
 
     def __init__(
         self, database: Database, meters: Meters, policy: RetentionPolicy, archive: HistoryArchive | None = None
     ) -> None:
-        """Without an archive, what is removed is gone."""
+        """Without an archive, removed events are lost."""
         self._database = database
         self._meters = meters
         self._policy = policy
@@ -117,7 +120,7 @@ class HistoryReducer:
             _log.warning("retention failed, retrying", error=str(error)[:200])
 
     async def run_once(self, connection: Connection, now: datetime) -> None:
-        """Reduce what is due. A clock ahead of the database's reduces nothing early."""
+        """Reduce the days that are due at `now`, or at the database's time if that is earlier."""
         now = min(now, await connection.fetchval("select now()"))
         days = {one.day for one in await read_partitions(connection) if one.day is not None}
         found = await find_reductions(connection, days, self._policy, now)
@@ -126,7 +129,9 @@ class HistoryReducer:
         for one in found:
             began = time.monotonic()
             await self._reduce(connection, one, now)
-            await asyncio.sleep(min(time.monotonic() - began, _CHECK_SECONDS))  # half of the time is for others
+            await asyncio.sleep(
+                min(time.monotonic() - began, _CHECK_SECONDS)
+            )  # reductions take at most half of the time
         await self._delete_ended(connection, now)
         self._measure(days, await read_reduced(connection), await read_not_before(connection, REDUCTIONS), now)
 
@@ -134,31 +139,31 @@ class HistoryReducer:
         tasks = 0
         while deleted := await delete_ended(connection, self._policy, now):
             tasks += deleted
-            await asyncio.sleep(0.1)  # batches go first
+            await asyncio.sleep(0.1)  # batches of events go first
         if tasks:
             self._meters.count("sandherd_history_tasks_deleted_total", tasks)
             _log.info("ended tasks deleted", tasks=tasks)
 
-    async def _reduce(self, connection: Connection, wanted: DayReduction, now: datetime) -> None:
-        archived = None if self._archive is None else await self._archive.cover(connection, wanted.day)
+    async def _reduce(self, connection: Connection, reduction: DayReduction, now: datetime) -> None:
+        archived = None if self._archive is None else await self._archive.archive(connection, reduction.day)
         if self._archive is not None and archived is None:
             return
         try:
-            done = await reduce_day(connection, wanted, now, archived)
+            done = await reduce_day(connection, reduction, now, archived)
         except asyncpg.PostgresError as error:
             if connection.is_closed() or isinstance(error, asyncpg.InsufficientResourcesError):
                 raise
             await connection.execute("rollback")  # one day must not keep the others from being reduced
-            _log.warning("day of the history not reduced, retrying", first=wanted.day.isoformat(), error=str(error))
+            _log.warning("day of the history not reduced, retrying", first=reduction.day.isoformat(), error=str(error))
             return
         finally:
             if self._archive is not None:
-                self._archive.discard(wanted.day)
+                self._archive.discard(reduction.day)
         if done is ReductionResult.REDUCED:
             self._meters.count("sandherd_history_days_reduced_total")
-            _log.info("day of the history reduced", first=wanted.day.isoformat())
+            _log.info("day of the history reduced", first=reduction.day.isoformat())
         elif done is not ReductionResult.NEEDED:
-            _log.warning("day of the history not reduced, retrying", first=wanted.day.isoformat())
+            _log.warning("day of the history not reduced, retrying", first=reduction.day.isoformat())
 
     def _measure(
         self, days: Collection[date], reduced: Mapping[date, Collection[str]], not_before: datetime, now: datetime

@@ -1,13 +1,14 @@
 """Reduces a day of the history: its partition is replaced by one without expired events, while events are stored.
 
-All of it is one transaction: interrupted at any step, the day is stored as before, and the next run reduces it. What
-stays is copied first, and nothing waits for that. What was stored meanwhile is found by its higher sequence in the
-stream, and copied while no event of that day can be stored. Then the events of both are counted: if one is missing, as
-the stream was read again or is a new one, nothing is changed. The exclusive lock of `events` is taken, used and
-released in one request to the server, as for a drop, and waited for as long.
+A reduction is one transaction: if it is interrupted, the day is stored as before, and the next run reduces it. First,
+the events that stay are copied, which blocks nothing. Then a lock prevents that events of the day are stored. Events
+that were stored during the first copy are found by their higher stream sequence, and copied. Then all events are
+counted: if some were not found, because the stream was read again or replaced, nothing is changed. The exclusive lock
+of `events` is acquired, used and released in one request to the server. It has the same timeout as for a drop.
 
-Events that are removed by their type are added up in `event_summaries`, with their sequences. So `audit`, `verify` and
-`rebuild` know them, and one that is delivered and counted again later is found out, and no longer counted.
+Events that are removed because of their type are added up in `event_summaries`, with their sequences. So `audit`,
+`verify` and `rebuild` know of them. If such an event is delivered again later, it is counted again; the next reduction
+of the day detects that and corrects the count.
 """
 
 import asyncio
@@ -38,14 +39,14 @@ from event_ingest.history_reduction_statements import (
     RECORD,
     SWAP,
     UNCOUNT,
-    named,
+    for_day,
     type_list,
 )
 from event_ingest.partition_indexes import has_term_index, term_index_statement
 from event_ingest.schema import AUTOVACUUM, partition_name
 
 LATE: Final = 1000
-"""Maximum of expired events of a reduced day that are deleted one by one: they were stored afterwards."""
+"""If a day was reduced before, and at most this many expired events were stored afterwards, only they are deleted."""
 _TRIES: Final = 30
 _LOCK: Final = 0x5A4D_5244_4345
 _BUSY: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
@@ -56,16 +57,16 @@ class ReductionResult(Enum):
 
     REDUCED = "reduced"
     BUSY = "busy"
-    """Statements before it did not end in time, or another replica reduces: try again."""
+    """Earlier statements did not end in time, or another replica is reducing: try again."""
     CHANGED = "changed"
-    """It has other events than were copied or archived: try again later."""
+    """The day has other events than were copied or archived: try again later."""
     NEEDED = "needed"
-    """It is held or restored, or is dropped already."""
+    """The day is held or restored, or was dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class DayReduction:
-    """What is to be removed from a day."""
+    """The events that are to be removed from a day."""
 
     day: date
     expired: ExpiredEvents
@@ -75,16 +76,18 @@ class DayReduction:
 
 @dataclass(slots=True)
 class _Progress:
-    """How many events were copied, and how many of each source were not."""
+    """The result of copying a part of a day."""
 
     newest: int
-    """The place in the stream up to which, or from which on."""
+    """The stream sequence up to which (or after which, in the second part) events were copied."""
     copied: int
-    left: list[Any]
+    """How many events were copied."""
+    left_out: list[Any]
+    """By source: how many events were not copied."""
 
     @property
     def removed(self) -> int:
-        return sum(one["events"] for one in self.left)
+        return sum(row["events"] for row in self.left_out)
 
     @property
     def total(self) -> int:
@@ -92,41 +95,42 @@ class _Progress:
 
 
 async def reduce_day(
-    connection: Connection, wanted: DayReduction, now: datetime, archived: int | None
+    connection: Connection, reduction: DayReduction, now: datetime, archived: int | None
 ) -> ReductionResult:
-    """Remove expired events from a day. `connection` has no open transaction; after an error it is closed.
+    """Remove expired events from a day. `connection` must have no open transaction; after an error, it may have one.
 
-    With `archived`, only if the day has this number of events: as events are only added, they are archived.
+    If `archived` is given, the day must have this number of events. Then all of them are archived, because events are
+    only added.
     """
     try:
-        await connection.execute(named(ADD_SUMMARIES, wanted.day))
+        await connection.execute(for_day(ADD_SUMMARIES, reduction.day))
     except (*_BUSY, asyncpg.UndefinedTableError) as error:
         await connection.execute("rollback")
         return ReductionResult.BUSY if isinstance(error, _BUSY) else ReductionResult.NEEDED
     await connection.execute("begin")
     done = ReductionResult.BUSY
     if await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
-        done = await (_remove_late if wanted.late else _replace)(connection, wanted, now, archived)
+        done = await (_remove_late if reduction.late else _replace)(connection, reduction, now, archived)
     if done is not ReductionResult.REDUCED:
         await connection.execute("rollback")
     return done
 
 
 async def _replace(
-    connection: Connection, wanted: DayReduction, now: datetime, archived: int | None
+    connection: Connection, reduction: DayReduction, now: datetime, archived: int | None
 ) -> ReductionResult:
-    day = wanted.day
+    day = reduction.day
     if not await is_attached(connection, day):
         return ReductionResult.NEEDED
-    newest: int = await connection.fetchval(named(NEWEST, day), await _projects(connection, day))
+    newest: int = await connection.fetchval(for_day(NEWEST, day), await _projects(connection, day))
     options = await connection.fetchval(OPTIONS, partition_name(day))
-    await connection.execute(named(CREATE, day, options=options or AUTOVACUUM))
-    old = await _copy(connection, wanted, OLD_ROWS, newest, None)
-    await _create_indexes(connection, wanted)
+    await connection.execute(for_day(CREATE, day, options=options or AUTOVACUUM))
+    old = await _copy(connection, reduction, OLD_ROWS, newest, None)
+    await _create_indexes(connection, reduction)
     for _ in range(_TRIES):
         await connection.execute("savepoint swap")
         try:
-            return await _swap(connection, wanted, old, now, archived)
+            return await _swap(connection, reduction, old, now, archived)
         except _BUSY:
             await connection.execute("rollback to savepoint swap")
             await asyncio.sleep(random.uniform(0.2, 1))  # batches go first
@@ -134,36 +138,38 @@ async def _replace(
 
 
 async def _swap(
-    connection: Connection, wanted: DayReduction, old: _Progress, now: datetime, archived: int | None
+    connection: Connection, reduction: DayReduction, old: _Progress, now: datetime, archived: int | None
 ) -> ReductionResult:
-    """Copy what was stored meanwhile, and replace the partition; ends the transaction if it does."""
-    day = wanted.day
+    """Copy the events that were stored meanwhile, and replace the partition. Commits if the result is `REDUCED`."""
+    day = reduction.day
     if not await _lock(connection, day, now):
         return ReductionResult.NEEDED
-    new = await _copy(connection, wanted, NEW_ROWS, old.newest, await read_projects(connection, day))
+    new = await _copy(connection, reduction, NEW_ROWS, old.newest, await read_projects(connection, day))
     total = old.total + new.total
     if await count_events(connection, day) != total or archived not in (None, total):
         return ReductionResult.CHANGED
-    await _uncount(connection, [*old.left, *new.left])
-    await _record(connection, wanted, old.removed + new.removed)
-    await connection.execute(named(SWAP, day))
+    await _uncount(connection, [*old.left_out, *new.left_out])
+    await _record(connection, reduction, old.removed + new.removed)
+    await connection.execute(for_day(SWAP, day))
     return ReductionResult.REDUCED
 
 
 async def _remove_late(
-    connection: Connection, wanted: DayReduction, now: datetime, archived: int | None
+    connection: Connection, reduction: DayReduction, now: datetime, archived: int | None
 ) -> ReductionResult:
-    """Remove a few events that were stored after the day was reduced; ends the transaction if it does."""
+    """Remove a few events that were stored after the day was reduced. Commits if the result is `REDUCED`."""
     try:
-        if not await _lock(connection, wanted.day, now):
+        if not await _lock(connection, reduction.day, now):
             return ReductionResult.NEEDED
-        if archived not in (None, await count_events(connection, wanted.day)):
+        if archived not in (None, await count_events(connection, reduction.day)):
             return ReductionResult.CHANGED
-        rows = await connection.fetch(named(FOLD, wanted.day, NAMED_ROWS), *_values(wanted, wanted.late, None))
+        rows = await connection.fetch(
+            for_day(FOLD, reduction.day, NAMED_ROWS), *_values(reduction, reduction.late, None)
+        )
         await _uncount(connection, rows)
-        statement = f"delete from {partition_name(wanted.day)} where id = any($1)"  # noqa: S608  # our own name
-        await connection.execute(statement, wanted.late)
-        await _record(connection, wanted, len(wanted.late))
+        statement = f"delete from {partition_name(reduction.day)} where id = any($1)"  # noqa: S608  # our own name
+        await connection.execute(statement, reduction.late)
+        await _record(connection, reduction, len(reduction.late))
     except _BUSY:
         return ReductionResult.BUSY
     await connection.execute("commit")
@@ -171,7 +177,7 @@ async def _remove_late(
 
 
 async def _lock(connection: Connection, day: date, now: datetime) -> bool:
-    """Whether the day may be reduced, with locks so that this is true until the end, and no event of it is stored."""
+    """Lock a day, so that no event of it is stored and no hold is added. Returns whether it may be reduced."""
     await connection.execute(f"set local lock_timeout = '{LOCK_MS}ms'")
     await connection.execute("lock table history_holds in share mode")
     if not await is_attached(connection, day):
@@ -182,35 +188,38 @@ async def _lock(connection: Connection, day: date, now: datetime) -> bool:
 
 
 async def _copy(
-    connection: Connection, wanted: DayReduction, rows: str, newest: int, projects: Collection[str] | None
+    connection: Connection, reduction: DayReduction, rows: str, newest: int, projects: Collection[str] | None
 ) -> _Progress:
-    values = _values(wanted, newest, projects)
-    done: str = await connection.execute(named(COPY, wanted.day, rows), *values[:-1])
-    left: Sequence[Any] = await connection.fetch(named(FOLD, wanted.day, rows), *values)
-    return _Progress(newest, int(done.rpartition(" ")[2]), list(left))
+    values = _values(reduction, newest, projects)
+    status: str = await connection.execute(for_day(COPY, reduction.day, rows), *values[:-1])
+    left_out: Sequence[Any] = await connection.fetch(for_day(FOLD, reduction.day, rows), *values)
+    return _Progress(newest, int(status.rpartition(" ")[2]), list(left_out))
 
 
-async def _create_indexes(connection: Connection, wanted: DayReduction) -> None:
-    """Its index of words, if it has one, and one of what is not to be in it any more, which is empty at first."""
-    part = partition_name(wanted.day)
+async def _create_indexes(connection: Connection, reduction: DayReduction) -> None:
+    """Create the index of words, if the old partition has one, and that of expired events, which is empty at first."""
+    part = partition_name(reduction.day)
     if await has_term_index(connection, part):
         await connection.execute(term_index_statement(f"{part}_new", concurrently=False))
-    known = await connection.fetchval("select types from history_reductions where day = $1", wanted.day)
-    if types := wanted.expired.types | set(known or ()):
+    known = await connection.fetchval("select types from history_reductions where day = $1", reduction.day)
+    if types := reduction.expired.types | set(known or ()):
         listed = type_list(types)
         await connection.execute(f"create index {part}_new_expired on {part}_new (type) where type in ({listed})")
     await connection.execute(f"analyze {part}_new")
 
 
 async def _uncount(connection: Connection, rows: Collection[Any]) -> None:
+    """Correct the counts of sources whose events were counted again after they had been removed."""
     again = [(*row.values(),) for row in rows if row["again"]]
     if again:
         project, source, entity, _, *numbers = (list(column) for column in zip(*again, strict=True))
         await connection.execute(UNCOUNT, project, source, entity, *numbers)
 
 
-async def _record(connection: Connection, wanted: DayReduction, removed: int) -> None:
-    await connection.execute(RECORD, wanted.day, *(sorted(one) for one in _of(wanted.expired)), removed)
+async def _record(connection: Connection, reduction: DayReduction, removed: int) -> None:
+    await connection.execute(
+        RECORD, reduction.day, *(sorted(names) for names in _types_and_projects(reduction.expired)), removed
+    )
 
 
 async def _projects(connection: Connection, day: date) -> list[str]:
@@ -221,9 +230,9 @@ async def _projects(connection: Connection, day: date) -> list[str]:
     return found
 
 
-def _of(expired: ExpiredEvents) -> tuple[frozenset[str], frozenset[str]]:
+def _types_and_projects(expired: ExpiredEvents) -> tuple[frozenset[str], frozenset[str]]:
     return expired.types, expired.projects
 
 
-def _values(wanted: DayReduction, first: Any, projects: Collection[str] | None) -> list[Any]:
-    return [first, projects, *(sorted(one) for one in _of(wanted.expired)), wanted.day]
+def _values(reduction: DayReduction, first: Any, projects: Collection[str] | None) -> list[Any]:
+    return [first, projects, *(sorted(names) for names in _types_and_projects(reduction.expired)), reduction.day]

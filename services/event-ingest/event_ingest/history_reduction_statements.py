@@ -1,4 +1,4 @@
-"""The statements that reduce a day: they copy what stays, add up what does not, and replace the partition. Pure."""
+"""The statements that reduce a day: copy the events that stay, add up the others, and replace the partition. Pure."""
 
 from collections.abc import Collection
 from datetime import date
@@ -8,11 +8,11 @@ from event_ingest.schema import bounds, partition_name
 from sandherd.contracts.events.agent import AgentHeartbeat
 
 LOCK_MS: Final = 40
-"""How long a drop or a reduction waits for the statements before it; those after it wait for it."""
+"""How long a drop or a reduction waits for earlier statements, in milliseconds. Later statements wait for as long."""
 SECOND_LOCK_MS: Final = 10
-"""How long it waits for further locks while it has that of `events`."""
+"""How long it waits for further locks while it has the lock of `events`, in milliseconds."""
 OLD_ROWS: Final = "(select * from {part} where stream_sequence <= $1::bigint and $2::text[] is null)"
-# By the index of projects.
+# The condition on projects makes Postgres use the index of projects.
 NEW_ROWS: Final = "(select * from {part} where project = any($2::text[]) and stream_sequence > $1::bigint)"
 NAMED_ROWS: Final = "(select * from {part} where id = any($1::uuid[]) and $2::text[] is null)"
 _IS_EXPIRED: Final = "(e.type = any($3::text[]) or e.project = any($4::text[]))"
@@ -48,6 +48,7 @@ select project, source, entity, count(*) as events, count(*) filter (where is_ag
     count(*) filter (where is_again and type = '{AgentHeartbeat.type}') as heartbeats
 from expired group by project, source, entity
 """  # noqa: S608  # constant statements
+"""Add the expired events up in `event_summaries`. Returns their numbers by source, and how many were counted again."""
 UNCOUNT: Final = """
 update sources s set stored = s.stored - g.again, sequence_sum = s.sequence_sum - g.sequence_sum,
     heartbeats = s.heartbeats - g.heartbeats
@@ -97,17 +98,17 @@ commit
 
 
 def summaries_name(day: date) -> str:
-    """The table name of a day's summaries."""
+    """The name of the table with the summaries of a day."""
     return f"event_summaries_{day:%Y%m%d}"
 
 
 def type_list(types: Collection[str]) -> str:
-    """Types as a list in SQL: names of events, which have no quotes."""
+    """Types of events as a list in SQL. Their names contain no quotes."""
     return ", ".join(f"'{name}'" for name in sorted(types))
 
 
-def named(statement: str, day: date, rows: str = "", options: str = "") -> str:
-    """A statement about a day's partition, and about some of its rows."""
+def for_day(statement: str, day: date, rows: str = "", options: str = "") -> str:
+    """The statement, with the names of a day's partition and tables filled in, and the rows that it reads."""
     part = partition_name(day)
     first, end = bounds(day)
     return statement.format(

@@ -1,10 +1,10 @@
 """Drops the days of the history that nothing needs any more, one partition at a time, while events are stored.
 
-A drop is one transaction: interrupted at any step, the day is stored as before, and the next run drops it. It needs an
-exclusive lock of `events` for some milliseconds. Every statement that comes meanwhile waits for it, so it waits no
-longer than `LOCK_MS` for those before it, and then tries again later. The lock is taken, used and released in one
-request to the server: a service that stops in the middle holds up no batch. Partitions can't be detached concurrently,
-as `events` has a default partition.
+A drop is one transaction: if it is interrupted, the day is stored as before, and the next run drops it. It needs an
+exclusive lock of `events` for some milliseconds. While it waits for that lock, later statements wait, too. So it waits
+at most `LOCK_MS` for earlier statements, and tries again later. The lock is acquired, used and released in one request
+to the server: a service that stops in between blocks no batch. Partitions can't be detached concurrently, because
+`events` has a default partition.
 """
 
 import asyncio
@@ -68,15 +68,15 @@ class DropResult(Enum):
 
     DROPPED = "dropped"
     BUSY = "busy"
-    """Statements before it did not end in time, or another replica drops: try again."""
+    """Earlier statements did not end in time, or another replica is dropping: try again."""
     CHANGED = "changed"
-    """It has other events than were archived: archive them first."""
+    """The day has other events than were archived: archive them first."""
     NEEDED = "needed"
-    """It is not due any more, or is dropped already."""
+    """The day is not due any more, or was dropped."""
 
 
 def policy_of(settings: Settings) -> RetentionPolicy:
-    """The retention that the settings describe."""
+    """The retention policy in the settings."""
     return RetentionPolicy(
         settings.history_days,
         dict(settings.history_project_days),
@@ -88,7 +88,7 @@ def policy_of(settings: Settings) -> RetentionPolicy:
 async def examine_days(
     connection: Connection, days: Collection[date], policy: RetentionPolicy, now: datetime
 ) -> list[ExaminedDay]:
-    """What decides about each of the days that can be due by now, the oldest first."""
+    """The days that may be due, each with when it is due and whether it is held; the oldest first."""
     not_before = await read_not_before(connection)
     examined = []
     async with connection.transaction(readonly=True):
@@ -103,9 +103,10 @@ async def examine_days(
 async def try_drop(
     connection: Connection, day: date, policy: RetentionPolicy, now: datetime, archived: int | None = None
 ) -> DropResult:
-    """Drop a day if it is due, in one transaction. `connection` has no open one; after an error it is closed.
+    """Drop a day if it is due, in one transaction. `connection` must have no open one; close it after an error.
 
-    With `archived`, only if it has this number of events: as events are only added, it is those that were archived.
+    If `archived` is given, the day must have this number of events. Then all of them are archived, because events are
+    only added.
     """
     await connection.execute("begin")
     try:
@@ -128,10 +129,10 @@ def _drop_of(day: date) -> str:
 
 
 async def _is_due_now(connection: Connection, day: date, policy: RetentionPolicy, now: datetime) -> bool:
-    """Whether a day is to be dropped, with locks so that this is true until the end of the transaction."""
+    """Whether a day may be dropped. Acquires locks, so that this stays true until the end of the transaction."""
     await connection.execute(f"set local lock_timeout = '{LOCK_MS}ms'")
     if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
-        raise asyncpg.LockNotAvailableError("another replica drops")
+        raise asyncpg.LockNotAvailableError("another replica is dropping days")
     await connection.execute("lock table history_holds in share mode")
     if not await is_attached(connection, day):
         return False
@@ -139,14 +140,14 @@ async def _is_due_now(connection: Connection, day: date, policy: RetentionPolicy
     await use_indexes(connection)
     contents = await read_contents(connection, day, policy)
     due = contents_due_at(day, contents, policy, await read_not_before(connection))
-    return ExaminedDay(day, due, contents.held).is_dropped(now)
+    return ExaminedDay(day, due, contents.held).may_be_dropped(now)
 
 
 async def set_autovacuum(connection: Connection) -> list[str]:
-    """Set how partitions without settings of their own are vacuumed; returns their names. Blocks no writer."""
+    """Change the autovacuum settings of partitions that have none. Returns their names. Blocks no writer."""
     changed = []
     for row in await connection.fetch(_UNSET):
-        with suppress(asyncpg.LockNotAvailableError):  # it is being vacuumed or indexed: the next run does it
+        with suppress(asyncpg.LockNotAvailableError):  # it is being vacuumed or indexed: the next run changes it
             async with connection.transaction():
                 await connection.execute("set local lock_timeout = '1s'")
                 await connection.execute(f"alter table {row['relname']} set ({AUTOVACUUM})")
@@ -155,12 +156,15 @@ async def set_autovacuum(connection: Connection) -> list[str]:
 
 
 class HistoryRetention:
-    """Measures the history once a minute, and drops what is due; in every replica, of which one drops at a time."""
+    """Measures the history once a minute, and drops the days that are due.
+
+    It runs in every replica, of which one drops at a time.
+    """
 
     def __init__(
         self, database: Database, meters: Meters, policy: RetentionPolicy, archive: HistoryArchive | None = None
     ) -> None:
-        """Without an archive, what is dropped is gone."""
+        """Without an archive, dropped events are lost."""
         self._database = database
         self._meters = meters
         self._policy = policy
@@ -183,7 +187,7 @@ class HistoryRetention:
             _log.warning("retention failed, retrying", error=str(error)[:200])
 
     async def run_once(self, connection: Connection, now: datetime) -> None:
-        """Measure, and drop what is due. A clock ahead of the database's drops nothing early."""
+        """Measure, and drop the days that are due at `now`, or at the database's time if that is earlier."""
         now = min(now, await connection.fetchval("select now()"))
         for name in await set_autovacuum(connection):
             _log.info("autovacuum settings of partition changed", partition=name)
@@ -192,13 +196,13 @@ class HistoryRetention:
         examined = await examine_days(connection, days, self._policy, now)
         due = next_drop(days, examined, self._policy, await read_not_before(connection))
         self._measure(partitions, examined, due, now)
-        dropped = [one.day for one in examined if one.is_dropped(now)]
-        for day in dropped:
+        due_days = [one.day for one in examined if one.may_be_dropped(now)]
+        for day in due_days:
             await self._drop(connection, day, now)
         if self._archive is None:
             await self._delete_undated(connection, now)
         else:
-            await self._archive.clear_problems(connection, dropped)
+            await self._archive.clear_problems(connection, due_days)
 
     def _measure(
         self, partitions: Sequence[Partition], examined: Sequence[ExaminedDay], due: datetime | None, now: datetime
@@ -213,7 +217,7 @@ class HistoryRetention:
             self._meters.set("sandherd_history_next_drop_seconds", (due - now).total_seconds())
 
     async def _drop(self, connection: Connection, day: date, now: datetime) -> None:
-        archived = None if self._archive is None else await self._archive.cover(connection, day)
+        archived = None if self._archive is None else await self._archive.archive(connection, day)
         if self._archive is not None and archived is None:
             return
         done = DropResult.BUSY
@@ -221,7 +225,7 @@ class HistoryRetention:
             done = await try_drop(connection, day, self._policy, now, archived)
             if done is not DropResult.BUSY:
                 break
-            await asyncio.sleep(random.uniform(0.2, 1))  # replicas must not try in step
+            await asyncio.sleep(random.uniform(0.2, 1))  # so that replicas do not always try at the same time
         if self._archive is not None and done is not DropResult.BUSY:
             self._archive.discard(day)
         if done is DropResult.DROPPED:
@@ -234,6 +238,6 @@ class HistoryRetention:
         events = 0
         while deleted := await delete_undated(connection, self._policy, now):
             events += deleted
-            await asyncio.sleep(0.1)  # batches go first
+            await asyncio.sleep(0.1)  # batches of events go first
         if events:
             _log.info("events without a partition deleted", events=events)

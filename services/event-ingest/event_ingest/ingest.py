@@ -1,4 +1,4 @@
-"""From the stream into the history: parses and stores what is delivered, with an outcome for each message."""
+"""Stores the events of the stream in the history: parses each delivered batch, and returns an outcome per message."""
 
 import asyncio
 from collections import Counter
@@ -18,12 +18,15 @@ from sandherd.telemetry.meters import Meters
 
 CONSUMER: Final = "event-ingest"
 DATABASE_TIMEOUT: Final = 4.0
-"""How long a batch waits for the database before it is returned, in seconds; below half the consumer's `ack_wait`."""
+"""How long a batch waits for the database before it is to be redelivered, in seconds.
+
+It is below half of the consumer's `ack_wait`.
+"""
 RETRY_DELAY: Final = 1.0
 MILESTONES: Final = frozenset(name for name, model in EVENTS.items() if model.milestone)
-"""The events whose storing is traced: a span for each event would cost more than storing it."""
+"""The types of events whose storing is traced. A span for each event would take more time than storing it."""
 _PARSED_AT_ONCE: Final = 500
-"""Number of events of a batch after which requests and health checks may run."""
+"""Number of parsed events of a batch after which requests and health checks may run."""
 _log: Final = logs.get("ingest")
 
 
@@ -31,7 +34,7 @@ class Ingest:
     """Handles batches of the EVENTS stream."""
 
     def __init__(self, database: Database, meters: Meters, *, artifacts_stored: bool = True) -> None:
-        """Without an artifact store, references to artifacts are not recorded."""
+        """`artifacts_stored` is whether there is an artifact store. If not, references to artifacts are not stored."""
         self._database = database
         self._meters = meters
         self._agent_metrics = AgentMetrics(meters)
@@ -40,7 +43,7 @@ class Ingest:
         """Set when events that refer to artifacts were stored."""
 
     async def handle(self, deliveries: list[Delivery]) -> Sequence[Outcome]:
-        """Store a batch; an outcome for each delivery. While the database is unavailable, all are retried later."""
+        """Store a batch. Returns an outcome for each delivery: `Retry` while the database is unavailable."""
         outcomes: list[Outcome] = [DONE] * len(deliveries)
         batch = await _parse_deliveries(deliveries, outcomes)
         if not self._artifacts_stored:
@@ -58,7 +61,7 @@ class Ingest:
         return outcomes
 
     async def handle_one(self, delivery: Delivery) -> Outcome:
-        """Store one event, as when a dead letter is requeued."""
+        """Store one event, of a dead letter that is requeued."""
         return (await self.handle([delivery]))[0]
 
     async def _store(self, batch: EventBatch) -> BatchResult:

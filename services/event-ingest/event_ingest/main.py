@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from event_ingest.archive.history_archive import HistoryArchive, store_of
+from event_ingest.archive.history_archive import HistoryArchive, archive_store
 from event_ingest.archive.restore_queue import HistoryRestores
 from event_ingest.artifacts.artifact_storage import ArtifactStorage
 from event_ingest.artifacts.content_store import content_store
@@ -99,10 +99,11 @@ ARTIFACT_LANE: Final = RequestLane(name="artifacts", at_once=4, per_project=2, c
 
 ReplyT = TypeVar("ReplyT", bound=BaseModel)
 HistoryQuery = Callable[[Connection, Any, str, int], Awaitable[ReplyT]]
+"""Answers a request. Takes a connection, the request, its project, and the maximum bytes of rows in the reply."""
 
 
 def compose(settings: Settings) -> Service:
-    """The service, composed; the same for tests and production."""
+    """Compose the service. Tests and production use it alike."""
     service = Service(Principal.EVENT_INGEST, settings)
     last_migration = read_migrations()[-1].number
     database = Database(
@@ -122,8 +123,8 @@ def compose(settings: Settings) -> Service:
     service.background("word segments", WordSegments(database).run)
     service.background("measures", IngestGauges(service, database).run)
     service.background("retention", StreamRetention(service).run)
-    _keep_history(service, database)
-    _store_artifacts(service, database, ingest.artifacts_referred)
+    _register_retention(service, database)
+    _register_artifacts(service, database, ingest.artifacts_referred)
     service.background("subscriptions", SubscriptionWatch(service, database).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
     service.examining.add(PartKind.MIGRATIONS, partial(check_migrations, database))
@@ -135,9 +136,9 @@ def compose(settings: Settings) -> Service:
     return service
 
 
-def _keep_history(service: Service, database: Database) -> None:
-    """Days are reduced and dropped, archived before if there is an archive, and loaded from it."""
-    store = store_of(service.settings)
+def _register_retention(service: Service, database: Database) -> None:
+    """Register what reduces and drops days, archives them before if there is an archive, and restores them."""
+    store = archive_store(service.settings)
     archive = None if store is None else HistoryArchive(store, service.meters)
     retention = HistoryRetention(database, service.meters, policy_of(service.settings), archive)
     service.background("history retention", retention.run)
@@ -158,8 +159,8 @@ def _keep_history(service: Service, database: Database) -> None:
     service.answer(RestoreHistory, restore, lane=ARCHIVE_LANE)
 
 
-def _store_artifacts(service: Service, database: Database, referred: asyncio.Event) -> None:
-    """What events refer to is copied from its stream to the artifact store, and read from there."""
+def _register_artifacts(service: Service, database: Database, referred: asyncio.Event) -> None:
+    """Register what copies artifacts from their stream to the artifact store, and what reads them there."""
     store = content_store(service.settings)
     if store is not None:
         archived = service.settings.history_archive is not None
@@ -220,7 +221,7 @@ def _events_handler(service: Service, database: Database) -> Callable[[Any], Awa
 
     async def answer(incoming: IncomingRequest[ListEvents]) -> EventList:
         through = None
-        if incoming.request.cursor is None:  # read before the events are, which then include all up to it
+        if incoming.request.cursor is None:  # before the events are read, so that they include all up to it
             with suppress(*NO_REPLY):
                 through = await stored_through(service.bus, timeout=1)
         page = await list_stored(incoming)
@@ -258,7 +259,7 @@ def _max_reply_bytes(service: Service) -> int:
 
 
 def main() -> None:
-    """The program: the service, or with arguments a one-time command."""
+    """Run the service; with arguments, run a one-time command (`event_ingest.upgrade`)."""
     if sys.argv[1:]:
         from event_ingest import upgrade
 

@@ -2,11 +2,12 @@
 
 There are two kinds, and a file's name ends with its kind:
 
-- `.before.sql` only adds what older code neither sees nor misses. It is applied before the new code runs; the previous
-  version continues to work, and can be restored.
-- `.after.sql` removes or restricts what only the previous version needs. It is applied when none of that runs.
+- `.before.sql` only adds what does not affect older code. It is applied before the new code runs; the previous version
+  continues to work, and can be restored.
+- `.after.sql` removes or restricts what only the previous version needs. It is applied when no service of that version
+  runs any more.
 
-The first five files are older than the kinds, and than any release.
+The first five files have no kind: they are older than the kinds, and than any release.
 """
 
 import hashlib
@@ -82,9 +83,10 @@ class Migration:
 
 @dataclass(frozen=True)
 class AppliedMigrations:
-    """The applied migrations by a database's tables: checksums by number."""
+    """The applied migrations that a database has recorded: checksums by number."""
 
     must_be_known: Mapping[int, str]
+    """A version without a file for one of them refuses to start."""
     may_be_unknown: Mapping[int, str]
 
 
@@ -111,8 +113,8 @@ def read_migrations(directory: Traversable | None = None) -> list[Migration]:
 def before_new_code(migrations: Sequence[Migration]) -> list[Migration]:
     """The migrations that are applied before the code of this version runs.
 
-    All but the last ones of kind `after`, which are this version's own; those of earlier versions are caught up on. For
-    that, a version must number its own `before` migrations before its own `after` ones.
+    They are all but the ones of kind `after` at the end, which belong to this version. Migrations of kind `after` of
+    earlier versions are applied, too. So each version must number its `before` migrations lower than its `after` ones.
     """
     last = max(
         (position for position, migration in enumerate(migrations, 1) if migration.kind is not MigrationKind.AFTER),
@@ -122,7 +124,7 @@ def before_new_code(migrations: Sequence[Migration]) -> list[Migration]:
 
 
 def unapplied(migrations: Sequence[Migration], applied: AppliedMigrations) -> list[Migration]:
-    """The migrations still to be applied. Raises `MigrationRefusedError`."""
+    """The migrations still to be applied. Raises `MigrationRefusedError` if the applied ones do not match the files."""
     known = {migration.number: migration for migration in migrations}
     for number in applied.must_be_known:
         if number not in known:
@@ -143,10 +145,10 @@ def unapplied(migrations: Sequence[Migration], applied: AppliedMigrations) -> li
 async def migrate(
     connection: Connection, migrations: Sequence[Migration] | None = None, *, after: bool = True
 ) -> list[int]:
-    """Apply the missing migrations, and return their numbers. Of processes that start at once, one applies each.
+    """Apply the missing migrations, and return the numbers of those that this process has applied.
 
-    Without `after`, only those that the previous version can run with. Raises `MigrationRefusedError`; an error in a
-    file leaves the database as it was before that file.
+    Several processes may call it at once. Without `after`, only those are applied that the previous version can run
+    with. Raises `MigrationRefusedError`; an error in a file leaves the database as it was before that file.
     """
     known = read_migrations() if migrations is None else migrations
     selected = list(known) if after else before_new_code(known)
@@ -158,9 +160,9 @@ async def migrate(
 
 
 async def migrate_before(connection: Connection) -> list[int]:
-    """Apply the missing migrations that the previous version can run with; all of them to a database without tables.
+    """Apply the missing migrations that the previous version can run with.
 
-    No previous version needs anything there, unless one is connected.
+    To a database without tables all are applied, unless an older version is connected.
     """
     is_new = await connection.fetchval("select to_regclass('events') is null")
     done = await migrate(connection, after=False)
@@ -168,9 +170,9 @@ async def migrate_before(connection: Connection) -> list[int]:
 
 
 async def _apply_next(connection: Connection, known: Sequence[Migration], numbers: Collection[int]) -> int | None:
-    """Apply the first missing one, in one transaction; None if none is missing.
+    """Apply the first missing migration of `numbers`, in one transaction. Returns its number; None if none is missing.
 
-    The lock is the transaction's, as a pooler may give each transaction another session.
+    The lock is that of the transaction, because a pooler may give each transaction another session.
     """
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
@@ -189,13 +191,13 @@ async def pending_migrations(connection: Connection) -> list[Migration]:
 
 
 async def missing_migrations(connection: Connection) -> list[Migration]:
-    """The missing migrations that this version needs to run: an upgrade may apply the others much later."""
+    """The missing migrations without which this version can't run. An upgrade may apply the others much later."""
     needed = {migration.number for migration in before_new_code(read_migrations())}
     return [migration for migration in await pending_migrations(connection) if migration.number in needed]
 
 
 async def count_older(connection: Connection) -> int:
-    """How many connections an event-ingest of an older version has."""
+    """The number of connections from an event-ingest of an older version."""
     rows = await connection.fetch(_CONNECTED, f"{APPLICATION_NAME}%")
     numbers = (row["application_name"].removeprefix(APPLICATION_NAME).strip() for row in rows)
     last = read_migrations()[-1].number

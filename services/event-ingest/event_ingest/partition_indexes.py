@@ -1,11 +1,11 @@
 """Creates the indexes that partitions of `events` lack, one after the other, without blocking their writers.
 
-A migration declares an index of `events` with `on only`, which takes no time; the partitions of a large history get
-theirs here, while the service stores events. The index of `events` is valid once all partitions have one.
+A migration declares an index of `events` with `on only`, which takes no time. This module creates the indexes of the
+partitions, while the service stores events. The index of `events` is valid once all partitions have one.
 
 The index of words is created when a day is over: with it, storing an event would take Postgres four times as long.
-Until then the day has segments of it (`word_segment_indexes`). Then the other indexes are rebuilt without the space
-that was left for further events.
+Until then the day has indexes of ranges of ids (`word_segment_indexes`). Its other indexes are rebuilt when the day is
+over, without the space that was left for further events.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from event_ingest.search_texts import SEARCHED_TYPES, term_index
 from sandherd.telemetry import logs
 
 RETRY_SECONDS: Final = 30.0
-"""How long to wait after an error, or while another replica creates them, in seconds."""
+"""How long to wait after an error, or while another replica creates indexes, in seconds."""
 NAMES: Final = ("events_of_activity", "events_of_views")
-"""The indexes of `events` whose migrations leave those of the partitions to this module."""
+"""The indexes of `events` that migrations declare with `on only`."""
 _CHECK_SECONDS: Final = 3600.0
 LATE: Final = timedelta(hours=1)
 """How long after the end of a day its events may still be stored."""
@@ -85,7 +85,7 @@ class MissingIndex:
 
     @property
     def statements(self) -> list[str]:
-        """What creates it. One that an earlier run did not complete is dropped first. Pure."""
+        """The statements that create the index and attach it. An incomplete one is dropped first. Pure."""
         create = self.definition.replace(f"INDEX {self.parent} ON ONLY ", "INDEX CONCURRENTLY {} ON ", 1)
         create = create.replace(f"INDEX {self.parent} ON ", "INDEX CONCURRENTLY {} ON ", 1).format(self.name)
         created = create.replace("ON public.events ", f"ON {self.partition} ", 1).replace(
@@ -106,7 +106,7 @@ async def missing_indexes(connection: Connection) -> list[MissingIndex]:
 
 
 async def missing_term_indexes(connection: Connection, now: datetime) -> list[tuple[str, list[str]]]:
-    """The indexes of words that partitions of days that are over lack, with what creates them; the newest first."""
+    """The indexes of words that past days lack, each with the statements that create it; the newest day first."""
     found = []
     for row in await connection.fetch(_WITHOUT_TERMS, _today(now)):
         name, created = term_index(row["partition"]), term_index_statement(row["partition"], concurrently=True)
@@ -115,13 +115,13 @@ async def missing_term_indexes(connection: Connection, now: datetime) -> list[tu
 
 
 async def unpacked_indexes(connection: Connection, now: datetime) -> list[tuple[str, list[str]]]:
-    """The indexes with free space of days that are over, and the statements that rebuild them, newest day first."""
+    """The indexes of past days that have free space, each with the statements that rebuild it; the newest day first."""
     rows = await connection.fetch(_UNPACKED, _today(now))
     return [
         (
             name,
             [
-                f"drop index concurrently if exists {name}_ccnew",  # of an earlier run that was interrupted
+                f"drop index concurrently if exists {name}_ccnew",  # left by an interrupted run
                 f"drop index concurrently if exists {name}_ccold",
                 f"alter index {name} set (fillfactor = 100)",
                 f"reindex index concurrently {name}",
@@ -133,7 +133,7 @@ async def unpacked_indexes(connection: Connection, now: datetime) -> list[tuple[
 
 
 def term_index_statement(partition: str, *, concurrently: bool) -> str:
-    """What creates the index of words of a partition."""
+    """The statement that creates the index of words of a partition."""
     create = "create index concurrently" if concurrently else "create index"
     return (
         f"{create} {term_index(partition)} on {partition} "
@@ -148,7 +148,10 @@ async def has_term_index(connection: Connection, partition: str) -> bool:
 
 
 async def create_missing(connection: Connection, now: datetime) -> None:
-    """Create and pack the missing indexes, if no other replica does. `connection` has no time limit, no transaction."""
+    """Create the missing indexes, and rebuild those of past days.
+
+    `connection` must have no timeout of statements and no open transaction, and no other replica may do it meanwhile.
+    """
     named = [(one.name, one.statements) for one in await missing_indexes(connection)]
     for name, statements in (*named, *await missing_term_indexes(connection, now)):
         await _execute(connection, statements)
@@ -164,12 +167,12 @@ async def _execute(connection: Connection, statements: Sequence[str]) -> None:
 
 
 def _today(now: datetime) -> str:
-    """The first partition whose day is not over."""
+    """The name of the partition of the first day that is not over."""
     return partition_name((now.astimezone(UTC) - LATE).date())
 
 
 class PartitionIndexes:
-    """Creates what is missing after the start, and once an hour: days end, and then have an index of words."""
+    """Creates missing indexes after the start, and once an hour: a day that has ended needs an index of words."""
 
     lock: ClassVar[int] = _LOCK
 
@@ -183,7 +186,7 @@ class PartitionIndexes:
             await asyncio.sleep(_CHECK_SECONDS if done else RETRY_SECONDS)
 
     async def create(self, now: datetime) -> bool:
-        """Create what is missing; returns False if another replica does. Raises the database's errors."""
+        """Create the missing indexes. Returns False if another replica does so. Raises the database's errors."""
         async with self._database.locked(self.lock) as alone:
             if alone:
                 async with self._database.maintaining() as connection:

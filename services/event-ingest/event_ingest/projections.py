@@ -17,7 +17,9 @@ from sandherd.contracts.events.task import TaskEvent
 from sandherd.contracts.states import ApprovalState, MessageState, SandboxState, TaskState
 
 CLOSING: Final = tuple(name for name, model in EVENTS.items() if model.closes_source)
+"""The types of events that close their source."""
 CLOSING_ALONE: Final = tuple(name for name, model in EVENTS.items() if model.closes_source_alone)
+"""The types of events that close their source if they are its first event."""
 
 Key = tuple[str, str]
 """A project, and a name in it."""
@@ -25,7 +27,7 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Projections:
-    """The states by a batch's events, by entity."""
+    """The states that result from the events of a batch, by entity."""
 
     tasks: dict[Key, TaskRow] = field(default_factory=dict)
     sandboxes: dict[Key, SandboxRow] = field(default_factory=dict)
@@ -36,7 +38,7 @@ class Projections:
         return bool(self.tasks or self.sandboxes or self.messages or self.approvals)
 
     def apply(self, event: Envelope[Any]) -> None:
-        """Fold in one event; most have no state and change nothing."""
+        """Fold an event into the states. Most events set no state and change nothing."""
         state = event.data.sets_state
         if isinstance(state, TaskState):
             self._apply_task_event(event)
@@ -66,7 +68,7 @@ class Projections:
 
 
 def project_events(events: Iterable[Envelope[EventData]]) -> Projections:
-    """The states by these events, which may be in any order."""
+    """The states that result from these events, which may be in any order."""
     projections = Projections()
     for event in events:
         if not event.type.startswith("agent."):
@@ -75,5 +77,5 @@ def project_events(events: Iterable[Envelope[EventData]]) -> Projections:
 
 
 def _is_rejected_at_once(event: Envelope[Any]) -> bool:
-    """Whether it rejects a command: its name stays free, so that it may be that of another message."""
+    """Whether the event rejects the command to send a message. The name stays free, so another message may have it."""
     return isinstance(event.data, MessageRejected) and event.sequence == 1

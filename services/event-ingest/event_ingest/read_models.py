@@ -1,7 +1,7 @@
 """The state of a task, a sandbox, a message or an approval, from its events: the rows of the read tables. Pure.
 
-Each part of a row comes from the event with the highest `sequence` that has it, or is the earliest or greatest of all
-values; so the result depends neither on the order of events nor on how often one is delivered.
+Each value of a row is that of the event with the highest `sequence` that has it, or the least or greatest value of all
+events. So the result depends neither on the order of events nor on how often an event is delivered.
 """
 
 import json
@@ -37,7 +37,7 @@ class ReadModelRow(Protocol):
 
 @dataclass(slots=True)
 class TaskRow:
-    """A task by the events of a batch. The fields are the columns, in the order of the statement."""
+    """A task, as the events of a batch state it. The fields are the columns, in the order of the statement."""
 
     project: str
     task: str
@@ -63,9 +63,9 @@ class TaskRow:
     profile: str | None = None
     not_before: datetime | None = None
     retried_sequence: int = 0
-    """Sequence of the last retry: a sandbox or start of an event before it is of another attempt."""
+    """Sequence of the last retry. A sandbox or start in an event before it belongs to an earlier attempt."""
     life: str = ""
-    """Which task of this name it is, as names are reused: the row of a later task replaces that of an earlier one."""
+    """Distinguishes tasks with the same name, as names are reused: a later task replaces the row of an earlier one."""
     labels: str | None = None
 
     def apply(self, event: Envelope[Any]) -> None:
@@ -106,7 +106,7 @@ class TaskRow:
 
 @dataclass(slots=True)
 class SandboxRow:
-    """A sandbox by the events of a batch. Its task is taken from the spawner's events, never from the agent's."""
+    """A sandbox, as the events of a batch state it. Its task is taken from events of the spawner, never of the agent."""
 
     project: str
     sandbox: str
@@ -144,7 +144,7 @@ class SandboxRow:
             self.running_at = earliest(self.running_at, event.time)
 
     def set_task(self, task: str | None, attempt: int) -> None:
-        """Fold in which attempt of which task the sandbox is for; that never changes."""
+        """Fold in the task and the attempt that the sandbox is for. They never change."""
         self.task = self.task if task is None else max(self.task or "", task)
         self.attempt = max(self.attempt, attempt)
 
@@ -158,7 +158,7 @@ class SandboxRow:
 
 @dataclass(slots=True)
 class MessageRow:
-    """A message by the events of a batch."""
+    """A message, as the events of a batch state it."""
 
     project: str
     message: str
@@ -190,7 +190,7 @@ def as_row(row: ReadModelRow) -> tuple[Any, ...]:
 
 
 def parse_life(source: str) -> str:
-    """The `life` of the task that is the source, ordered by time as UUIDv7s are; empty if it has none."""
+    """The `life` in the source of a task's events; empty if it has none. A later life is greater, as with UUIDv7s."""
     tail = source.rpartition("/")[2]
     return tail if _LIFE.fullmatch(tail) else ""
 
@@ -201,13 +201,13 @@ def earliest(first: datetime | None, second: datetime | None) -> datetime | None
 
 
 def storable(text: str | None) -> str | None:
-    """`text` without the one character that Postgres can't store in a text."""
+    """`text` with a replacement for NUL, the one character that Postgres can't store in a text."""
     return text if text is None else text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 @dataclass(slots=True)
 class ApprovalRow:
-    """An approval by the events of a batch. The fields are the columns, in the order of the statement."""
+    """An approval, as the events of a batch state it. The fields are the columns, in the order of the statement."""
 
     project: str
     sandbox: str

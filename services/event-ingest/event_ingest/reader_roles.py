@@ -1,11 +1,12 @@
-"""Roles of Postgres that read the views of `event_ingest.sql_views`, of the projects that they are registered for.
+"""Creates and drops roles of Postgres that read the views of `event_ingest.sql_views`, each for some projects.
 
     sandherd-event-ingest readers create ROLE --project PROJECT [--password-file FILE]
     sandherd-event-ingest readers drop ROLE
     sandherd-event-ingest readers list
 
-A password is read from a file, `-` is standard input; what is sent to the server is its SCRAM verifier, so that the
-password is in no argument, statement or log. Without a file the role has none, for other methods of authentication.
+The password is read from a file; `-` is standard input. Only its SCRAM verifier is sent to the server, so that the
+password is in no argument, statement or log. Without a file the role has no password, and another method of
+authentication has to be configured.
 """
 
 import argparse
@@ -37,20 +38,20 @@ _DEFAULTS: Final = {
     "statement_timeout": "60s",
     "idle_in_transaction_session_timeout": "60s",
 }
-"""What a reader's session begins with. It may change these."""
+"""Settings with which a reader's session begins. The reader may change them."""
 _TEMPORARY_FILES: Final = "1GB"
 _VIEWS: Final = ", ".join(f"{SCHEMA}.{view.name}" for view in VIEWS)
-# Any role may execute these. They write, or take a lock that event-ingest waits for.
+# Functions that any role may execute, and that write, or acquire a lock for which event-ingest may wait.
 _WRITING: Final = r"""
 select p.oid::regprocedure::text as function from pg_proc p
 where p.pronamespace = 'pg_catalog'::regnamespace and has_function_privilege('public', p.oid, 'execute')
     and p.proname ~ '^(lo_.*|loread|lowrite|pg_(try_)?advisory_.*|pg_logical_emit_message)$'
 """
-_OTHER_RIGHTS: Final = f"""
+_OTHER_PERMISSIONS: Final = f"""
 select 'it is a member of ' || r.rolname as found from pg_auth_members m join pg_roles r on r.oid = m.roleid
 where m.member = $1::text::regrole
 union all
-select 'it may create roles or databases, replicate, or pass over policies' from pg_roles
+select 'it may create roles or databases, replicate, or bypass row security' from pg_roles
 where rolname = $1 and (rolsuper or rolcreaterole or rolcreatedb or rolreplication or rolbypassrls)
 union all
 select 'it may create temporary tables or schemas in the database'
@@ -82,7 +83,7 @@ class ReaderRefusedError(Exception):
 def scram_verifier(password: str, salt: bytes) -> str:
     """What Postgres stores for a password (RFC 5803). Pure. Raises `ReaderRefusedError` for one that can't be used."""
     if not _PASSWORD.fullmatch(password):
-        raise ReaderRefusedError("the password is not 8 to 1000 printable ASCII characters")
+        raise ReaderRefusedError("the password must have 8 to 1000 characters of printable ASCII")
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, _ITERATIONS)
     client = hmac.digest(salted, b"Client Key", "sha256")
     keys = (hashlib.sha256(client).digest(), hmac.digest(salted, b"Server Key", "sha256"))
@@ -93,9 +94,10 @@ def scram_verifier(password: str, salt: bytes) -> str:
 async def create_reader(
     connection: Connection, role: str, projects: Sequence[str], password: str | None = None
 ) -> list[str]:
-    """Create a role that reads these projects, or replace the projects and the password of one.
+    """Create a role that reads these projects, or replace the projects and the password of an existing reader.
 
-    Returns what it can do beyond that and only a superuser can prevent. Raises `ReaderRefusedError`.
+    Returns the further permissions that the role has, because only a superuser can revoke them. Raises
+    `ReaderRefusedError`.
     """
     name, read = _checked_role(role), sorted({_checked_project(project) for project in projects})
     verifier = None if password is None else scram_verifier(password, secrets.token_bytes(16))
@@ -106,10 +108,10 @@ async def create_reader(
         is_superuser: bool = await connection.fetchval("select rolsuper from pg_roles where rolname = current_user")
         await _grant(connection, name)
         await _revoke_from_all(connection, name, is_superuser=is_superuser)
-        if found := [row["found"] for row in await connection.fetch(_OTHER_RIGHTS, name)]:
+        if found := [row["found"] for row in await connection.fetch(_OTHER_PERMISSIONS, name)]:
             raise ReaderRefusedError(f"{name} would have other permissions: {'; '.join(found[:10])}")
-    left = [row["function"] for row in await connection.fetch(_WRITING)]
-    return [f"{len(left)} functions that write or lock, such as {left[0]}"] if left else []
+    functions = [row["function"] for row in await connection.fetch(_WRITING)]
+    return [f"{len(functions)} functions that write or lock, such as {functions[0]}"] if functions else []
 
 
 async def drop_reader(connection: Connection, role: str) -> None:
@@ -137,7 +139,7 @@ async def list_readers(connection: Connection) -> list[tuple[str, list[str]]]:
 
 
 async def end_readers(connection: Connection, role: str | None = None) -> None:
-    """End the sessions of one reader, or of all: an open transaction of one would hold up a change of the tables."""
+    """End the sessions of one reader, or of all readers: an open transaction would block changes of the tables."""
     await connection.fetch(_END, role)
 
 
@@ -145,23 +147,27 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Add `readers` to the arguments of the program."""
     parser = commands.add_parser("readers", help="roles that read the views for SQL")
     actions = parser.add_subparsers(dest="action", required=True)
-    create = actions.add_parser("create", help="create one, or replace its projects and password")
+    create = actions.add_parser("create", help="create a role, or replace its projects and password")
     create.add_argument("role")
-    create.add_argument("--project", action="append", required=True, help="a project that it reads; repeatable")
-    create.add_argument("--password-file", metavar="FILE", help="the file with its password; - is standard input")
-    actions.add_parser("drop", help="end its sessions, and drop it").add_argument("role")
-    actions.add_parser("list", help="list them with their projects")
+    create.add_argument(
+        "--project", action="append", required=True, help="a project that the role may read; repeatable"
+    )
+    create.add_argument(
+        "--password-file", metavar="FILE", help="the file with the role's password; - is standard input"
+    )
+    actions.add_parser("drop", help="end the sessions of a role, and drop it").add_argument("role")
+    actions.add_parser("list", help="list the roles with their projects")
 
 
 async def run_command(connection: Connection, options: argparse.Namespace) -> str:
-    """Do what the arguments state; returns the text to print. Raises `ReaderRefusedError`."""
+    """Run the command in the arguments. Returns the text to print. Raises `ReaderRefusedError`."""
     if options.action == "list":
         return "".join(f"{role} {','.join(projects)}\n" for role, projects in await list_readers(connection))
     if options.action == "drop":
         await drop_reader(connection, options.role)
         return f"dropped {options.role}\n"
-    left = await create_reader(connection, options.role, options.project, _read_password(options.password_file))
-    for permission in left:
+    further = await create_reader(connection, options.role, options.project, _read_password(options.password_file))
+    for permission in further:
         sys.stderr.write(f"sandherd-event-ingest: only a superuser can revoke from all roles: {permission}\n")
     return f"{options.role} reads {', '.join(options.project)}\n"
 
@@ -172,13 +178,15 @@ def _read_password(file: str | None) -> str | None:
     try:
         text = sys.stdin.readline() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        raise ReaderRefusedError(f"the file of the password can't be read: {type(error).__name__}") from error
+        raise ReaderRefusedError(f"the file with the password can't be read: {type(error).__name__}") from error
     return text.removesuffix("\n")
 
 
 def _checked_role(role: str) -> str:
     if not _ROLE.fullmatch(role) or role.startswith("pg_") or role in {"public", "none"}:
-        raise ReaderRefusedError("a role's name is of a-z, 0-9 and _, at most 63, and does not begin with pg_")
+        raise ReaderRefusedError(
+            "a role's name has at most 63 characters of a-z, 0-9 and _, and does not begin with a digit or pg_"
+        )
     return role
 
 
@@ -213,7 +221,7 @@ async def _grant(connection: Connection, name: str) -> None:
 
 
 async def _revoke_from_all(connection: Connection, name: str, *, is_superuser: bool) -> None:
-    """Revoke what any role may do in a new database, from all but the owner of the tables."""
+    """Revoke from all roles but the owner of the tables what any role may do in a new database."""
     database = await connection.fetchval("select quote_ident(current_database())")
     await connection.execute(f"revoke temporary, create on database {database} from public")
     await connection.execute("revoke create on schema public from public")
@@ -237,4 +245,4 @@ async def _is_reader(connection: Connection, role: str) -> bool:
 
 
 REFUSALS: Final = (ReaderRefusedError, asyncpg.SyntaxOrAccessError, asyncpg.DependentObjectsStillExistError)
-"""Errors of these functions that mean: not permitted, or not possible."""
+"""Errors of these functions that mean that something is not permitted or not possible."""

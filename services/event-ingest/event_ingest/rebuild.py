@@ -1,10 +1,10 @@
-"""Rebuilds rows of the read tables that are not what the events result in, while events are stored.
+"""Rebuilds rows of the read tables that differ from what the events result in, while events are stored.
 
     sandherd-event-ingest rebuild [--project PROJECT]
 
-Rows are compared as `verification` does. Of an entity with differences all rows are computed again, in one transaction
-that holds up batches for as long as its events take to read. An entity stays as it is if its events can't prove its
-state: if some were dropped or never stored, or if there are none.
+Rows are compared in the same way as by `verification`. If an entity has differences, all of its rows are computed
+again, in one transaction. It blocks batches while the events of the entity are read. An entity is left as it is if its
+events can't prove its state: if some were dropped or never stored, or if there are none.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from event_ingest.verification import TABLES, Pair, ReadTable, Totals
 
 _PAGE: Final = 20
 _TRIES: Final = 60
-# In the order in which batches lock them. Requests still read the tables.
+# It locks the tables in the same order as batches do. Requests can still read the tables.
 _LOCK: Final = """
 set local lock_timeout = '1s';
 lock table sources, sandboxes, tasks, messages, approvals in share row exclusive mode;
@@ -40,29 +40,30 @@ _FOLDS: Final = {
 
 @dataclass(slots=True)
 class RebuildCounts:
-    """How many entities were compared, how many of them were computed again, and how many could not be."""
+    """How many entities were compared, and how many of these had differences."""
 
     entities: int = 0
     rebuilt: int = 0
+    """How many had differences, and were computed again."""
     left: int = 0
-    """They have differences, and stay as they are."""
+    """How many have differences, and were left as they are."""
 
 
 async def rebuild_tables(connection: Connection, project: str | None = None) -> RebuildCounts:
-    """Compute the rows that differ again, of one project or all. `connection` has no open transaction.
+    """Compute entities with differences again, of one project or of all. `connection` must have no open transaction.
 
-    Interrupted, it has rebuilt some entities completely and others not at all: run it again.
+    If it is interrupted, each entity is rebuilt completely or not at all: run it again.
     """
-    done, position = RebuildCounts(), ("", "")
+    counts, position = RebuildCounts(), ("", "")
     while pairs := await list_entities(connection, project, position, _PAGE):
-        done.entities += len(pairs)
+        counts.entities += len(pairs)
         for pair in await _differing(connection, pairs):
             rebuilt = await _rebuild(connection, pair)
-            done.rebuilt += rebuilt
-            done.left += not rebuilt
+            counts.rebuilt += rebuilt
+            counts.left += not rebuilt
         last = pairs[-1]
         position = last[1], last[0]
-    return done
+    return counts
 
 
 async def _differing(connection: Connection, pairs: Collection[Pair]) -> list[Pair]:
@@ -72,16 +73,16 @@ async def _differing(connection: Connection, pairs: Collection[Pair]) -> list[Pa
 
 
 async def _rebuild(connection: Connection, pair: Pair) -> bool:
-    """Compute the rows of one entity again; returns whether its events are complete."""
-    for left in reversed(range(_TRIES)):
+    """Compute the rows of an entity again. Returns False and changes nothing if its events are not complete."""
+    for tries_left in reversed(range(_TRIES)):
         try:
             async with connection.transaction():
                 await connection.execute(_LOCK)
                 return await _replace(connection, pair)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-            if not left:
+            if not tries_left:
                 raise
-            await asyncio.sleep(0.1)  # batches go first
+            await asyncio.sleep(0.1)  # batches of events go first
     raise AssertionError("the last try returns or raises")
 
 
@@ -109,7 +110,7 @@ async def _replace_rows(connection: Connection, table: ReadTable, examined: Exam
 
 
 def is_complete(stored: Totals, counted: Totals, pair: Pair) -> bool:
-    """Whether all events of an entity are stored: of each source those from 1 on, without a gap, and all counted."""
+    """Whether all events of an entity are stored: each source has all sequences from 1 on, and as many as counted."""
     counts = {key: totals for key, totals in counted.items() if (key[0], key[2]) == pair}
     known = {key: number for key, (number, *_) in stored.items() if (key[0], key[2]) == pair}
     gapless = all(number == high and total == high * (high + 1) // 2 for number, high, total in counts.values())
@@ -123,7 +124,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 async def run_command(connection: Connection, options: argparse.Namespace) -> str:
-    """Do what the arguments state; returns the text to print."""
-    done = await rebuild_tables(connection, options.project)
-    left = f", {done.left} left as they are, as their events are incomplete" if done.left else ""
-    return f"{done.entities} compared, {done.rebuilt} rebuilt{left}\n"
+    """Run the command in the arguments. Returns the text to print."""
+    counts = await rebuild_tables(connection, options.project)
+    left = f", {counts.left} left as they are, as their events are incomplete" if counts.left else ""
+    return f"{counts.entities} compared, {counts.rebuilt} rebuilt{left}\n"

@@ -1,4 +1,4 @@
-"""Keeps the schema ready: migrated once, and with a partition for each day, created before the day begins."""
+"""Keeps the schema ready: applies migrations, and creates the partition of each day before the day begins."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -23,7 +23,7 @@ class Schema:
         self._ready_on: date | None = None
 
     async def prepare(self, connection: Connection) -> bool:
-        """Whether events may be stored in their short form (`short_rows`).
+        """Prepare the database. Returns whether events may be stored in their short form (`short_rows`).
 
         Raises `MigrationRefusedError` if the database is not for this version of the service.
         """
@@ -45,7 +45,10 @@ async def stores_short_rows(connection: Connection) -> bool:
 
 
 async def check_migrations(database: Database) -> dict[str, str | None]:
-    """By name: None if the migrations that this version needs are applied, and all unchanged; else what is wrong."""
+    """The problem with the migrations, by the name of the database.
+
+    It is None if all that this version needs are applied, and no file of an applied one was changed.
+    """
     return {"postgres": await _problem(database)}
 
 
@@ -63,9 +66,10 @@ async def _problem(database: Database) -> str | None:
 
 DAYS_BEFORE: Final = 1
 DAYS_AHEAD: Final = 7
+"""The number of days before and after today that must have a partition."""
 AUTOVACUUM: Final = "autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_freeze_min_age = 0"
-"""How partitions are vacuumed. Their rows are never changed: frozen when they are vacuumed first, they are not written
-again years later, and what is not vacuumed when the day ends is a twentieth at most."""
+"""How partitions are vacuumed. Rows are never updated, so the first vacuum may freeze them: they need not be written
+again years later. At the end of a day, at most a twentieth of its rows is not vacuumed."""
 _LOCK: Final = 0x5A4D_5041_5254
 _EPOCH: Final = date(1970, 1, 1)
 _DAY_MS: Final = 86_400_000
@@ -79,7 +83,7 @@ def bounds(day: date) -> tuple[UUID, UUID]:
 
 
 def partition_name(day: date) -> str:
-    """The table name of a day's partition."""
+    """The name of the partition of a day."""
     return f"events_{day:%Y%m%d}"
 
 
@@ -89,7 +93,7 @@ def required_days(today: date) -> Iterator[date]:
 
 
 async def ensure_partitions(connection: Connection, now: datetime) -> list[date]:
-    """Create the missing partitions around `now`; returns their days. Safe in several replicas at once."""
+    """Create the missing partitions around `now`. Returns their days. Several replicas may call it at once."""
     created = []
     for day in required_days(now.astimezone(UTC).date()):
         async with connection.transaction():
@@ -104,7 +108,7 @@ async def ensure_partitions(connection: Connection, now: datetime) -> list[date]
 
 
 async def _create_partition(connection: Connection, day: date) -> None:
-    """Create a partition. Events of that day that came too early are in the default partition, and are moved."""
+    """Create a partition. Events of the day that were stored before are in the default partition, and are moved."""
     first, end = bounds(day)
     name = partition_name(day)
     await connection.execute("lock table events_default in access exclusive mode")

@@ -1,6 +1,6 @@
-"""What is searched in an event, the words of a search, and where they are in a text. Pure.
+"""The searched text of an event, the words of a search, and where they are in a text. Pure.
 
-`event_terms` in the migrations has the same words as `searched_text`, as an index needs it.
+The index of words is computed by the database function `event_terms`, which must return the words of `searched_text`.
 """
 
 import json
@@ -32,8 +32,9 @@ SEPARATORS: Final = (
 SNIPPET: Final = 240
 """Maximum characters of a snippet."""
 _BEFORE: Final = 80
+"""Maximum characters of a snippet before the first word that was found."""
 _DAY: Final = timedelta(days=1)
-_DAYS: Final = "events_"
+_PREFIX: Final = "events_"
 _DEFAULT: Final = "events_default"
 _MAX_MATCHES: Final = 20
 _TERM: Final = re.compile(r'(-?)(?:"([^"]*)"|(\S+))')
@@ -83,13 +84,13 @@ def kind_of(event_type: str) -> TextKind:
 
 
 def searched_text(event_type: str, data: Data) -> str:
-    """The text of an event that is searched, without the colours of a terminal."""
+    """The searched text of an event, without terminal colours and control characters."""
     return _COLOUR.sub(" ", _TEXTS[event_type][1](data)[:SEARCHED_CHARACTERS])
 
 
 @dataclass(frozen=True)
 class SearchTerm:
-    """Words that have to be next to each other, or, if excluded, must not be."""
+    """Words that a hit contains next to each other; if `excluded`, a hit does not contain them like that."""
 
     tokens: tuple[str, ...]
     excluded: bool = False
@@ -101,14 +102,14 @@ class SearchTerm:
 
     @property
     def phrase(self) -> str:
-        """Its words as they are in a text of words with a space around each."""
+        """The words with a space between them, and one before and after them."""
         return f" {' '.join(self.tokens)} "
 
 
 def search_terms(text: str) -> list[list[SearchTerm]]:
-    """The terms of a search: one of each list has to be there.
+    """The terms of a search, in groups: a hit matches at least one term of each group.
 
-    Raises `ContractError` if it has no word, or only words to exclude: that would search everything.
+    Raises `ContractError` if there is no word, or only words to exclude, because nearly all events would be hits.
     """
     groups: list[list[SearchTerm]] = []
     joins = False
@@ -130,7 +131,7 @@ def search_terms(text: str) -> list[list[SearchTerm]]:
 
 
 def token_query(groups: Sequence[Sequence[SearchTerm]]) -> str:
-    """The words that a hit has, as a `tsquery`. An excluded phrase is left to `phrases`, as its words are permitted."""
+    """The words that a hit has, as a `tsquery`. Excluded phrases are left out: a hit may have their single words."""
     found = []
     for group in groups:
         terms = [" & ".join(map(_quoted, term.tokens)) for term in group]
@@ -142,7 +143,10 @@ def token_query(groups: Sequence[Sequence[SearchTerm]]) -> str:
 
 
 def phrases(groups: Sequence[Sequence[SearchTerm]]) -> list[tuple[list[str], bool]]:
-    """What the index can't decide: alternatives of which a text has one, or, if excluded, none."""
+    """The conditions that the index can't decide: lists of phrases, and whether they are excluded.
+
+    The text of a hit contains one phrase of each list, or none if the list is excluded.
+    """
     return [
         ([term.phrase for term in group], group[0].excluded)
         for group in groups
@@ -151,7 +155,7 @@ def phrases(groups: Sequence[Sequence[SearchTerm]]) -> list[tuple[list[str], boo
 
 
 def search_marks(*alternatives: Sequence[str]) -> str:
-    """The marks that a hit has, as a `tsquery`: one of each of these lists; of an empty one, any."""
+    """The marks that a hit has, such as its project, as a `tsquery`: one mark of each list. Empty lists are ignored."""
     return " & ".join(f"({' | '.join(map(_quoted, marks))})" for marks in alternatives if marks)
 
 
@@ -162,12 +166,13 @@ def _quoted(mark: str) -> str:
 def searched_partitions(
     names: Sequence[str], since: datetime | None, until: datetime | None, start: str | None
 ) -> list[str]:
-    """The partitions of an interval, from `start` on; in the order of `names`, the newest first and the default last.
+    """The partitions for an interval, from the partition `start` on, in the order of `names`.
 
-    Ids have the time of their creation, and events a time of their own: both are at most a day apart.
+    `names` begins with the newest partition, and ends with the default partition.
+    The time in the id of an event, and the time of the event itself, are at most a day apart.
     """
-    first = f"{_DAYS}{since - _DAY:%Y%m%d}" if since else ""
-    last = f"{_DAYS}{until + _DAY:%Y%m%d}" if until else _DEFAULT
+    first = f"{_PREFIX}{since - _DAY:%Y%m%d}" if since else ""
+    last = f"{_PREFIX}{until + _DAY:%Y%m%d}" if until else _DEFAULT
     begin = _DEFAULT if start is None else start
     return [
         name
@@ -182,21 +187,22 @@ def term_index(partition: str) -> str:
 
 
 def plain_terms(groups: Sequence[Sequence[SearchTerm]]) -> list[list[list[str]]]:
-    """For each list of terms, the words that a document has as they are; none for a list that may have other letters.
+    """The words of the groups of terms that can be searched for in a document without reading its JSON.
 
-    A quick condition for events that no index has yet: JSON writes ASCII letters and digits as they are.
+    They are for a quick check of events without an index. Groups with other characters than ASCII letters and digits
+    are left out, because JSON may escape them.
     """
-    found = [[list(term.tokens) for term in group] for group in groups if not group[0].excluded]
-    return [group for group in found if all(one.isascii() and one.isalnum() for tokens in group for one in tokens)]
+    words = [[list(term.tokens) for term in group] for group in groups if not group[0].excluded]
+    return [group for group in words if all(word.isascii() and word.isalnum() for tokens in group for word in tokens)]
 
 
 def wanted_tokens(groups: Sequence[Sequence[SearchTerm]]) -> list[str]:
-    """The words that a hit has, without those to exclude."""
+    """The words of a search, without those to exclude."""
     return [word for group in groups for term in group if not term.excluded for word in term.tokens]
 
 
 def snippet_of(text: str, tokens: Sequence[str]) -> tuple[str, list[TextMatch]]:
-    """A part of a text around the first of these words, and where they are in it."""
+    """A part of a text around the first of these words, and the places of the words in this part."""
     pattern = _pattern(tokens)
     first = pattern.search(text)
     start = max(0, first.start() - _BEFORE) if first else 0

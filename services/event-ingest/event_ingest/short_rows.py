@@ -1,9 +1,9 @@
-"""The short form of a row of `events`: without what its other columns have, so that no fact is stored twice. Pure.
+"""The short form of a row of `events`: it does not repeat in its document what other columns have. Pure.
 
-An event as Sandherd writes it is an envelope of known form around `data`. Of such a document only `data` and
-`traceparent` are stored, as a JSON object like the whole one, so that `envelope -> 'data'` reads both forms; the
-function `event_document` of the database returns the whole one. Any other document is stored whole. Of an agent's event
-the source and the sandbox are empty, as the entity is its sandbox.
+An event as Sandherd writes it is an envelope of known form around `data`. Of such a document, only `data` and
+`traceparent` are stored, as a JSON object. So `envelope -> 'data'` reads both forms. The database function
+`event_document` returns the whole document. Any other document is stored whole. In the row of an agent's event, source
+and sandbox are empty, because they follow from its entity.
 """
 
 import re
@@ -14,17 +14,17 @@ from event_ingest.event_rows import Row
 from sandherd.contracts.decoder import AGENT_SOURCE
 
 _TRACE: Final = re.compile('"traceparent":"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}",')
-"""72 characters. In any other of that number, what follows could be in an object or in a text, and not a member."""
+"""It matches exactly 72 characters, the number that `event_document` takes from a short document."""
 _DATA: Final = '"data":'
 
 
 def short_rows(rows: Sequence[Row], known: Sequence[Row | None]) -> list[Row]:
-    """The rows, each in its short form if it has one: in that which is `known`, as its event was read by that form."""
+    """The rows in their short form, if they have one. `known` has the short form of rows where it is known already."""
     return [short or short_row(row) for row, short in zip(rows, known, strict=True)]
 
 
 def short_row(row: Row) -> Row:
-    """A row in its short form; its document stays whole unless what is left out can be put back to the letter."""
+    """A row in its short form. Its document stays whole if `event_document` could not restore exactly the same text."""
     id_, number, sequence, time, project, entity, type_, source, task, sandbox, document, size = row
     moment = time.isoformat()[: -len("+00:00")]
     head = (
@@ -40,16 +40,16 @@ def short_row(row: Row) -> Row:
             scope += f'"sandboxid":"{sandbox}",'
         document = _without(document, head, scope)
     if sandbox == entity and source == AGENT_SOURCE + entity:
-        # Empty rather than null: a row without nulls has 8 bytes less.
+        # Empty texts rather than nulls: a row without nulls needs 8 bytes less.
         return id_, number, sequence, time, project, entity, type_, "", task or "", "", document, size
     return id_, number, sequence, time, project, entity, type_, source, task, sandbox, document, size
 
 
 def _without(document: str, head: str, scope: str) -> str:
-    """A document that begins with `head` without it and `scope`; as it is if it goes on in any other way."""
+    """A document that begins with `head`, without `head` and `scope`; unchanged if `scope` and data do not follow."""
     place, trace = len(head), ""
-    if found := _TRACE.match(document, place):
-        trace, place = found[0], found.end()
+    if match := _TRACE.match(document, place):
+        trace, place = match[0], match.end()
     if not document.startswith(scope + _DATA, place):
         return document
     return f"{{{trace}{document[place + len(scope) :]}"

@@ -1,6 +1,6 @@
-"""The views for SQL, and their columns: what `docs/sql.md` describes. Their statements are in the migrations. Pure.
+"""The views for SQL and their columns, which `docs/sql.md` describes. Their statements are in the migrations. Pure.
 
-Within a version no column is added, removed, renamed, or changes its type: a changed view is one of another schema.
+Within a version, no column is added, removed or renamed, and no type is changed. A changed view gets another schema.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Column:
 
 @dataclass(frozen=True)
 class View:
-    """A view, what a row of it is, and its columns in their order."""
+    """A view: its name, the meaning of a row, and its columns in order."""
 
     name: str
     row: str
@@ -41,10 +41,12 @@ def _time(name: str, meaning: str) -> Column:
     return Column(name, "timestamp with time zone", meaning)
 
 
-_ID: Final = Column("id", "uuid", "The event's id, a UUIDv7: in the order of time, by the clock of its publisher.")
+_ID: Final = Column(
+    "id", "uuid", "The id of the event, a UUIDv7: ids are ordered by time, by the clock of the publisher."
+)
 _PROJECT: Final = _text("project", "The project.")
 _SANDBOX: Final = _text("sandbox_id", "The sandbox.")
-_CREATED: Final = _time("created_at", "When it was published, by the clock of its publisher.")
+_CREATED: Final = _time("created_at", "When the event was published, by the clock of its publisher.")
 _STATE_AT: Final = _time("state_at", "When it entered its state.")
 _TURN: Final = _count("turn", "The turn of the agent.")
 
@@ -56,23 +58,23 @@ VIEWS: Final = (
             _ID,
             _PROJECT,
             _SANDBOX,
-            _text("event_type", "As in `events.md`."),
+            _text("event_type", "The type of the event: see `events.md`."),
             Column("event_data", "json", "The event's `data`."),
-            _text("source", "Its publisher."),
-            Column("sequence", "integer", "Its number among the events of its source, from 1."),
-            _count("stream_sequence", "Its number in the stream of events: the order of publication."),
-            Column("size", "integer", "The bytes of the whole event."),
+            _text("source", "The publisher of the event."),
+            Column("sequence", "integer", "The number of the event among those of its source, from 1."),
+            _count("stream_sequence", "The number of the event in the stream: the order of publication."),
+            Column("size", "integer", "The size of the whole event in bytes."),
             _CREATED,
             _time("stored_at", "When it was stored, by the clock of the database."),
         ),
     ),
     View(
         "tasks",
-        "A task: the latest of its name.",
+        "A task. If its name was used again, only the latest task has a row.",
         (
             _PROJECT,
             _text("task_id", "The task."),
-            _text("state", "As in `states.md`."),
+            _text("state", "The state: see `states.md`."),
             _STATE_AT,
             Column("attempt", "integer", "The number of the attempt, from 1."),
             Column("max_attempts", "integer", "The maximum number of attempts."),
@@ -80,13 +82,13 @@ VIEWS: Final = (
             _text("sandbox_id", "The sandbox of the last attempt."),
             _text("text", "The text of the task."),
             _text("harness", "The kind of the agent."),
-            _text("runtime", "Where its sandboxes run."),
+            _text("runtime", "The runtime of its sandboxes."),
             _text("profile", "The profile of its sandboxes."),
             Column("labels", "jsonb", "Its labels, by name."),
             Column("depends_on", "json", "The tasks that it depends on, as a list."),
             _time("submitted_at", "When it was submitted."),
             _time("started_at", "When the agent of the last attempt started."),
-            _time("deadline", "When it has to be done."),
+            _time("deadline", "When it has to be done at the latest."),
             _time("ended_at", "When it ended; null: it has not ended."),
             Column("result", "json", "Its result."),
             _text("error", "Why it failed or was cancelled, or why the last attempt failed."),
@@ -101,14 +103,14 @@ VIEWS: Final = (
             _SANDBOX,
             _text("task_id", "The task that it was created for."),
             Column("attempt", "integer", "The attempt of the task, from 1."),
-            _text("state", "As in `states.md`."),
+            _text("state", "The state: see `states.md`."),
             _STATE_AT,
-            _text("runtime", "Where it runs."),
+            _text("runtime", "The runtime in which it runs."),
             _text("isolation", "How it is isolated."),
             _text("profile", "Its profile."),
             Column("warm", "boolean", "Whether it was started in advance."),
             _time("requested_at", "When it was requested."),
-            _time("running_at", "When it ran first."),
+            _time("running_at", "When it first was in the state `running`."),
             _time("expires_at", "When its lifetime ends."),
             _time("ended_at", "When it ended; null: it has not ended."),
             _text("reason", "Why it is in its state."),
@@ -123,9 +125,9 @@ VIEWS: Final = (
             _text("message_id", "The message."),
             _SANDBOX,
             _text("message_type", "Its type."),
-            _text("state", "As in `states.md`."),
+            _text("state", "The state: see `states.md`."),
             _STATE_AT,
-            _text("sender_id", "Who sent it, as the sender wrote."),
+            _text("sender_id", "The sender, as stated in the message."),
             _text("correlation_id", "What it belongs to, such as an intervention."),
             _time("queued_at", "When it was queued."),
             _text("reason", "Why it was rejected or expired."),
@@ -143,11 +145,11 @@ VIEWS: Final = (
             _count("intervention_number", "Its number in the sandbox, from 1."),
             _text("message", "Its text."),
             _text("message_id", "The message to the agent."),
-            _text("correlation_id", "What its message and its outcome have in common."),
+            _text("correlation_id", "The id that its message and its outcome have in common."),
             _text("approval_id", "The approval that a pause requests."),
             _CREATED,
             _text("outcome", "`obeyed`, `ignored`, `undelivered` or `finished`; null: there is none yet."),
-            Column("recovered", "boolean", "Whether the pattern has been gone since."),
+            Column("recovered", "boolean", "Whether the pattern that the rule found has ended since."),
             _time("outcome_at", "When the outcome was published."),
         ),
     ),
@@ -158,7 +160,7 @@ VIEWS: Final = (
             _ID,
             _PROJECT,
             _SANDBOX,
-            _text("file_path", "Relative to the work tree."),
+            _text("file_path", "The path of the file, relative to the work tree."),
             _text("change_type", "`created`, `modified`, `deleted` or `renamed`."),
             _text("previous_path", "The path before it was renamed."),
             Column("is_binary", "boolean", "Whether the content is binary."),
@@ -190,13 +192,13 @@ VIEWS: Final = (
     ),
     View(
         "event_summaries",
-        "Events of one type, source and day that were removed from the history, as they have a shorter retention.",
+        "Events of one type, source and day that were removed from the history, because they have a shorter retention.",
         (
             _PROJECT,
             _SANDBOX,
-            Column("day", "date", "The day of their ids."),
-            _text("event_type", "As in `events.md`."),
-            _text("source", "Their publisher."),
+            Column("day", "date", "The day in the ids of the events."),
+            _text("event_type", "The type of the event: see `events.md`."),
+            _text("source", "The publisher of the events."),
             _count("event_count", "How many there were."),
             _time("first_created_at", "When the first was published."),
             _time("last_created_at", "When the last was published."),

@@ -57,7 +57,7 @@ class StreamRetention:
             await asyncio.sleep(_CHECK_INTERVAL)
 
     async def purge_events(self) -> None:
-        """Purge the oldest events that every consumer is done with, if there are too many."""
+        """Purge the oldest events that every durable consumer is done with, if the stream is nearly full."""
         before = fill = await read_fill(self._service.bus, EVENTS)
         if not is_nearly_full(fill):
             return
@@ -70,7 +70,7 @@ class StreamRetention:
         self._count(before, fill, freed)
 
     async def purge_artifacts(self) -> None:
-        """Purge the oldest pieces of the sandboxes with the most pieces, if there are too many."""
+        """Purge the oldest pieces of the sandboxes with the most pieces, if the stream is nearly full."""
         before = await read_fill(self._service.bus, ARTIFACTS)
         if not is_nearly_full(before):
             return
@@ -83,7 +83,7 @@ class StreamRetention:
         self._count(before, await read_fill(self._service.bus, ARTIFACTS), freed)
 
     async def _count_pieces(self) -> Counter[tuple[str, str]]:
-        """Number of pieces by sandbox; of the first 100,000 artifacts, as the broker lists no more at once."""
+        """Number of pieces by sandbox. It counts the first 100,000 artifacts only: the broker lists no more at once."""
         info = await self._service.bus.js.stream_info(ARTIFACTS, subjects_filter=ARTIFACT.pattern())
         pieces: Counter[tuple[str, str]] = Counter()
         for subject, count in (info.state.subjects or {}).items():
@@ -94,7 +94,7 @@ class StreamRetention:
 
     def _count(self, before: StreamFill, after: StreamFill, freed: int) -> None:
         if not freed:
-            return  # all that is left is not stored yet, or may not be purged
+            return  # the remaining messages are not stored yet, or must not be purged
         self._service.meters.count("sandherd_room_given_bytes_total", freed, stream=before.stream)
         _log.warning("stream purged", stream=before.stream, bytes=freed, before=before.ratio, after=after.ratio)
 

@@ -29,9 +29,9 @@ def is_nearly_full(fill: StreamFill) -> bool:
 
 
 def estimate_bytes(fill: StreamFill, messages: int) -> int:
-    """Bytes of this number of purged messages, by the mean size of those that the stream held before.
+    """Bytes of this number of purged messages, by the mean size of the messages before the purge.
 
-    The difference of what it holds before and after would not contain what was published during the purge.
+    The sizes of the stream before and after can't be used, because messages are published during the purge.
     """
     return fill.held * messages // fill.messages if fill.messages else 0
 
@@ -51,8 +51,8 @@ def next_purge_sequence(fill: StreamFill, handled: int) -> int | None:
 def limit_pieces(pieces: Mapping[tuple[str, str], int], fill: StreamFill) -> dict[tuple[str, str], int]:
     """How many pieces the sandboxes with the most pieces may keep, so that the stream is at its goal.
 
-    All that hold more than a level lose what is above it, and the others lose nothing (max-min fairness: Bertsekas and
-    Gallager, Data Networks, 1992, §6.5.2). `pieces` is the number that each `(project, sandbox)` holds.
+    Sandboxes with more pieces than a common level lose those above it, and the others lose nothing (max-min fairness:
+    Bertsekas and Gallager, Data Networks, 1992, §6.5.2). `pieces` is the number of pieces of each `(project, sandbox)`.
     """
     if not fill.messages:
         return {}
@@ -62,7 +62,7 @@ def limit_pieces(pieces: Mapping[tuple[str, str], int], fill: StreamFill) -> dic
 
 
 def _level(counts: list[int], target: int) -> int:
-    """The level at which these counts, each cut down to it, sum up to `target`."""
+    """The level for which the sum of these counts, each limited to the level, is `target`."""
     for index, count in enumerate(counts):
         share = target // (len(counts) - index)
         if count > share:

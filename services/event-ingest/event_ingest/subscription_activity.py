@@ -12,7 +12,7 @@ from sandherd.contracts.events.subscription import SubscriptionNeglected
 from sandherd.contracts.subscriptions import project_of_consumer
 
 MAX_MEASURED: Final = 100
-"""How many subscriptions are measured, those with most to read first: their names are labels of metrics."""
+"""Maximum of subscriptions that are measured, because their names are labels of metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,30 +25,30 @@ class SubscriptionReading:
     waiting: int
     unacknowledged: int
     delivered: int
-    """How many deliveries there were: its position, which stays while nothing is fetched."""
+    """The number of deliveries so far; it does not change while nothing is fetched."""
     active_at: datetime
-    """The broker's time of the last delivery or acknowledgement, or of its creation."""
+    """The broker's time of the last delivery or acknowledgement, or of the creation of the subscription."""
     last_read_at: datetime
-    """The same, or later, if a reader was seen waiting for events."""
+    """`active_at`, or when a reader was last seen waiting for events if that is later."""
     idle: timedelta
-    """After this time without a fetch the broker deletes it."""
+    """The time without a fetch after which the broker deletes the subscription."""
 
     @property
     def lag(self) -> int:
-        """Events that are not acknowledged."""
+        """The number of events that are not acknowledged."""
         return self.waiting + self.unacknowledged
 
     @property
     def expires_at(self) -> datetime:
-        """The earliest time at which the broker deletes it."""
+        """The earliest time at which the broker deletes the subscription."""
         return self.last_read_at + self.idle
 
     def needs_warning(self, warning: timedelta, now: datetime) -> bool:
-        """Whether it expires within `warning`, or within half of its idle time if that is less."""
+        """Whether the subscription expires within `warning`, or within half of `idle` if that is less."""
         return now >= self.expires_at - min(warning, self.idle / 2)
 
     def event(self, now: datetime) -> SubscriptionNeglected:
-        """The event that warns of its end."""
+        """The event that warns that the subscription is about to expire."""
         return SubscriptionNeglected(
             waiting=self.waiting,
             unacknowledged=self.unacknowledged,
@@ -63,7 +63,7 @@ def is_read(info: ConsumerInfo) -> bool:
 
 
 def active_at(info: ConsumerInfo) -> datetime:
-    """The last delivery or acknowledgement that the broker knows of: none from before its own start."""
+    """The time of the last delivery or acknowledgement since the start of the broker, or of the creation."""
     moments = [info.created, *(place.last_active for place in (info.delivered, info.ack_floor) if place)]
     return max(moment.astimezone(UTC) for moment in moments if moment is not None)
 
@@ -88,6 +88,6 @@ def reading_of(info: ConsumerInfo, seen_at: datetime | None) -> SubscriptionRead
 
 
 def largest_lags(readings: Iterable[SubscriptionReading]) -> list[SubscriptionReading]:
-    """The subscriptions that are measured: those with most to read, and of these the longest unread first."""
+    """The subscriptions that are measured: those with the largest lags; of equal ones, the longest unread first."""
     ordered = sorted(readings, key=lambda one: (-one.lag, one.last_read_at, one.project, one.name))
     return ordered[:MAX_MEASURED]

@@ -1,7 +1,7 @@
 """Measures the lag of all subscriptions, and publishes a warning before a neglected one expires.
 
-Every replica does both. A warning has an id that is derived from what it warns of, so of several it is one event; what
-was published already is in the history, also after a restart.
+Every replica does both. The id of a warning is derived from the state of the subscription, so that the same warning
+from several replicas is one event. Earlier warnings are found in the history, also after a restart.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _log: Final = logs.get("subscription_watch")
 
 
 class SubscriptionWatch:
-    """The part of event-ingest that looks at all subscriptions, of all projects, every half minute."""
+    """Measures all subscriptions of all projects, at least every half minute."""
 
     def __init__(self, service: Service, database: Database) -> None:
         self._service = service
@@ -64,7 +64,7 @@ class SubscriptionWatch:
             await asyncio.sleep(interval)
 
     async def measure(self, now: datetime) -> None:
-        """Measure every subscription, and warn of those that expire soon."""
+        """Measure every subscription, and publish a warning for those that expire soon."""
         infos = await self._read_consumers()
         seen = {info.name: now if is_read(info) else self._seen.get(info.name) for info in infos}
         self._seen = {name: at for name, at in seen.items() if at is not None}
@@ -92,7 +92,7 @@ class SubscriptionWatch:
         )
 
     async def _warn(self, reading: SubscriptionReading, now: datetime) -> None:
-        """Publish the warning, unless there is one since the subscription was last read."""
+        """Publish the warning, unless one was published since the subscription was last read."""
         async with self._database.reading() as connection:
             row = await connection.fetchrow(_WARNED, reading.project, reading.name, SubscriptionNeglected.type)
         if row is not None and row["time"] > reading.last_read_at:

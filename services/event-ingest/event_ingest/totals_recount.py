@@ -1,4 +1,4 @@
-"""The statement that computes the totals of sources again, from events and from those that were removed by type."""
+"""The statement that computes the totals of sources again, from events and from summaries of removed events."""
 
 from typing import Final
 
@@ -30,4 +30,4 @@ on conflict (project, source, entity) do update set
     (excluded.stored, excluded.highest, excluded.sequence_sum, excluded.closing, excluded.last_at,
         excluded.heartbeats, excluded.first_heartbeat, excluded.last_heartbeat)
 """  # noqa: S608  # constant names, no values
-"""The totals of the sources of an entity, all of whose events are stored, or were removed by their type."""
+"""Compute the totals of an entity's sources again. All of its events must be stored, or have a summary."""

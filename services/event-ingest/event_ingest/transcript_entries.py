@@ -29,7 +29,7 @@ def _field(name: str) -> Callable[[Data], str]:
 
 
 def _arguments(data: Data) -> str:
-    """The command of a call that is one, else its arguments as JSON."""
+    """The argument `command` of a call; if it has none, all arguments as JSON."""
     arguments = data.get("input") or {}
     command = arguments.get("command") if isinstance(arguments, dict) else None
     return command if isinstance(command, str) else json.dumps(arguments, ensure_ascii=False)
@@ -58,7 +58,7 @@ _RENDERINGS: Final[Mapping[str, _Rendering]] = MappingProxyType(
 
 
 def transcript_types(*, thoughts: bool, results: bool) -> list[str]:
-    """The types of events that have an entry."""
+    """The types of events that have an entry in a transcript with or without thoughts and results."""
     hidden = {kind for kind, shown in (("thought", thoughts), ("result", results)) if not shown}
     return [name for name, rendering in _RENDERINGS.items() if rendering.kind not in hidden]
 

@@ -1,13 +1,13 @@
-"""Migrates the database and exits: for a deployment that does so apart from the services.
+"""Migrates the database and exits: for a deployment that migrates separately from starting the services.
 
     sandherd-event-ingest migrate before|after [--wait SECONDS]
 
 `readers` is in `event_ingest.reader_roles`, `rebuild` in `event_ingest.rebuild`.
 
 `before` applies what the previous version can run with, before the new code runs; the service does the same when it
-starts. `after` applies all the rest, and waits until no older event-ingest is connected; so does `migrate` alone. Of
-several runs, the first does the work, and the others find it done. The exit status is 1 if the database is unavailable
-for longer than `--wait`, does not match this version, or is still used by an older one.
+starts. `after`, the default, then waits until no older event-ingest is connected, and applies the rest. Several runs at
+once do no harm. The exit status is 1 if the database is unavailable for longer than `--wait`, does not match this
+version, or is still used by an older one.
 """
 
 import argparse
@@ -48,7 +48,7 @@ async def upgrade(url: str, timeout: float, *, after: bool) -> list[int]:
 
 
 async def _wait_for_older(connection: Connection, timeout: float) -> None:
-    """Wait until no event-ingest of an older version is connected, as it needs what will be removed."""
+    """Wait until no event-ingest of an older version is connected: it needs what will be removed."""
     deadline = asyncio.get_running_loop().time() + timeout
     while older := await count_older(connection):
         if asyncio.get_running_loop().time() > deadline:
@@ -62,12 +62,13 @@ async def _connect(url: str, timeout: float) -> Connection:
     hosts, deadline = DatabaseHosts(url), asyncio.get_running_loop().time() + timeout
     while True:
         try:
-            made: Connection = await hosts.connect(server_settings={"timezone": "UTC"}, **statement_cache(pooled=True))
+            settings = {"timezone": "UTC"}
+            connection: Connection = await hosts.connect(server_settings=settings, **statement_cache(pooled=True))
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is not DatabaseFault.UNAVAILABLE or asyncio.get_running_loop().time() > deadline:
                 raise
         else:
-            return made
+            return connection
         await asyncio.sleep(_RETRY_INTERVAL)
 
 
@@ -77,10 +78,18 @@ def main(arguments: Sequence[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     migrate_parser = commands.add_parser("migrate", help="migrate the database, and exit")
     migrate_parser.add_argument(
-        "kind", nargs="?", choices=("before", "after"), default="after", help="only those before the new code, or all"
+        "kind",
+        nargs="?",
+        choices=("before", "after"),
+        default="after",
+        help="only the migrations before the new code runs, or all [after]",
     )
     migrate_parser.add_argument(
-        "--wait", type=float, default=_DEFAULT_WAIT, metavar="SECONDS", help="wait for database and older versions [60]"
+        "--wait",
+        type=float,
+        default=_DEFAULT_WAIT,
+        metavar="SECONDS",
+        help="maximum time to wait for the database and for older versions [60]",
     )
     reader_roles.add_command(commands)
     rebuild.add_command(commands)
@@ -100,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _run(url: str, options: argparse.Namespace) -> str:
-    """Do what the arguments state; returns the text to print."""
+    """Run the command in the arguments. Returns the text to print."""
     if options.command == "migrate":
         done = await upgrade(url, options.wait, after=options.kind == "after")
         return f"migrated {', '.join(map(str, done))}\n" if done else "up to date\n"

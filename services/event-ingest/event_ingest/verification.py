@@ -1,4 +1,4 @@
-"""The differences between rows of the read tables and what the events result in. Pure."""
+"""The differences between the rows of the read tables and the rows that result from the events. Pure."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ _MISSING: Final = "a row"
 
 @dataclass(frozen=True)
 class ReadTable:
-    """A read table: the row's class, the columns of its key, and the column of the entity whose events make it."""
+    """A read table: the class of its rows, the columns of its key, and the column with the entity of a row's events."""
 
     name: str
     row: type[ReadModelRow]
@@ -41,7 +41,7 @@ TABLES: Final = (
 def compare_rows(
     table: ReadTable, stored: Iterable[Mapping[str, Any]], projected: Projections, pairs: Collection[Pair]
 ) -> Iterator[HistoryDifference]:
-    """The differences of a table, of these entities only: of others not all events were read."""
+    """The differences of a table, for these entities only: not all events of other entities were read."""
     expected = expected_rows(table, projected, pairs)
     for row in stored:
         key = tuple(row[name] for name in table.key)
@@ -50,15 +50,15 @@ def compare_rows(
             yield _difference(table.name, key, "", _MISSING, None)
             continue
         for column in fields(table.row):
-            value, wanted = row[column.name], getattr(by_events, column.name)
-            if not _are_equal(column.name, value, wanted):
-                yield _difference(table.name, key, column.name, value, wanted)
+            value, computed = row[column.name], getattr(by_events, column.name)
+            if not _are_equal(column.name, value, computed):
+                yield _difference(table.name, key, column.name, value, computed)
     for key in expected:
         yield _difference(table.name, key, "", None, _MISSING)
 
 
 def expected_rows(table: ReadTable, projected: Projections, pairs: Collection[Pair]) -> dict[tuple[str, ...], Any]:
-    """The rows of a table that the events result in, by key, of these entities only."""
+    """The rows of a table that result from the events, by key, for these entities only."""
     return {
         key: row
         for key, row in getattr(projected, table.name).items()
@@ -70,25 +70,25 @@ def compare_totals(
     stored: Totals,
     counted: Totals,
 ) -> Iterator[HistoryDifference]:
-    """The differences of `sources`.
+    """The differences of the table `sources`.
 
-    Fewer events than were counted are no difference: totals stay when days are dropped.
+    It is not a difference if fewer events are stored than `sources` states: it is not changed when days are dropped.
     """
     none = (0, 0, 0)
     for key in sorted(stored.keys() | counted.keys()):
         if stored.get(key, none)[0] > counted.get(key, none)[0]:
             continue
         columns = zip(("stored", "highest", "sequence_sum"), stored.get(key, none), counted.get(key, none), strict=True)
-        for column, value, wanted in columns:
-            if value != wanted:
-                yield _difference("sources", key, column, value, wanted)
+        for column, value, computed in columns:
+            if value != computed:
+                yield _difference("sources", key, column, value, computed)
 
 
 def incomplete_pairs(
     stored: Totals,
     counted: Totals,
 ) -> set[Pair]:
-    """The entities of which events were counted that are not stored now, as their days were dropped."""
+    """The entities that have fewer events stored than `sources` states, because days were dropped."""
     return {
         (project, entity)
         for (project, source, entity), (number, *_) in stored.items()
@@ -96,10 +96,10 @@ def incomplete_pairs(
     }
 
 
-def _are_equal(column: str, stored: Any, wanted: Any) -> bool:
-    if column in _JSON and stored is not None and wanted is not None:
-        return bool(json.loads(stored) == json.loads(wanted))
-    return bool(stored == wanted)
+def _are_equal(column: str, stored: Any, computed: Any) -> bool:
+    if column in _JSON and stored is not None and computed is not None:
+        return bool(json.loads(stored) == json.loads(computed))
+    return bool(stored == computed)
 
 
 def _difference(table: Any, key: tuple[str, ...], field: str, stored: Any, by_events: Any) -> HistoryDifference:

@@ -1,7 +1,7 @@
 """Creates, merges and drops the segments of days that are not over (`word_segments`), while events are stored.
 
-Postgres reads the whole partition for each, so that creating them takes a tenth of the time at most, while a segment is
-created every ten minutes: on a large day there are fewer, and searches scan more.
+To create a segment, Postgres reads the whole partition. So at most a tenth of the time is used for it, except that the
+longest time between two checks is ten minutes. A large day has fewer segments, and searches scan more of its events.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from sandherd.telemetry import logs
 CHECK_SECONDS: Final = 60.0
 """How often the events without a segment are counted. At 100 events/s 10,000 are stored in 100 s."""
 SETTLED_MS: Final = 60_000
-"""How long before the newest event a segment ends: an event that is published, or delivered again, later than that is
-indexed while it is stored, which takes four times as long."""
+"""How long before the newest event a segment ends, in milliseconds. An event that is stored later than that after its
+publication is indexed while it is stored, which takes four times as long."""
 _WORK_SHARE: Final = 0.1
 """The maximum share of the time in which segments are created: each reads the whole partition twice."""
 _LONGEST_REST: Final = 600.0
-"""In seconds: creating a segment may also take long because it waits for a transaction of others."""
+"""Maximum time between two checks, in seconds: a check may also take long because it waits for other transactions."""
 _LOCK: Final = 0x5A4D_5345_474D
 _SEGMENTS: Final = f"""
 select own.relname as name, own_index.indisvalid as valid
@@ -70,11 +70,12 @@ async def read_segments(connection: Connection) -> StoredSegments:
 
 
 async def create_segments(connection: Connection, now: datetime, minimum: int = MIN_EVENTS) -> None:
-    """Create the segments that are due, and drop useless ones. `connection` has no time limit, and no open transaction.
+    """Create the segments that are due, and drop useless ones.
 
-    Only one replica may do so at a time. If another index of a partition is being created or rebuilt, the partition is
-    left to the next check. The creation of that index waits at its end for the snapshots of all statements, also for
-    the snapshot of a statement that waits for its lock; Postgres would end this as a deadlock.
+    `connection` must have no timeout of statements and no open transaction. Only one replica may do so at a time. If
+    another index of a partition is being created or rebuilt, the partition is left to the next check. The creation of
+    that index waits at its end for the snapshots of all statements, also for the snapshot of a statement that waits for
+    its lock; Postgres would end this as a deadlock.
     """
     await _drop(connection, (await read_segments(connection)).invalid)
     for day in sorted({(now.astimezone(UTC) - LATE).date(), now.astimezone(UTC).date()}, reverse=True):
@@ -89,7 +90,7 @@ async def create_segments(connection: Connection, now: datetime, minimum: int = 
 async def _next(
     connection: Connection, day: date, own: Sequence[WordSegment], now: datetime, minimum: int
 ) -> WordSegment | None:
-    """The segment that a day lacks, if it has enough events in none; with those that are merged into it."""
+    """The segment to create for a day, which may replace existing ones; None if too few events are in no segment."""
     partition, (start, last) = partition_name(day), bounds(day)
     newest = await _newest(connection, partition, now)
     if newest is None or await has_term_index(connection, partition) or await _is_indexed_now(connection, partition):
@@ -101,7 +102,7 @@ async def _next(
 
 
 async def _newest(connection: Connection, partition: str, now: datetime) -> UUID | None:
-    """The greatest id that is not later than now: while old events are stored, that is one of these."""
+    """The greatest id that is not later than `now`. While events of the past are stored, it is one of theirs."""
     if not await connection.fetchval("select to_regclass($1) is not null", partition):
         return None
     found: UUID | None = await connection.fetchval(_NEWEST.format(partition), id_at(int(now.timestamp() * 1000)))
@@ -109,7 +110,7 @@ async def _newest(connection: Connection, partition: str, now: datetime) -> UUID
 
 
 async def _useless(connection: Connection) -> list[WordSegment]:
-    """The segments that were merged, and those of days that have their index of words."""
+    """The segments that were merged into others, and those of days that have their complete index of words."""
     segments = (await read_segments(connection)).valid
     complete = {name for name in {one.partition for one in segments} if await has_term_index(connection, name)}
     return surplus(segments) + [one for one in segments if one.partition in complete]
@@ -129,17 +130,17 @@ async def _is_indexed_now(connection: Connection, partition: str) -> bool:
 
 
 def rest_after(work: float) -> float:
-    """How long to wait for the next check after one that took this number of seconds. Pure."""
+    """How long to wait until the next check, after a check that took `work` seconds. Pure."""
     return min(max(CHECK_SECONDS, work / _WORK_SHARE), _LONGEST_REST)
 
 
 class WordSegments(PartitionIndexes):
-    """Creates segments once a minute, in every replica, of which one does at a time."""
+    """Creates segments, once a minute or less often. It runs in every replica, of which one creates them at a time."""
 
     lock = _LOCK
 
     def __init__(self, database: Database, minimum: int = MIN_EVENTS) -> None:
-        """With segments of at least this number of events."""
+        """`minimum` is the number of events in no segment from which on a segment is created."""
         super().__init__(database)
         self._minimum = minimum
 
@@ -150,7 +151,7 @@ class WordSegments(PartitionIndexes):
                 await asyncio.sleep(await self.check())
 
     async def check(self) -> float:
-        """Create and drop what is due. Returns how long to rest: also after an error, which may have taken as long."""
+        """Create and drop the segments that are due. Returns the seconds until the next check, also after an error."""
         began = time.monotonic()
         await self._try()
         return rest_after(time.monotonic() - began)

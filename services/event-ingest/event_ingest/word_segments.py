@@ -1,8 +1,9 @@
-"""The segments of a day that is not over: indexes of words, each of a range of ids that few further events will be in.
+"""The segments of a day that is not over: indexes of words, each for a range of ids that hardly grows any more.
 
-New events have greater ids than all segments, so storing them costs a comparison for each segment, and no change of an
-index. Segments are merged by their size: their number, and how often an event is indexed again, are proportional to the
-logarithm of the number of events. Nothing depends on which of them exist: ranges without one are scanned. Pure.
+Nearly all new events have greater ids than all segments. So storing one takes a comparison for each segment, but no
+change of an index. Segments are merged by their size: their number, and how often an event is indexed again, are
+proportional to the logarithm of the number of events. Any segment may be missing: a search scans the ranges without
+one. Pure.
 """
 
 import re
@@ -14,11 +15,12 @@ from uuid import UUID
 from event_ingest.search_texts import SEARCHED_TYPES
 
 MIN_EVENTS: Final = 10_000
-"""A segment is created when this number of events is in none: to scan them takes a search 20 to 130 ms."""
+"""A segment is created when this number of events is in no segment. A search scans them in 20 to 130 ms."""
 MERGED: Final = 4
-"""How many segments of about one size become one: with more a search is slower, with fewer events are indexed again."""
+"""This number of segments of about the same size is merged. A larger number makes searches slower; with a smaller one,
+events are indexed again more often."""
 NAME: Final = "^events_[0-9]{8}_words_[0-9a-f]{12}_[0-9a-f]{12}_[0-9]+$"
-"""The names of segments, in Postgres and in Python."""
+"""A regular expression for the names of segments, for Postgres and for Python."""
 _NAME: Final = re.compile(r"(events_\d{8})_words_([0-9a-f]{12})_([0-9a-f]{12})_(\d+)")
 _TIME_SHIFT: Final = 80
 """A UUIDv7 begins with 48 bits of milliseconds."""
@@ -28,13 +30,13 @@ _TYPES: Final = ", ".join(f"'{name}'" for name in SEARCHED_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class WordSegment:
-    """The index of words of the ids from `first` to before `end`, both the first of a millisecond."""
+    """An index of words for ids from `first` up to but not including `end`. Both are the first id of a millisecond."""
 
     partition: str
     first: UUID
     end: UUID
     events: int
-    """How many there were when it was created, of all types."""
+    """The number of events of all types in the range when it was created."""
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
@@ -53,24 +55,24 @@ class WordSegment:
 
     @property
     def condition(self) -> str:
-        """What is true for its ids; a statement that has it, too, can be answered from the index."""
+        """The condition of the index on ids. Postgres can use the index for a statement with the same condition."""
         return f"id < '{self.end}' and id >= '{self.first}'"
 
     @property
     def statement(self) -> str:
-        """What creates it. Postgres tests the conditions in this order: most new events fail the first."""
+        """The statement that creates the index. Postgres tests conditions in order: most new events fail the first one."""
         return (
             f"create index concurrently {self.name} on {self.partition} "
             f"using gin (event_words(project, entity, type, envelope)) where {self.condition} and type in ({_TYPES})"
         )
 
     def contains(self, other: "WordSegment") -> bool:
-        """Whether each id of another one is in this one."""
+        """Whether this segment contains all ids of another one."""
         return self.partition == other.partition and self.first <= other.first and other.end <= self.end
 
 
 class IdRange(NamedTuple):
-    """A range of ids of a partition, and the segment that has all of them, if one has."""
+    """A range of ids of a partition, and the segment that contains it, if there is one."""
 
     first: UUID | None
     before: UUID | None
@@ -83,7 +85,7 @@ def id_at(milliseconds: int) -> UUID:
 
 
 def milliseconds_of(id_: UUID) -> int:
-    """The milliseconds since 1970 of an id."""
+    """The time in an id, in milliseconds since 1970."""
     return id_.int >> _TIME_SHIFT
 
 
@@ -117,9 +119,9 @@ def indexed_until(segments: Sequence[WordSegment], start: UUID) -> UUID:
 
 
 def merge(segments: Sequence[WordSegment], new: WordSegment) -> WordSegment:
-    """The segment to create instead of `new`, which follows these without a gap: it includes some of the last of them.
+    """The segment to create in place of `new`, which follows the other segments without a gap.
 
-    Those that are smaller, and those of the same size if there are `MERGED` with it.
+    It includes the preceding segments that are smaller, and those of the same size if they are `MERGED` with it.
     """
     before = sorted((one for one in segments if one.end <= new.first), key=lambda one: one.first)
     while before:
@@ -143,7 +145,7 @@ def surplus(segments: Sequence[WordSegment]) -> list[WordSegment]:
 
 
 def _size(segment: WordSegment) -> int:
-    """Its size as a power of `MERGED`."""
+    """The size of a segment as an exponent of `MERGED`."""
     size, events = 0, segment.events // MIN_EVENTS
     while events >= MERGED:
         size, events = size + 1, events // MERGED

@@ -127,7 +127,7 @@ async def test_event_that_comes_while_a_day_is_archived_is_not_dropped(
     """The drop compares the number of events with that of the archive, and the next run archives the rest."""
     await fill(days, script)
     retained = HistoryArchive(archive, Meters(CollectorRegistry()))
-    covered = await retained.cover(days.connection, days.old)
+    covered = await retained.archive(days.connection, days.old)
     assert covered == 13
     await days.store(script.messages("sbx-4", 1), days.old)
     assert await try_drop(days.connection, days.old, POLICY, days.now, covered) is DropResult.CHANGED
@@ -143,7 +143,7 @@ async def test_interrupted_archive_is_written_once(
     """What a killed run has left before its manifest is deleted: nothing is lost, and no event is there twice."""
     await fill(days, script)
     retained = HistoryArchive(archive, Meters(CollectorRegistry()))
-    assert await retained.cover(days.connection, days.old)
+    assert await retained.archive(days.connection, days.old)
     [first, _] = archive.manifest(days.old).files
     archive.path(days.old, first.name).rename(archive.path(days.old, left))
     archive.path(days.old, MANIFEST).unlink()
@@ -231,7 +231,7 @@ async def test_file_that_was_written_wrongly_fails_the_verification(
 ) -> None:
     """The values that are read back are compared with those that Postgres has returned, not only the file's bytes."""
     await fill(days, script)
-    await HistoryArchive(archive, Meters(CollectorRegistry())).cover(days.connection, days.old)
+    await HistoryArchive(archive, Meters(CollectorRegistry())).archive(days.connection, days.old)
     [first, second] = archive.manifest(days.old).files
     wrong = first.model_copy(update={"events_sha256": second.events_sha256})
     with pytest.raises(StorageError) as caught:

@@ -26,7 +26,7 @@ from functools import partial
 from datetime import UTC, datetime
 import obstore, pyarrow.parquet
 import event_ingest.archive.archiver, event_ingest.storage.bucket
-from event_ingest.archive.history_archive import HistoryArchive, store_of
+from event_ingest.archive.history_archive import HistoryArchive, archive_store
 from event_ingest.database import Database
 from event_ingest.history_retention import HistoryRetention, policy_of
 from event_ingest.schema import Schema
@@ -36,7 +36,7 @@ from sandherd.telemetry.meters import Meters
 
 async def run(settings, meters):
     database = Database(settings.database_url, Schema(partial(datetime.now, UTC)).prepare)
-    archive = HistoryArchive(store_of(settings), meters)
+    archive = HistoryArchive(archive_store(settings), meters)
     retention = HistoryRetention(database, meters, policy_of(settings), archive)
     await asyncio.gather(database.run_checks(), retention.run())
 

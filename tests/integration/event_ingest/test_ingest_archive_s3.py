@@ -150,7 +150,7 @@ async def test_damaged_object_is_not_restored(days: OldDays, network: S3Network,
     """One that is cut, changed or missing, and one that is cut on its way: nothing is loaded."""
     await fill(days, script)
     archive = store(network)
-    await HistoryArchive(archive, Meters(CollectorRegistry())).cover(days.connection, days.old)
+    await HistoryArchive(archive, Meters(CollectorRegistry())).archive(days.connection, days.old)
     await days.run()  # without an archive
     name = archive.manifest(days.old).files[0].name
     with archive.opened(days.old, name) as opened:

@@ -1,1 +1,1 @@
-"""The archive of the history: each day as Parquet files, written before it is dropped, and read when it is restored."""
+"""The archive of the history: Parquet files of a day, written before the day is dropped, and read to restore it."""

@@ -1,8 +1,9 @@
-"""Archives a day: every event of its partition that no file of the archive has, verified by reading it back.
+"""Archives a day: writes the events of its partition that the archive lacks to files, and verifies the files.
 
-Each project has a file, written beside those that exist: one that is listed in a manifest is never changed. So a day
-that was restored adds nothing when it is dropped again, and an event that came late is in a further file. The manifest
-is replaced last: interrupted before, the day is as it was, and the next run deletes what is not listed.
+Each project has files of its own. A file that a manifest lists is never changed: further events are written to a new
+file beside it. So a restored day adds nothing to the archive when it is dropped again, and a late event is in a further
+file. The manifest is replaced last. If a run is interrupted before that, the next run deletes the files that the
+manifest does not list.
 """
 
 import asyncio
@@ -20,8 +21,8 @@ from event_ingest.archive.event_files import (
     Key,
     digest_of_events,
     digest_of_file,
+    event_writer,
     read_keys,
-    writing,
 )
 from event_ingest.archive.manifest import ArchivedFile, Manifest
 from event_ingest.archive.store import ArchiveStore
@@ -32,49 +33,54 @@ from event_ingest.storage.errors import StorageError, StorageFault
 from event_ingest.storage.threaded_contexts import in_thread
 
 _PORTION: Final = 200
-"""Rows of one fetch: documents have up to a megabyte."""
+"""Rows fetched at once: the document of an event has up to a megabyte."""
 _ID, _SEQUENCE = COLUMNS.index("id"), COLUMNS.index("stream_sequence")
-_WHOLE: Final = {
+_FULL_VALUES: Final = {
     "source": "event_source(source, entity)",
     "taskid": "event_task(taskid)",
     "sandboxid": "event_sandbox(source, sandboxid, entity)",
     "envelope": "event_document(e::events)",
 }
-"""The columns that a row in its short form does not have as they are."""
-SELECTED: Final = ", ".join(_WHOLE.get(name, name) for name in COLUMNS)
-"""The values of `COLUMNS` of a table `e`, whatever form its rows have."""
+"""The columns that short rows (`short_rows.py`) store in another form, and the SQL that restores their values."""
+SELECTED: Final = ", ".join(_FULL_VALUES.get(name, name) for name in COLUMNS)
+"""The select list for `COLUMNS` of a table `e`, whatever form its rows have."""
 _ROWS: Final = f"select {SELECTED} from {{0}} as e where project = $1 order by stream_sequence, id"  # noqa: S608  # names
 
 
 @dataclass
 class ArchivedDay:
-    """What a run has found and written."""
+    """The result of archiving a day."""
 
-    covered: int = 0
-    """How many events the partition has, all of which are in the archive."""
+    events: int = 0
+    """How many events the partition has. All of them are in the archive."""
     added: list[ArchivedFile] = field(default_factory=list)
+    """The files that were written."""
 
 
 async def archive_day(connection: Connection, store: ArchiveStore, day: date) -> ArchivedDay:
-    """Archive what is missing of a day; in a transaction, so that its partition is not dropped meanwhile.
+    """Archive the events of a day that the archive lacks.
 
-    Raises `StorageError`; the archive is then as it was before.
+    Call it in a transaction, so that the partition is not dropped meanwhile. Raises `StorageError`. The manifest is
+    replaced only after all new files were verified.
     """
-    done = ArchivedDay()
+    archived = ArchivedDay()
     manifest = await asyncio.to_thread(store.manifest, day)
     await asyncio.to_thread(store.delete_unlisted, manifest)
     for project in await read_projects(connection, day):
-        await _archive_project(connection, store, manifest, project, done)
-    if done.added:
-        wanted = manifest.extended(done.added)
-        await asyncio.to_thread(store.write_manifest, wanted)
-        if await asyncio.to_thread(store.manifest, day) != wanted:
+        await _archive_project(connection, store, manifest, project, archived)
+    if archived.added:
+        extended = manifest.extended(archived.added)
+        await asyncio.to_thread(store.write_manifest, extended)
+        if await asyncio.to_thread(store.manifest, day) != extended:
             raise StorageError(StorageFault.WRONG_DIGEST, f"the manifest of {day} is not the one that was written")
-    return done
+    return archived
 
 
 def verify_file(store: ArchiveStore, day: date, file: ArchivedFile) -> None:
-    """Read a file, and compare its digest, its count and its values. Blocks. Raises `StorageError`."""
+    """Read a file, and compare its digest, the number of its events and the digest of their values with the manifest.
+
+    Blocks. Raises `StorageError` if one of them differs.
+    """
     with store.opened(day, file.name) as opened:
         if digest_of_file(opened) != file.sha256:
             raise StorageError(StorageFault.WRONG_DIGEST, f"{day}/{file.name} has another SHA-256 than its manifest")
@@ -84,27 +90,27 @@ def verify_file(store: ArchiveStore, day: date, file: ArchivedFile) -> None:
 
 
 async def _archive_project(
-    connection: Connection, store: ArchiveStore, manifest: Manifest, project: str, done: ArchivedDay
+    connection: Connection, store: ArchiveStore, manifest: Manifest, project: str, archived: ArchivedDay
 ) -> None:
     day = manifest.day
     async with AsyncExitStack() as stack:
-        known = []
+        archived_keys = []
         for file in manifest.of(project):
             await asyncio.to_thread(verify_file, store, day, file)
-            known.append(read_keys(await stack.enter_async_context(in_thread(store.opened(day, file.name)))))
-        missing = await asyncio.to_thread(_Missing, merge(*known))
-        portions = missing.of(_portions(connection, day, project))
+            archived_keys.append(read_keys(await stack.enter_async_context(in_thread(store.opened(day, file.name)))))
+        unarchived = await asyncio.to_thread(_UnarchivedRows, merge(*archived_keys))
+        portions = unarchived.filter(_portions(connection, day, project))
         first = await anext(portions, None)
         if first is not None:
-            done.added.append(await _write(store, day, project, first, portions))
-        done.covered += missing.seen
+            archived.added.append(await _write(store, day, project, first, portions))
+        archived.events += unarchived.rows_read
 
 
 async def _write(
     store: ArchiveStore, day: date, project: str, first: Sequence[Any], portions: AsyncIterator[Sequence[Any]]
 ) -> ArchivedFile:
     name = f"{project}.{secrets.token_hex(4)}.parquet"
-    async with in_thread(store.created(day, name)) as file, in_thread(writing(file)) as writer:
+    async with in_thread(store.created(day, name)) as file, in_thread(event_writer(file)) as writer:
         await asyncio.to_thread(writer.add, first)
         async for rows in portions:
             await asyncio.to_thread(writer.add, rows)
@@ -132,26 +138,26 @@ async def _portions(connection: Connection, day: date, project: str) -> AsyncIte
         yield rows
 
 
-class _Missing:
-    """Filters rows by the keys of files, both in the same order."""
+class _UnarchivedRows:
+    """Removes the rows that files of the archive have. Rows and keys of files must be in ascending order of keys."""
 
-    def __init__(self, known: Iterator[Key]) -> None:
-        self._known = known
-        self._next = next(known, None)
-        self.seen = 0
+    def __init__(self, archived_keys: Iterator[Key]) -> None:
+        self._archived_keys = archived_keys
+        self._next = next(archived_keys, None)
+        self.rows_read = 0
 
-    async def of(self, portions: AsyncIterator[list[Any]]) -> AsyncIterator[list[Any]]:
+    async def filter(self, portions: AsyncIterator[list[Any]]) -> AsyncIterator[list[Any]]:
         """The rows that no file has, in portions that are not empty."""
         async for rows in portions:
-            self.seen += len(rows)
-            found = rows if self._next is None else await asyncio.to_thread(self._filter, rows)
-            if found:
-                yield found
+            self.rows_read += len(rows)
+            unarchived = rows if self._next is None else await asyncio.to_thread(self._unarchived, rows)
+            if unarchived:
+                yield unarchived
 
-    def _filter(self, rows: list[Any]) -> list[Any]:
-        return [row for row in rows if not self._is_known((row[_SEQUENCE], row[_ID]))]
+    def _unarchived(self, rows: list[Any]) -> list[Any]:
+        return [row for row in rows if not self._is_archived((row[_SEQUENCE], row[_ID]))]
 
-    def _is_known(self, key: Key) -> bool:
+    def _is_archived(self, key: Key) -> bool:
         while self._next is not None and self._next < key:
-            self._next = next(self._known, None)
+            self._next = next(self._archived_keys, None)
         return self._next == key

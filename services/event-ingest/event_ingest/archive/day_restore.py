@@ -1,7 +1,7 @@
 """Loads a day from the archive into its partition, in portions. An event is stored once, however often it is loaded.
 
-A partition that does not exist any more is loaded as a table of its own, and becomes part of the history when it is
-complete. Interrupted at any step, the next run continues.
+If the partition was dropped, the events are loaded into a new table, which is attached as the partition when it is
+complete. If a run is interrupted, the next run continues.
 """
 
 import asyncio
@@ -25,9 +25,10 @@ from event_ingest.short_rows import short_row
 from event_ingest.storage.errors import StorageError, StorageFault
 from event_ingest.storage.threaded_contexts import in_thread
 
-_TRIES: Final = 60
+_ATTACH_TRIES: Final = 60
 _STORED_AT: Final = COLUMNS.index("stored_at")
-_PLACES: Final = [COLUMNS.index(name) for name, _ in event_rows.COLUMNS]
+_INDEXES: Final = [COLUMNS.index(name) for name, _ in event_rows.COLUMNS]
+"""The index in an archived row of each column of `event_rows.COLUMNS`."""
 _RESTORED: Final = (*event_rows.COLUMNS, ("stored_at", "timestamptz"))
 _NAMES: Final = ", ".join(name for name, _ in _RESTORED)
 _VALUES: Final = ", ".join(f"${n}::{kind}[]" for n, (_, kind) in enumerate(_RESTORED, 1))
@@ -40,8 +41,8 @@ _CREATE: Final = """
 create table if not exists {name} (like events including all,
     constraint {name}_of_day check (id >= '{first}' and id < '{end}')) with ({autovacuum})
 """
-# Without the lock of `events_default` an event of the day could be stored there meanwhile. The check of the table saves
-# a scan of it.
+# The lock prevents that an event of the day is stored in `events_default` meanwhile. Due to the check constraint,
+# Postgres does not scan the table when it is attached.
 _ATTACH: Final = """
 set local lock_timeout = '40ms';
 lock table events_default in access exclusive mode;
@@ -53,9 +54,10 @@ alter table {name} drop constraint {name}_of_day
 
 
 async def restore_day(connection: Connection, store: ArchiveStore, day: date, project: str | None) -> int:
-    """Load the events of one project or of all; returns how many the archive has. In no transaction.
+    """Load the events of a project, or of all projects (None). Returns how many events the archive has of it.
 
-    Raises `StorageError` before anything is loaded if a file is missing or is not what was written.
+    Must not be called in a transaction. Raises `StorageError` before anything is loaded if a file is missing or
+    differs from its manifest.
     """
     files = (await asyncio.to_thread(store.manifest, day)).of(project)
     if not files:
@@ -64,7 +66,7 @@ async def restore_day(connection: Connection, store: ArchiveStore, day: date, pr
         await asyncio.to_thread(verify_file, store, day, file)
     attached = await is_attached(connection, day)
     if not attached:
-        await connection.execute(_filled(_CREATE, day))
+        await connection.execute(_for_day(_CREATE, day))
     short = await stores_short_rows(connection)
     for file in files:
         await _load(connection, store, day, file, short=short)
@@ -84,7 +86,7 @@ async def _load(connection: Connection, store: ArchiveStore, day: date, file: Ar
 
 def _restored(archived: event_rows.Row, *, short: bool) -> event_rows.Row:
     """The row of an archived event, in the order of `_RESTORED`."""
-    row = tuple(archived[place] for place in _PLACES)
+    row = tuple(archived[index] for index in _INDEXES)
     return *(short_row(row) if short else row), archived[_STORED_AT]
 
 
@@ -98,17 +100,17 @@ def _next(call: Callable[[], list[Any]]) -> Sequence[Any]:
 
 async def _attach(connection: Connection, day: date) -> None:
     await end_readers(connection)
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_ATTACH_TRIES)):
         try:
             async with connection.transaction():
-                await connection.execute(_filled(_ATTACH, day))
+                await connection.execute(_for_day(_ATTACH, day))
             return
         except asyncpg.LockNotAvailableError:
-            if not left:
+            if not tries_left:
                 raise
             await asyncio.sleep(random.uniform(0.2, 1))
 
 
-def _filled(statement: str, day: date) -> str:
+def _for_day(statement: str, day: date) -> str:
     first, end = bounds(day)
     return statement.format(name=partition_name(day), first=first, end=end, autovacuum=AUTOVACUUM)

@@ -1,8 +1,8 @@
 """An archive in a directory.
 
-A file has a temporary name until it is complete and on disk, and its own one afterwards, so that an interruption leaves
-nothing that could be taken for it. The directory itself is never created: if its file system is not mounted, events
-must not be archived in its place.
+A file has a temporary name until it is complete and on disk: an interrupted run leaves no incomplete file under a final
+name. The directory itself is never created: if its file system is not mounted, nothing must be written to the mount
+point.
 """
 
 from collections.abc import Iterator
@@ -25,16 +25,16 @@ class DirectoryStore(ArchiveStore):
 
     @property
     def location(self) -> str:
-        """Where it is, for users."""
+        """The path of the directory, for users."""
         return str(self.directory)
 
     def created(self, day: date, name: str) -> AbstractContextManager[NewFile]:
-        """A new file, which has its name once the block has ended without an error and it is on disk."""
+        """A new file. It gets its name when the block has ended without an error and the file is on disk."""
         return new_file(self.directory, f"{day}/{name}")
 
     @contextmanager
     def opened(self, day: date, name: str) -> Iterator[BinaryIO]:
-        """A file of the archive, to be read."""
+        """A file of the archive, opened for reading."""
         check_directory(self.directory)
         with storage_errors(f"{day}/{name}"):
             file = self.path(day, name).open("rb")
@@ -42,7 +42,7 @@ class DirectoryStore(ArchiveStore):
             yield file
 
     def path(self, day: date, name: str) -> Path:
-        """The place of a file."""
+        """The path of a file of a day."""
         return self.directory / day.isoformat() / name
 
     def _folders(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Files of events: Parquet with zstd, in row groups of limited size, with two digests.
 
-One digest is of the file, the other of the values: it is computed from what Postgres has returned, and again from what
-was read back, so that it also finds what was lost between the two.
+One digest is of the file. The other is of the values: it is computed before they are encoded as Parquet, and again
+after the file was read back. So it also detects errors of the encoding.
 """
 
 import hashlib
@@ -33,18 +33,19 @@ _TYPES: Final = {
     "sandboxid": (pa.string(), True),
     "envelope": (pa.string(), False),
 }
+"""The type of each column, and whether it may be null."""
 SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, (kind, null) in _TYPES.items()])
 COLUMNS: Final = tuple(_TYPES)
-"""The columns of `events`, all of them: an event is restored to the letter."""
+"""All columns of `events`, so that a restored event is identical to the archived one."""
 GROUP_ROWS: Final = 50_000
 GROUP_BYTES: Final = 32 * 1024 * 1024
-"""Maximum of rows and of bytes of documents in a row group: what is in memory at once."""
+"""A row group is written when it has this many rows or bytes. Until then it is in memory."""
 READ_ROWS: Final = 200
-"""Rows of one portion that is read."""
-_PIECE: Final = 1024 * 1024
+"""Rows in a portion when a file is read."""
+_READ_BYTES: Final = 1024 * 1024
 
 Key = tuple[int, UUID]
-"""The order of events in a file: sequence in the stream, then id."""
+"""The stream sequence and the id of an event. The events of a file are in ascending order of this key."""
 
 
 class EventWriter:
@@ -62,7 +63,7 @@ class EventWriter:
         self.events = 0
 
     def add(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Add rows, with the values of `COLUMNS`."""
+        """Add rows. Each has the values of `COLUMNS`, in this order."""
         ids, *columns = zip(*rows, strict=True)
         arrays = [_array_of_ids(ids), *(pa.array(values, SCHEMA.field(n).type) for n, values in enumerate(columns, 1))]
         batch = pa.record_batch(arrays, schema=SCHEMA)
@@ -73,13 +74,13 @@ class EventWriter:
             self._write_group()
 
     def close(self) -> None:
-        """Write what is left, and the end of the file."""
+        """Write the last row group and the footer of the file."""
         if self._group:
             self._write_group()
         self._writer.close()
 
     def abandon(self) -> None:
-        """Write nothing more: the file is of no use."""
+        """Discard what is written from now on, because the file will not be used."""
         self._sink.discarding = True
 
     @property
@@ -106,8 +107,8 @@ class EventWriter:
 
 
 @contextmanager
-def writing(file: NewFile) -> Iterator[EventWriter]:
-    """A writer that writes nothing more after an error."""
+def event_writer(file: NewFile) -> Iterator[EventWriter]:
+    """An `EventWriter` that writes nothing more after an error in the block."""
     writer = EventWriter(file)
     try:
         yield writer
@@ -120,15 +121,15 @@ def digest_of_file(file: BinaryIO) -> str:
     """The SHA-256 of a whole file."""
     digest = hashlib.sha256()
     with storage_errors("file"):
-        while piece := file.read(_PIECE):
+        while piece := file.read(_READ_BYTES):
             digest.update(piece)
     return digest.hexdigest()
 
 
 def digest_of_events(file: BinaryIO) -> tuple[int, str]:
-    """How many events a file has, and the digest of their values."""
+    """The number of events in a file, and the digest of their values."""
     digest, count = hashlib.sha256(), 0
-    with _invalid_file():
+    with _file_errors():
         found = _opened(file)
         for index in range(found.num_row_groups):
             table = found.read_row_group(index)
@@ -138,24 +139,24 @@ def digest_of_events(file: BinaryIO) -> tuple[int, str]:
 
 
 def read_rows(file: BinaryIO) -> Iterator[list[tuple[Any, ...]]]:
-    """The rows of a file in portions, with the values of `COLUMNS`."""
+    """The rows of a file, in portions. Each row has the values of `COLUMNS`."""
     for batch in _batches(file, COLUMNS):
         yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
 def read_keys(file: BinaryIO) -> Iterator[Key]:
-    """The keys of a file's events, in its order."""
+    """The keys of a file's events, in the order of the file."""
     for batch in _batches(file, ("stream_sequence", "id")):
         found = {name: batch.column(name).to_pylist() for name in batch.schema.names}
         yield from zip(found["stream_sequence"], found["id"], strict=True)
 
 
 def _array_of_ids(ids: Iterable[UUID]) -> pa.Array:
-    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array([one.bytes for one in ids], pa.binary(16)))
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array([id_.bytes for id_ in ids], pa.binary(16)))
 
 
 def _batches(file: BinaryIO, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
-    with _invalid_file():
+    with _file_errors():
         yield from _opened(file).iter_batches(batch_size=READ_ROWS, columns=list(columns))
 
 
@@ -167,10 +168,12 @@ def _opened(file: BinaryIO) -> pq.ParquetFile:
 
 
 @contextmanager
-def _invalid_file() -> Iterator[None]:
+def _file_errors() -> Iterator[None]:
+    """Raises the errors of pyarrow and of the operating system as `StorageError`."""
     try:
         yield
-    except (pa.ArrowException, OSError, EOFError) as error:  # of pyarrow, also a page that is damaged is an `OSError`
+    except (pa.ArrowException, OSError, EOFError) as error:
+        # For a damaged page, pyarrow raises an `OSError` without `errno`.
         if isinstance(error, OSError) and error.errno is not None:
             with storage_errors("file"):
                 raise
@@ -179,7 +182,10 @@ def _invalid_file() -> Iterator[None]:
 
 
 def _digest_values(update: Callable[[Any], None], table: pa.Table) -> None:
-    """Add the values of a table, whatever buffers they are in: for texts their lengths (-1: null) and characters."""
+    """Add the values of a table to a digest: of texts first all lengths (-1 for null), then all characters.
+
+    The result does not depend on how the values are distributed over buffers.
+    """
     for column in table.columns:
         array = column.combine_chunks()
         array = array.storage if isinstance(array, pa.ExtensionArray) else array
@@ -202,7 +208,7 @@ def _characters(array: pa.Array) -> memoryview:
 
 
 class _DigestSink:
-    """A file that computes the digest of what is written, and drops what comes after an error."""
+    """The file object that pyarrow writes to. It computes the digest of the file."""
 
     closed = False
 
@@ -213,7 +219,7 @@ class _DigestSink:
         self.discarding = False
 
     def write(self, data: bytes) -> int:
-        """Write and digest."""
+        """Write the data and add them to the digest; do nothing if `discarding` is set."""
         if not self.discarding:
             self._file.write(data)
             self.digest.update(data)
@@ -221,11 +227,11 @@ class _DigestSink:
         return len(data)
 
     def flush(self) -> None:
-        """Flushed when the file is closed."""
+        """Does nothing: the file is flushed when it is closed."""
 
     def writable(self) -> bool:
-        """As pyarrow asks."""
+        """Always true; pyarrow calls it."""
         return True
 
     def close(self) -> None:
-        """The file is closed by who has opened it."""
+        """Does nothing: the code that has opened the file closes it."""

@@ -1,4 +1,4 @@
-"""The archive as the retention uses it: a day is dropped or reduced only when all of its events are archived."""
+"""Archives days for the retention, which drops or reduces a day only when all of its events are archived."""
 
 from collections.abc import Collection
 from datetime import date
@@ -27,8 +27,8 @@ _FAILING: Final = "select count(*) from history_archive_problems"
 _log: Final = logs.get("retention")
 
 
-def store_of(settings: Settings) -> ArchiveStore | None:
-    """The archive that the settings describe; None: there is none."""
+def archive_store(settings: Settings) -> ArchiveStore | None:
+    """The archive of the setting `history_archive`; None if it is not set."""
     if settings.history_archive is None:
         return None
     place = place_of(settings.history_archive, settings)
@@ -36,38 +36,40 @@ def store_of(settings: Settings) -> ArchiveStore | None:
 
 
 class HistoryArchive:
-    """Archives days, in one replica at a time."""
+    """Archives days, in one replica at a time, and stores why a day could not be archived."""
 
     def __init__(self, store: ArchiveStore, meters: Meters) -> None:
         self._store = store
         self._meters = meters
-        self._covered: dict[date, int] = {}
+        self._archived_events: dict[date, int] = {}
+        """By archived day: how many events it has."""
         self.reducing: frozenset[date] = frozenset()
-        """The days that are to be reduced, and so are archived, too."""
+        """The days that are to be reduced; they have to be archived before."""
 
-    async def cover(self, connection: Connection, day: date) -> int | None:
-        """Archive what is missing of a day; returns how many events it has, all of which are archived and verified.
+    async def archive(self, connection: Connection, day: date) -> int | None:
+        """Archive the events of a day that the archive lacks. Returns how many events the day has in all.
 
-        None: it may not be dropped now, as another replica archives, or for a reason that is stored for `history`.
+        Returns None if the day may not be dropped now: its partition is not attached, another replica is archiving, or
+        there was an error, which is stored for `sandherd history`.
         """
-        if day not in self._covered:
+        if day not in self._archived_events:
             try:
-                await self._archive(connection, day)
+                await self._archive_day(connection, day)
             except StorageError as error:
                 await connection.execute(_FAILED, day, str(error))
                 _log.error("day of the history not archived, retrying", first=day.isoformat(), error=str(error))
-        return self._covered.get(day)
+        return self._archived_events.get(day)
 
     def discard(self, day: date) -> None:
-        """The day has other events by now, or was dropped."""
-        self._covered.pop(day, None)
+        """Discard what is known of a day, because its events have changed or it was dropped."""
+        self._archived_events.pop(day, None)
 
     async def clear_problems(self, connection: Connection, due: Collection[date]) -> None:
-        """Remove the problems of days that are not to be dropped now or are archived, and count those that remain."""
-        await connection.execute(_CLEARED, [day for day in {*due, *self.reducing} if day not in self._covered])
+        """Delete the stored problems of days that are archived or not due, and set the metric to the number of others."""
+        await connection.execute(_CLEARED, [day for day in {*due, *self.reducing} if day not in self._archived_events])
         self._meters.set("sandherd_history_unarchived_days", await connection.fetchval(_FAILING))
 
-    async def _archive(self, connection: Connection, day: date) -> None:
+    async def _archive_day(self, connection: Connection, day: date) -> None:
         try:
             from event_ingest.archive.archiver import archive_day
         except ModuleNotFoundError as error:  # pyarrow is an extra
@@ -78,10 +80,10 @@ class HistoryArchive:
             if not await is_attached(connection, day):
                 return
             await use_indexes(connection)
-            done = await archive_day(connection, self._store, day)
-        self._covered[day] = done.covered
+            archived = await archive_day(connection, self._store, day)
+        self._archived_events[day] = archived.events
         await connection.execute(_SOLVED, day)
-        if done.added:
+        if archived.added:
             self._meters.count("sandherd_history_days_archived_total")
-            events = sum(file.events for file in done.added)
+            events = sum(file.events for file in archived.added)
             _log.info("day of the history archived", first=day.isoformat(), events=events)

@@ -1,4 +1,4 @@
-"""What an archive has of one day: its files with their counts and digests. Pure."""
+"""The manifest of a day in the archive: its files with their counts and digests. Pure."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -17,7 +17,7 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ArchivedFile(BaseModel):
-    """Events of one project and day. Usually all of them; events that came later are in files of their own."""
+    """A file with the events of one project and day. Events that came later are in further files."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,7 +28,7 @@ class ArchivedFile(BaseModel):
     sha256: Digest
     """The hash of the file."""
     events_sha256: Digest
-    """The hash of the values of all columns, as they were read from Postgres."""
+    """The hash of the values of all columns, independent of the file's format."""
     archived_at: Moment
 
 
@@ -42,7 +42,7 @@ class Manifest(BaseModel):
     files: Annotated[tuple[ArchivedFile, ...], Field(max_length=100_000)] = ()
 
     def of(self, project: str | None) -> tuple[ArchivedFile, ...]:
-        """The files of one project; None: of all."""
+        """The files of a project, or of all projects (None)."""
         return tuple(file for file in self.files if project in (None, file.project))
 
     def extended(self, files: Iterable[ArchivedFile]) -> "Manifest":
@@ -50,12 +50,15 @@ class Manifest(BaseModel):
         return self.model_copy(update={"files": (*self.files, *files)})
 
     def to_json(self) -> bytes:
-        """The document that is stored."""
+        """The manifest as the JSON document that is stored."""
         return self.model_dump_json(indent=1).encode() + b"\n"
 
 
 def read_manifest(day: date, document: bytes | None) -> Manifest:
-    """A day's manifest; without a document an empty one. Raises `StorageError` for one that is damaged."""
+    """The manifest in this document; an empty one if it is None.
+
+    Raises `StorageError` if the document is invalid, or the manifest of another day.
+    """
     if document is None:
         return Manifest(day=day)
     try:
@@ -64,5 +67,7 @@ def read_manifest(day: date, document: bytes | None) -> Manifest:
         text = f"the manifest of {day} is invalid: {error.errors(include_url=False, include_input=False)[0]['msg']}"
         raise StorageError(StorageFault.INVALID, text) from error
     if found.day != day:
-        raise StorageError(StorageFault.INVALID, f"the manifest of {day} is that of {found.day}")
+        raise StorageError(
+            StorageFault.INVALID, f"the file of the manifest of {day} contains the manifest of {found.day}"
+        )
     return found

@@ -21,12 +21,12 @@ _DONE: Final = """
 update history_restores set done_at = now(), events = $3 where day = $1 and project = coalesce($2, '')
 """
 _FAILED: Final = "update history_restores set problem = $3 where day = $1 and project = coalesce($2, '')"
-_FORGOTTEN: Final = "delete from history_restores where until < now() - interval '7 days'"
+_DELETE_OLD: Final = "delete from history_restores where until < now() - interval '7 days'"
 _log: Final = logs.get("retention")
 
 
 class HistoryRestores:
-    """Restores what is requested, at once in the replica that got the request, else some seconds later."""
+    """Restores the requested days. The replica that got a request begins at once; others check every ten seconds."""
 
     def __init__(self, database: Database, store: ArchiveStore) -> None:
         self._database = database
@@ -56,8 +56,8 @@ class HistoryRestores:
             _log.warning("restore failed, retrying", error=str(error)[:200])
 
     async def run_once(self, connection: Connection) -> None:
-        """Restore all that is requested, unless another replica does."""
-        await connection.execute(_FORGOTTEN)
+        """Restore all requested days, unless another replica does so."""
+        await connection.execute(_DELETE_OLD)
         while row := await connection.fetchrow(_WAITING):
             async with self._database.locked(_LOCK) as alone:
                 if not alone:

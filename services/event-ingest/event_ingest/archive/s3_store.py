@@ -1,7 +1,7 @@
-"""An archive in a bucket of S3, or of a store with its API.
+"""An archive in a bucket of S3, or of a store with the API of S3.
 
-An object exists as a whole or not at all, so there are no temporary names: what was written but is not in a manifest is
-what an interrupted run has left. obstore is imported when it is first used, as it is an extra.
+An object exists as a whole or not at all, so objects need no temporary names. Objects that no manifest lists were left
+by an interrupted run. obstore is an optional dependency, so it is imported when it is first used.
 """
 
 from collections.abc import Iterator
@@ -27,16 +27,16 @@ class S3Store(ArchiveStore):
 
     @property
     def location(self) -> str:
-        """Where it is, for users."""
+        """The URL of the archive in the bucket, for users."""
         return self._place.url
 
     def created(self, day: date, name: str) -> AbstractContextManager[NewFile]:
-        """A new object, which exists once the block has ended without an error."""
+        """A new object. It exists when the block has ended without an error."""
         return self._bucket.created(f"{day}/{name}")
 
     @contextmanager
     def opened(self, day: date, name: str) -> Iterator[BinaryIO]:
-        """An object of the archive, to be read."""
+        """An object of the archive, opened for reading."""
         with self._bucket.open(f"{day}/{name}") as file:
             yield file
 

@@ -1,4 +1,7 @@
-"""Where an archive is: folders of days with the files of projects and a manifest, in one of two kinds of store."""
+"""The store of an archive: each day has a folder with a manifest and the files of projects.
+
+`DirectoryStore` and `S3Store` implement it.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -16,23 +19,23 @@ class ArchiveStore(ABC):
     @property
     @abstractmethod
     def location(self) -> str:
-        """Where it is, for users."""
+        """The path or URL of the archive, for users."""
 
     @abstractmethod
     def created(self, day: date, name: str) -> AbstractContextManager[NewFile]:
-        """A new file, which exists once the block has ended without an error; then it is complete and durable."""
+        """A new file. It exists, complete and durable, when the block has ended without an error."""
 
     @abstractmethod
     def opened(self, day: date, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file of the archive, to be read."""
+        """A file of the archive, opened for reading."""
 
     @abstractmethod
     def _folders(self) -> Iterable[str]:
-        """The names of the days' folders."""
+        """The names of the folders of days."""
 
     @abstractmethod
     def _names(self, day: date) -> list[str]:
-        """The files of a day's folder."""
+        """The names of the files in the folder of a day."""
 
     @abstractmethod
     def _read(self, day: date, name: str) -> bytes | None:
@@ -43,11 +46,11 @@ class ArchiveStore(ABC):
         """Delete a file."""
 
     def days(self) -> list[date]:
-        """The days that have a folder, the newest first. One without a manifest is that of an interrupted run."""
+        """The days that have a folder, the newest first. In a bucket, interrupted runs leave some without a manifest."""
         return sorted((day for name in self._folders() if (day := _day(name)) is not None), reverse=True)
 
     def manifest(self, day: date) -> Manifest:
-        """What it has of a day; an empty manifest if nothing."""
+        """The manifest of a day; an empty one if the archive has nothing of the day."""
         return read_manifest(day, self._read(day, MANIFEST))
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -56,15 +59,15 @@ class ArchiveStore(ABC):
             file.write(manifest.to_json())
 
     def delete_unlisted(self, manifest: Manifest) -> list[str]:
-        """Delete what interrupted runs have left of a day; returns the names."""
+        """Delete the files of a day that interrupted runs have left. Returns their names."""
         listed = {MANIFEST, *(file.name for file in manifest.files)}
-        left = [name for name in self._names(manifest.day) if _is_left(name, listed)]
-        for name in left:
+        unlisted = [name for name in self._names(manifest.day) if _is_unlisted(name, listed)]
+        for name in unlisted:
             self._delete(manifest.day, name)
-        return left
+        return unlisted
 
 
-def _is_left(name: str, listed: set[str]) -> bool:
+def _is_unlisted(name: str, listed: set[str]) -> bool:
     return name not in listed and name.endswith((PARTIAL, ".parquet"))
 
 

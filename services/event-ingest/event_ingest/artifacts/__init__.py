@@ -1,1 +1,1 @@
-"""The artifact store: what events refer to is copied there from the stream ARTIFACTS, which is only the transport."""
+"""The artifact store: has a copy of each artifact that events refer to. The stream ARTIFACTS only transports them."""

@@ -1,7 +1,7 @@
 """Copies the artifacts that events refer to into the artifact store, and removes those that no event refers to.
 
-In one replica at a time. A content is written before the row that says so, and removed before that row is: interrupted
-at any step, the next run does the step again.
+It runs in one replica at a time. A content is written before its row is inserted, and removed before its row is
+deleted. So if a run is interrupted, the next run repeats the step.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ import nats.js.errors
 from event_ingest.artifacts.artifact_stream import (
     IncompleteArtifactError,
     WrongContentError,
+    artifact_file,
     pieces_of,
     receive,
-    spooled,
 )
 from event_ingest.artifacts.content_store import ContentStore
-from event_ingest.artifacts.project_limit import ProjectLimit, wait_for_space
+from event_ingest.artifacts.project_limit import ProjectLimit, mark_over_limit
 from event_ingest.database import Connection, Database, classify_error
 from event_ingest.storage.errors import StorageError, StorageFault
 from sandherd.contracts.events.base import ArtifactRef
@@ -34,10 +34,10 @@ _COLLECT_SECONDS: Final = 60.0
 _LOCK: Final = 0x5A4D_4152_5446
 _PORTION: Final = 100
 _PAUSE: Final = 1.0
-_OF_THE_STORE: Final = frozenset(
+_STORE_FAULTS: Final = frozenset(
     {StorageFault.FULL, StorageFault.UNREACHABLE, StorageFault.DENIED, StorageFault.NOT_INSTALLED}
 )
-"""Faults because of which no other artifact can be stored either."""
+"""Faults of the store itself: no other artifact can be stored either."""
 _WAITING: Final = """
 select project, owner, artifact, sha256, size, chunks, encrypted
 from (
@@ -45,7 +45,7 @@ from (
     from artifacts where stored_at is null and not lost and next_try_at <= now()
 ) a left join artifact_contents c using (project, sha256, size) order by place, next_try_at limit $1
 """
-"""Projects take turns. `encrypted` is null if their content is not known."""
+"""Waiting artifacts, from each project in turn. `encrypted` is null if the content was not stored yet."""
 _KEY: Final = "where project = $1 and owner = $2 and artifact = $3 and sha256 = $4"
 _STORED: Final = f"update artifacts set stored_at = now(), problem = null, over_limit = false {_KEY}"  # noqa: S608  # our own text
 _ADD_CONTENT: Final = """
@@ -55,12 +55,12 @@ on conflict (project, sha256) do update set size = excluded.size, bytes = exclud
 _RETRY: Final = f"""
 update artifacts set problem = $5, next_try_at = now() + interval '1 minute' {_KEY}
 """  # noqa: S608  # our own text
-# A replica of the stream may lag behind its leader, so what is incomplete is read again for some time.
+# A replica of the stream may lag behind its leader, so an incomplete artifact is read again for about ten minutes.
 _INCOMPLETE: Final = f"""
 update artifacts set problem = $5, next_try_at = now() + interval '1 minute',
     lost = $6 or (problem is not null and referred_at < now() - interval '10 minutes') {_KEY} returning lost
 """  # noqa: S608  # our own text
-# The index of days is read at one place for each day.
+# It reads one entry of the index for each day, not one for each artifact.
 _DROPPED: Final = """
 with recursive days (day) as (
     (select min(day) from artifacts)
@@ -75,7 +75,7 @@ _UNREFERRED: Final = f"{_DROPPED} delete from artifacts where not archived and d
 _ARCHIVED: Final = f"""
 {_DROPPED} update artifacts set archived = true where not archived and day in (select day from dropped)
 """  # noqa: S608  # our own text
-# Of projects whose events were removed from a day that others need.
+# Artifacts of projects whose events were removed from a day that stays, because other projects need it.
 _REDUCED: Final = """
 a.day = r.day and a.project = any(r.projects) and not a.archived and a.day < current_date - 1
     and r.projects <> '{}' and r.reduced_at > now() - interval '7 days'
@@ -84,7 +84,7 @@ _UNREFERRED_IN_REDUCED: Final = f"delete from artifacts a using history_reductio
 _ARCHIVED_IN_REDUCED: Final = f"update artifacts a set archived = true from history_reductions r where {_REDUCED}"  # noqa: S608  # our own text
 _UNUSED: Final = "not exists (select from artifacts a where a.project = c.project and a.sha256 = c.sha256)"
 _GARBAGE: Final = f"select project, sha256, encrypted from artifact_contents c where {_UNUSED} limit $1"  # noqa: S608  # our own text
-_FORGET: Final = f"delete from artifact_contents c where project = $1 and sha256 = $2 and {_UNUSED}"  # noqa: S608  # our own text
+_DELETE_CONTENT: Final = f"delete from artifact_contents c where project = $1 and sha256 = $2 and {_UNUSED}"  # noqa: S608  # our own text
 _MEASURE: Final = """
 select count(*) as waiting, count(*) filter (where over_limit) as over_limit,
     extract(epoch from now() - min(referred_at)) as oldest
@@ -100,9 +100,9 @@ class ArtifactStorage:
     def __init__(
         self, service: Service, database: Database, store: ContentStore, referred: asyncio.Event, *, archived: bool
     ) -> None:
-        """`referred` is set when there may be something to store; others store what this replica does not notice.
+        """`referred` is set when this replica has stored a reference. References of others are found periodically.
 
-        `archived`: what is dropped is archived before, and so is still referred to.
+        `archived`: dropped events are in the archive, so their artifacts must stay.
         """
         self._service = service
         self._database = database
@@ -111,8 +111,8 @@ class ArtifactStorage:
         self._archived = archived
         self._limit = ProjectLimit(service.settings.artifact_project_mb)
         self._collected_at = float("-inf")
-        self._unsearched = True
-        """Whether contents without an artifact may be left, by an earlier process or a store that failed."""
+        self._may_have_garbage = True
+        """Whether an earlier process or a failed deletion may have left contents that no artifact has."""
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -139,7 +139,7 @@ class ArtifactStorage:
             _log.warning("artifacts not stored, retrying", error=str(error)[:200])
 
     async def _work(self, connection: Connection) -> None:
-        """Store a portion of what waits, and about once a minute remove what is not needed."""
+        """Store a portion of the waiting artifacts, and about once a minute remove those that are not needed."""
         await self._measure(connection)
         if await self.store_waiting(connection) == _PORTION:
             self._referred.set()  # the lock is acquired again for each portion
@@ -151,8 +151,11 @@ class ArtifactStorage:
         await self._measure(connection)
 
     async def store_waiting(self, connection: Connection) -> int:
-        """Store some of the artifacts that wait, until the store fails; returns how many were stored or are invalid."""
-        self._limit.read_again()
+        """Store a portion of the waiting artifacts, until the store or the broker fails.
+
+        Returns how many were handled before: stored, incomplete, over the limit, or to be tried again.
+        """
+        self._limit.reset()
         waiting: Sequence[Any] = await connection.fetch(_WAITING, _PORTION)
         for number, row in enumerate(waiting):
             if not await self._store_one(connection, row):
@@ -160,10 +163,10 @@ class ArtifactStorage:
         return len(waiting)
 
     async def _store_one(self, connection: Connection, row: Any) -> bool:
-        """Store an artifact. Returns whether others can be stored now."""
+        """Store an artifact. Returns False if the store or the broker fails, so that others can't be stored now."""
         key = row["project"], row["owner"], row["artifact"], row["sha256"]
         if row["encrypted"] is None and (problem := await self._limit.problem(connection, key[0], row["size"])):
-            if await wait_for_space(connection, row, problem):
+            if await mark_over_limit(connection, row, problem):
                 self._service.meters.count("sandherd_artifacts_lost_total")
             return True
         try:
@@ -175,21 +178,21 @@ class ArtifactStorage:
         except (StorageError, nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
             await connection.execute(_RETRY, *key, str(error) or repr(error))
             _log.error("artifact not stored, retrying", project=key[0], artifact=key[2], error=str(error))
-            return isinstance(error, StorageError) and error.fault not in _OF_THE_STORE
+            return isinstance(error, StorageError) and error.fault not in _STORE_FAULTS
         else:
             await connection.execute(_STORED, *key)
             self._service.meters.count("sandherd_artifacts_stored_total")
         return True
 
     async def _copy(self, connection: Connection, row: Any) -> None:
-        """Read an artifact from its stream, also if its content is known, and write it unless it can be read."""
+        """Read and verify an artifact in its stream, and write its content unless the store has it in readable form."""
         project, sha256, size = row["project"], row["sha256"], row["size"]
         subject = ARTIFACT.fill(project=project, sandbox=row["owner"], artifact=row["artifact"])
         reference = ArtifactRef(
             artifact=row["artifact"], subject=subject, size=size, sha256=sha256, chunks=row["chunks"]
         )
         await asyncio.to_thread(self._store.check_space, size)
-        with spooled(size) as file:
+        with artifact_file(size) as file:
             await receive(self._service.bus, reference, file)
             if not await self._is_stored(row):
                 written = await asyncio.to_thread(self._store.write, project, sha256, pieces_of(file, size), size)
@@ -203,17 +206,17 @@ class ArtifactStorage:
         return await asyncio.to_thread(self._store.is_readable, *content, encrypted=row["encrypted"])
 
     async def collect_garbage(self, connection: Connection) -> None:
-        """Remove the artifacts of days that are dropped and not archived, and contents that no artifact has."""
+        """Delete the artifacts of dropped days, or mark them as archived; then remove contents that no artifact has."""
         reduced = await connection.execute(_ARCHIVED_IN_REDUCED if self._archived else _UNREFERRED_IN_REDUCED)
         dropped = await connection.execute(_ARCHIVED if self._archived else _UNREFERRED)
-        if not self._unsearched and (self._archived or reduced == dropped == "DELETE 0"):
+        if not self._may_have_garbage and (self._archived or reduced == dropped == "DELETE 0"):
             return
-        removed, self._unsearched = 0, False
+        removed, self._may_have_garbage = 0, False
         while rows := await connection.fetch(_GARBAGE, _PORTION):
-            done = [await self._remove(connection, row) for row in rows]
-            removed += sum(done)
-            if not all(done):
-                self._unsearched = True  # tried again at the next run
+            results = [await self._remove(connection, row) for row in rows]
+            removed += sum(results)
+            if not all(results):
+                self._may_have_garbage = True  # tried again at the next run
                 break
         if removed:
             _log.info("artifacts removed", contents=removed)
@@ -225,7 +228,7 @@ class ArtifactStorage:
         except StorageError as error:
             _log.error("artifacts not removed, retrying", project=project, error=str(error))
             return False
-        await connection.execute(_FORGET, project, sha256)
+        await connection.execute(_DELETE_CONTENT, project, sha256)
         return True
 
     async def _measure(self, connection: Connection) -> None:
@@ -235,7 +238,7 @@ class ArtifactStorage:
         self._service.meters.set("sandherd_artifacts_oldest_seconds", float(row["oldest"] or 0))
 
     def _hide_measures(self) -> None:
-        """Another replica has them."""
+        """Hide the metrics, as another replica reports them."""
         for name in (
             "sandherd_artifacts_waiting",
             "sandherd_artifacts_oldest_seconds",

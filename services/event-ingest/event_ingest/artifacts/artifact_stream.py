@@ -1,4 +1,4 @@
-"""Reads an artifact from the stream that transports it, verified."""
+"""Reads and verifies an artifact in the stream that transports it."""
 
 import asyncio
 import tempfile
@@ -20,17 +20,17 @@ _IN_MEMORY: Final = 8 * 1024 * 1024
 
 
 class IncompleteArtifactError(Exception):
-    """The stream does not have all of it."""
+    """The stream does not have all chunks of an artifact."""
 
 
 class WrongContentError(IncompleteArtifactError):
-    """What the stream has is not what its event refers to, finally."""
+    """The stream has another content than the event refers to. To read it again would give the same result."""
 
 
 async def receive(bus: Bus, reference: ArtifactRef, file: IO[bytes]) -> None:
     """Write the artifact into an empty file.
 
-    Raises `IncompleteArtifactError`; nats-py's errors and `TimeoutError` if the broker does not respond.
+    Raises `IncompleteArtifactError`. If the broker does not respond, raises nats-py's errors or `TimeoutError`.
     """
     receiver = ChunkReceiver(reference)
     received = 0
@@ -45,7 +45,7 @@ async def receive(bus: Bus, reference: ArtifactRef, file: IO[bytes]) -> None:
         received += len(found)
         await asyncio.to_thread(_accept_all, receiver, found, file)
     if await asyncio.to_thread(digest_of, file) != (reference.size, reference.sha256):
-        raise WrongContentError("its content has another digest than its event")
+        raise WrongContentError("its content has another digest than its event states")
 
 
 def _accept_all(receiver: ChunkReceiver, found: Sequence[StoredMessage], file: IO[bytes]) -> None:
@@ -66,17 +66,17 @@ def _accept(receiver: ChunkReceiver, message: StoredMessage, file: IO[bytes]) ->
 
 
 @contextmanager
-def spooled(size: int) -> Iterator[IO[bytes]]:
-    """An empty file for an artifact of this size: in memory, unless it is large."""
+def artifact_file(size: int) -> Iterator[IO[bytes]]:
+    """An empty temporary file for an artifact of this size: in memory, unless it is large."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
         if size > _IN_MEMORY:
-            file.rollover()  # its last chunk may come first, and what is before it must not be in memory
+            file.rollover()  # the last chunk may come first, and would need memory for all chunks before it
         opened: Any = file
         yield opened
 
 
 def pieces_of(file: IO[bytes], size: int) -> Iterator[bytes]:
-    """Its content in pieces, as they are transferred: at least one."""
+    """The content of a file of this size in pieces of `CHUNK_BYTES`; at least one, which may be empty."""
     file.seek(0)
     for _ in range(chunk_count(size)):
         yield file.read(CHUNK_BYTES)

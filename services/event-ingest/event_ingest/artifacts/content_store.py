@@ -1,4 +1,4 @@
-"""Where contents are: files of a directory or objects of a bucket, named by project and SHA-256, written once.
+"""Stores the contents of artifacts as files of a directory or objects of a bucket, named by project and SHA-256.
 
 Without encryption a file has exactly the content, so that `sha256sum` verifies it. Methods block, and raise
 `StorageError`.
@@ -27,7 +27,7 @@ _UNREADABLE: Final = frozenset(
     {StorageFault.MISSING, StorageFault.OTHER_KEY, StorageFault.INVALID, StorageFault.WRONG_DIGEST}
 )
 _FREE_SHARE: Final = 20
-"""A twentieth of a file system stays free: a full one may be that of the database and the broker."""
+"""A twentieth of a file system stays free, because the database and the broker may use the same one."""
 
 
 class ContentStore(ABC):
@@ -44,15 +44,15 @@ class ContentStore(ABC):
     @property
     @abstractmethod
     def location(self) -> str:
-        """Where it is, for users."""
+        """The path or URL of the store, for users."""
 
     @abstractmethod
     def _created(self, name: str) -> AbstractContextManager[NewFile]:
-        """A new file, which exists once the block has ended without an error."""
+        """A new file. It exists when the block has ended without an error."""
 
     @abstractmethod
     def _opened(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file to be read at any place."""
+        """A file, opened for reading at any position."""
 
     @abstractmethod
     def _delete(self, name: str) -> None:
@@ -60,10 +60,10 @@ class ContentStore(ABC):
 
     @abstractmethod
     def check_space(self, size: int) -> None:
-        """Raise `StorageError` if there is known to be no space for a content of this size."""
+        """Raise `StorageError` if it is known that there is no space for a content of this size."""
 
     def write(self, project: str, sha256: str, pieces: Iterable[bytes], size: int) -> int:
-        """Write a content; returns how many bytes are stored. The pieces are as those of a transfer."""
+        """Write a content of `size` bytes, in pieces of `CHUNK_BYTES`. Returns how many bytes are stored."""
         self.check_space(size)
         key = self._project_key(project)
         stored = 0
@@ -74,7 +74,7 @@ class ContentStore(ABC):
         return stored
 
     def read_piece(self, project: str, sha256: str, index: int, size: int, *, encrypted: bool) -> bytes:
-        """One piece of a content of this size."""
+        """The piece at `index` of a content of `size` bytes."""
         name = _name(project, sha256, encrypted=encrypted)
         with self._opened(name) as file, storage_errors(name):
             if encrypted:
@@ -89,7 +89,10 @@ class ContentStore(ABC):
         return data
 
     def is_readable(self, project: str, sha256: str, size: int, *, encrypted: bool) -> bool:
-        """Whether a content is there, and can be read with the key of now. Raises other errors of the store."""
+        """Whether a content exists and its last piece can be read with the present key.
+
+        Raises `StorageError` if the store itself fails.
+        """
         try:
             self.read_piece(project, sha256, chunk_count(size) - 1, size, encrypted=encrypted)
         except StorageError as error:
@@ -115,7 +118,7 @@ class DirectoryContents(ContentStore):
 
     @property
     def location(self) -> str:
-        """Where it is, for users."""
+        """The path of the directory, for users."""
         return str(self._directory)
 
     def check_space(self, size: int) -> None:
@@ -129,8 +132,8 @@ class DirectoryContents(ContentStore):
 
     def _created(self, name: str) -> AbstractContextManager[NewFile]:
         with storage_errors(name):
-            for left in (self._directory / name).parent.glob(f"{Path(name).name}*{PARTIAL}"):
-                left.unlink(missing_ok=True)  # of a process that was killed
+            for partial in (self._directory / name).parent.glob(f"{Path(name).name}*{PARTIAL}"):
+                partial.unlink(missing_ok=True)  # left by a process that was killed
         return new_file(self._directory, name, private=True)
 
     def _opened(self, name: str) -> AbstractContextManager[BinaryIO]:
@@ -143,12 +146,15 @@ class DirectoryContents(ContentStore):
         path = self._directory / name
         with storage_errors(name):
             path.unlink(missing_ok=True)
-        with suppress(OSError):  # it has others, or one is being written
+        with suppress(OSError):  # the folder has other files, or one is being written
             path.parent.rmdir()
 
 
 class BucketContents(ContentStore):
-    """Contents in a bucket of S3, or of a store with its API. obstore is imported when it is first used: an extra."""
+    """Contents in a bucket of S3, or of a store with the API of S3.
+
+    obstore is an optional dependency, so it is imported when it is first used.
+    """
 
     def __init__(self, place: S3Place, key: bytes | None = None) -> None:
         super().__init__(key)
@@ -156,11 +162,11 @@ class BucketContents(ContentStore):
 
     @property
     def location(self) -> str:
-        """Where it is, for users."""
+        """The URL of the store in the bucket, for users."""
         return self._place.url
 
     def check_space(self, size: int) -> None:
-        """A bucket states that it is full when it is written to."""
+        """Does nothing: a bucket reports only in response to a write that it is full."""
 
     def _created(self, name: str) -> AbstractContextManager[NewFile]:
         return self._bucket.created(name)
@@ -181,7 +187,7 @@ class BucketContents(ContentStore):
 
 
 def content_store(settings: Settings) -> ContentStore | None:
-    """The artifact store that the settings describe; None: there is none."""
+    """The artifact store of the setting `artifact_store`; None if it is not set."""
     if settings.artifact_store is None:
         return None
     key = None if settings.artifact_key is None else herd_key(settings.artifact_key)

@@ -1,9 +1,9 @@
 """Encryption of contents in the artifact store: each piece by itself, so that any piece can be read alone.
 
-NaCl's secret boxes (XSalsa20-Poly1305), with a key for each project that is derived from `SANDHERD_ARTIFACT_KEY`. The
-nonce of a piece is 16 random bytes of its content, the index of the piece and whether it is the last: pieces can't be
-exchanged, and none can be cut off. A content begins with a line that names the format, a fingerprint of its key, and
-the random bytes.
+It uses NaCl's secret boxes (XSalsa20-Poly1305), with a key for each project that is derived from
+`SANDHERD_ARTIFACT_KEY`. The nonce of a piece consists of 16 bytes that are chosen at random for the content, the index
+of the piece, and whether it is the last. So pieces can't be exchanged, and the end can't be cut off. An encrypted
+content begins with a line that names the format, a fingerprint of the key, and the random bytes.
 """
 
 import base64
@@ -35,14 +35,17 @@ class ProjectKey:
         self._fingerprint = hmac.digest(key, b"fingerprint", "sha256")[:_FINGERPRINT_BYTES]
 
     def encrypt(self, pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
-        """The content as stored, of this number of pieces."""
+        """Encrypt a content of `count` pieces: yields a header, then each encrypted piece."""
         nonce = random(_RANDOM_BYTES)
         yield _FORMAT + self._fingerprint + nonce
         for index, piece in enumerate(pieces):
             yield self._box.encrypt(piece, _nonce(nonce, index, count)).ciphertext
 
     def decrypt(self, file: BinaryIO, index: int, size: int) -> bytes:
-        """A piece of a content of this size. Raises `StorageError` if it is damaged, or encrypted with another key."""
+        """Read and decrypt the piece at `index` of a content of `size` bytes.
+
+        Raises `StorageError` if it is damaged, or encrypted with another key.
+        """
         header = file.read(_HEADER_BYTES)
         fingerprint, nonce = header[len(_FORMAT) : -_RANDOM_BYTES], header[-_RANDOM_BYTES:]
         if len(header) < _HEADER_BYTES or not header.startswith(_FORMAT):
@@ -57,7 +60,7 @@ class ProjectKey:
 
 
 def herd_key(text: str) -> bytes:
-    """The key of a setting: 32 bytes in base64. Raises `ValueError`."""
+    """The key in the setting `artifact_key`: 32 bytes in base64. Raises `ValueError`."""
     key = base64.b64decode(text, validate=True)
     if len(key) != SecretBox.KEY_SIZE:
         raise ValueError(f"it has {len(key)} bytes, not {SecretBox.KEY_SIZE}")

@@ -1,11 +1,11 @@
-"""The limit of a project in the artifact store: what would be beyond it waits in its stream."""
+"""The limit of a project in the artifact store. Artifacts beyond the limit wait in their stream."""
 
 from typing import Any, Final
 
 from event_ingest.database import Connection
 
 _BYTES: Final = "select coalesce(sum(bytes), 0)::bigint from artifact_contents where project = $1"
-# Another artifact may be removed until then. After a week the stream has it no longer.
+# It is tried again after ten minutes, as other artifacts may be removed until then. The stream has it for a week.
 _WAIT: Final = """
 update artifacts set problem = $5, over_limit = true, next_try_at = now() + interval '10 minutes',
     lost = referred_at < now() - interval '7 days'
@@ -15,19 +15,20 @@ _MEGABYTE: Final = 1024 * 1024
 
 
 class ProjectLimit:
-    """How much a project may have in the store, and has."""
+    """The size that the contents of a project may have in the store, and their present size."""
 
     def __init__(self, megabytes: int) -> None:
-        """0: there is no limit."""
+        """`megabytes` is the limit of each project; 0 means no limit."""
         self._megabytes = megabytes
         self._stored: dict[str, int] = {}
+        """By project: the bytes that its contents have."""
 
-    def read_again(self) -> None:
-        """Contents may have been removed."""
+    def reset(self) -> None:
+        """Discard the known sizes, because contents may have been removed."""
         self._stored.clear()
 
     async def problem(self, connection: Connection, project: str, size: int) -> str | None:
-        """Why a new content of this size is not stored; None: it may be."""
+        """Why a new content of this size may not be stored; None if it may."""
         if not self._megabytes:
             return None
         if project not in self._stored:
@@ -40,13 +41,13 @@ class ProjectLimit:
         )
 
     def add(self, project: str, stored: int) -> None:
-        """A content was stored."""
+        """Add a content of `stored` bytes to the size of its project."""
         if project in self._stored:
             self._stored[project] += stored
 
 
-async def wait_for_space(connection: Connection, row: Any, problem: str) -> bool:
-    """Have an artifact wait; returns whether it is lost, as it has waited for too long."""
+async def mark_over_limit(connection: Connection, row: Any, problem: str) -> bool:
+    """Store that an artifact waits for space, and why. Returns whether it is lost, because it has waited for a week."""
     key = row["project"], row["owner"], row["artifact"], row["sha256"]
     lost: bool = await connection.fetchval(_WAIT, *key, problem)
     return lost

@@ -1,4 +1,4 @@
-"""The artifacts of a batch's events as rows, and the statement that adds them. Pure."""
+"""The artifacts that events refer to, as rows, and the statement that stores the rows. Pure."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -15,14 +15,15 @@ from sandherd.contracts.names import is_safe_name
 from sandherd.contracts.subjects import ARTIFACT
 
 MARK: Final = ARTIFACT.template.partition("{")[0].encode()
-"""What the document of an event contains if it refers to an artifact."""
+"""Every document of an event that refers to an artifact contains this text."""
 ArtifactRow = tuple[str, str, str, str, int, int, date]
 """The values of one row: project, owner, name, SHA-256, size, chunks, and the day of the event's id."""
 _MAX_BYTES: Final = 8 << 30
-"""More than the stream can have."""
+"""References to larger artifacts are ignored: the stream can't store as much."""
 _MAX_REFERENCES: Final = 64
-"""Maximum of one event: a sandbox may name any number."""
+"""Maximum of references that are stored for one event: a sandbox may name any number."""
 _LAST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000
+"""The time in an id, in milliseconds, is limited to the last day of a `date`."""
 
 ADD_REFERENCES: Final = f"""
 insert into artifacts as a (project, owner, artifact, sha256, size, chunks, day)
@@ -33,22 +34,24 @@ from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::in
 group by project, owner, artifact, sha256 order by project, owner, artifact, sha256
 on conflict (project, owner, artifact, sha256) do update set day = excluded.day where a.day < excluded.day
 """  # noqa: S608  # our own numbers
-"""Add them. An event with an older id counts for the current day: its own may be dropped already."""
+"""Store references, with the day in the event's id. If that day may be dropped already, the current day is stored."""
 
 
 def referred_artifacts(event: ParsedEvent) -> Iterator[ArtifactRow]:
-    """The artifacts of its project that the event refers to, and of its own sandbox if a worker has published it.
+    """The artifacts that an event refers to, and that belong to its project.
 
-    Other references are ignored: a sandbox may not decide what is stored under another's name.
+    An event that a worker has published may refer only to artifacts of its own sandbox: a sandbox must not decide what
+    is stored under the name of another one. Other references are ignored.
     """
-    for _, one in islice(artifact_references(event.data), _MAX_REFERENCES):
-        names = ARTIFACT.match(one.subject) or {}
+    for _, reference in islice(artifact_references(event.data), _MAX_REFERENCES):
+        names = ARTIFACT.match(reference.subject) or {}
         owner = names.get("sandbox", "")
         if event.type.startswith("agent.") and owner != event.subject:
             continue
-        named = names.get("project") == event.project and names.get("artifact") == one.artifact
-        if named and is_safe_name(owner) and is_safe_name(one.artifact) and _is_possible(one):
-            yield event.project, owner, one.artifact, one.sha256, one.size, one.chunks, _day(event.id)
+        artifact = reference.artifact
+        matches = names.get("project") == event.project and names.get("artifact") == artifact
+        if matches and is_safe_name(owner) and is_safe_name(artifact) and _is_possible(reference):
+            yield event.project, owner, artifact, reference.sha256, reference.size, reference.chunks, _day(event.id)
 
 
 def _is_possible(reference: ArtifactRef) -> bool:

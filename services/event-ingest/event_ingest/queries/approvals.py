@@ -82,5 +82,5 @@ def _view(row: Any, budget: int) -> ApprovalView:
         answer_state=row["answer_state"],
         answer_reason=row["answer_reason"],
     )
-    # Numbers may be longer when written as JSON again; a view over the limit must not hide those after it.
+    # Numbers may be longer when written as JSON again. Without this, a view over the limit would stop the list there.
     return view.model_copy(update={"input": {}}) if len(to_json(view)) > budget else view

@@ -1,4 +1,4 @@
-"""`archives` and `restore`: what the archive of the history has, and days that are loaded from it."""
+"""`archives` and `restore`: list what the archive of the history has, and request that days are loaded from it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ RESTORE_COLUMNS: Final = (
     "day, nullif(project, '') as project, until, restored_by, requested_at, done_at, events, problem"
 )
 _ROW_BYTES: Final = 256
-"""Maximum size of a row of the list, nearly."""
+"""Approximate maximum size of a row of the list."""
 _RESTORE: Final = f"""
 insert into history_restores as r (day, project, until, restored_by)
 select $1, $2, now() + $3::interval, $4 where (select count(*) from history_restores) < $5
@@ -41,25 +41,25 @@ class ArchiveRequests:
     """The handlers of requests about the archive."""
 
     def __init__(self, database: Database, store: ArchiveStore | None, requested: asyncio.Event) -> None:
-        """`requested` is set when there is a day to restore."""
+        """This object sets `requested` when there is a day to restore."""
         self._database = database
         self._store = store
         self._requested = requested
 
     async def list_archives(self, request: ListHistoryArchives, budget: int) -> HistoryArchives:
-        """The newest days before that of the request, as many as fit."""
+        """The newest archived days before `request.before`, as many as fit in the reply."""
         return await asyncio.to_thread(_list, self._checked_store(), request, budget // _ROW_BYTES)
 
     async def restore(self, request: RestoreHistory, project: str) -> HistoryRestore:
-        """Have a day restored. Raises `ContractError` if the archive does not have it."""
-        one = None if project == FLEET else project
+        """Request that a day is restored. Raises `ContractError` if the archive does not have it."""
+        restored_project = None if project == FLEET else project
         if request.day >= datetime.now(UTC).date() - timedelta(days=DAYS_BEFORE):
             raise ContractError(Code.CONFLICT, f"{request.day} is not over yet, and not archived", field="day")
-        if not (await asyncio.to_thread(_manifest, self._checked_store(), request.day)).of(one):
-            text = f"the archive has no events of {one or 'any project'} of {request.day}"
+        if not (await asyncio.to_thread(_manifest, self._checked_store(), request.day)).of(restored_project):
+            text = f"the archive has no events of {restored_project or 'any project'} of {request.day}"
             raise ContractError(Code.NOT_FOUND, text, field="day", remedy="list the archived days")
         async with self._database.reading() as connection:
-            stored = await _store_request(connection, request, one)
+            stored = await _store_request(connection, request, restored_project)
         self._requested.set()
         return stored
 
@@ -81,7 +81,7 @@ async def _store_request(connection: Connection, request: RestoreHistory, projec
 
 
 def _list(store: ArchiveStore, request: ListHistoryArchives, max_rows: int) -> HistoryArchives:
-    """As many days as have at most `max_rows` rows, but at least one."""
+    """As many days as have at most `max_rows` rows in all, but at least one day."""
     found: list[ArchivedEvents] = []
     days = [day for day in _days(store) if request.before is None or day < request.before]
     last: date | None = None
@@ -125,8 +125,8 @@ def _manifest(store: ArchiveStore, day: date) -> Manifest:
 
 
 def _refused(error: StorageError) -> ContractError:
-    """The error as a requester gets it."""
-    absent = error.fault in (StorageFault.UNREACHABLE, StorageFault.DENIED)
-    code = Code.UNAVAILABLE if absent else Code.CONFLICT
+    """The error for the requester."""
+    unavailable = error.fault in (StorageFault.UNREACHABLE, StorageFault.DENIED)
+    code = Code.UNAVAILABLE if unavailable else Code.CONFLICT
     text, _, remedy = str(error).partition("; ")
     return ContractError(code, text, remedy=remedy)

@@ -22,15 +22,15 @@ MAX_SOURCES: Final = 200
 """Maximum sources with gaps that are checked sequence by sequence."""
 MAX_GAPS: Final = 100
 MAX_MISSING: Final = 1_000_000
-"""More missing events of one source are not counted: no source publishes that many; it would hide others' losses."""
+"""If a source lacks more events, they are not counted: no source publishes that many, and it would hide real losses."""
 MAX_INCOMPLETE: Final = 100
 
-_OF_THE_HERD: Final = Principal.MONITOR.value
-"""Its sources are about all sandboxes. They are not closed with any one, and so are no sources of it."""
+_MONITOR: Final = Principal.MONITOR.value
+"""The monitor's sources are about all sandboxes and end with none of them, so an audit of a sandbox leaves them out."""
 
-# A source is complete when it has as many events as its highest sequence, and its sequences add up to the sum of 1, 2,
-# 3 … up to that: the sum shows a sequence that was used twice beside a missing one. The sources of a sandbox include
-# those of its task, and the sources of a task those of all its sandboxes.
+# A source is complete if the number of its events is its highest sequence n, and the sum of its sequences is the sum of
+# 1 to n. The sum reveals a missing sequence if another one was used twice. The sources of a sandbox include those of
+# its task, and the sources of a task those of all its sandboxes.
 _SOURCES: Final = f"""
 with related (project, entity) as (
     select b.project, b.task from sandboxes b
@@ -45,7 +45,7 @@ with related (project, entity) as (
         and ($2::text is null or (project, source) in (
             select s.project, s.source from sources s
             where s.entity = $2 or (s.project, s.entity) in (select r.project, r.entity from related r))
-            and split_part(source, '/', 3) <> '{_OF_THE_HERD}')
+            and split_part(source, '/', 3) <> '{_MONITOR}')
     group by project, source
     having $2::text is null or bool_and(
         entity = $2 or (project, entity) in (select r.project, r.entity from related r))
@@ -80,7 +80,7 @@ with seen as (
 select first, last, sum(last - first + 1) over ()::bigint as missing
 from gap where first <= last order by first limit {MAX_GAPS}
 """  # noqa: S608  # a constant statement
-# Without those that were removed by their type and are here again, as their day was restored.
+# Stored and removed events. A removed event that is stored again, because its day was restored, counts once.
 _KNOWN_EVENTS: Final = """
 with removed as (
     select sum(events) as events, range_agg(sequences) as sequences from event_summaries
@@ -93,8 +93,8 @@ from removed r left join (
     join events e on e.entity = wanted.entity and e.project = $1 and event_source(e.source, e.entity) = $2
 ) e on true
 """
-# A sandbox that never published has nothing to close, unless the spawner found events that it could not publish. One
-# that was recovered later has its closing event, and is no longer among them.
+# Ended sandboxes whose source was not closed. A sandbox that never published has no source to close, unless the spawner
+# found events that it could not publish (`unsaid`). Once they are recovered, the source has its closing event.
 _INCOMPLETE: Final = f"""
 select b.sandbox, count(*) over () as unsaid
 from sandboxes b left join sources v
@@ -113,7 +113,7 @@ select exists (select from sandboxes where sandbox = $2 and ($1::text is null or
 
 @dataclass(frozen=True)
 class AuditSnapshot:
-    """The database's data at one moment."""
+    """What the database has about the requested sources at one moment."""
 
     sources: list[SourceAudit]
     totals: Any
@@ -123,15 +123,16 @@ class AuditSnapshot:
     unsaid_sandboxes: list[str]
     duplicates: int
     known: bool
-    """Whether anything is stored of what was requested."""
+    """Whether anything is stored of the requested sandbox or task."""
 
 
 async def audit_events(database: Database, bus: Bus, request: GetAudit, project: str, task_days: int = 0) -> Audit:
-    """Whether all that was published is stored. `unstored` and `dead` are of the whole herd: the streams are shared.
+    """Whether all published events are stored. `unstored` and `dead` are numbers of the whole herd: streams are shared.
 
-    The stream is read before the database. So what was in the stream and not stored counts as unstored, and a gap is
-    missing only if it is still there afterwards. `task_days` is how long ended tasks stay; 0: forever. Raises
-    `ContractError` when one of the two is unavailable, and (`not_found`) for a sandbox of which nothing is stored.
+    The stream is read before the database. So an event that was in the stream but not stored counts as unstored, and a
+    gap counts as missing only if it is still there afterwards. `task_days` is how many days ended tasks stay; 0:
+    forever. Raises `ContractError` if the broker or the database is unavailable, and (`not_found`) for a sandbox of
+    which nothing is stored.
     """
     unstored = await count_unstored(bus)
     snapshot = await read_snapshot(database, request, project)
@@ -156,7 +157,10 @@ async def audit_events(database: Database, bus: Bus, request: GetAudit, project:
 
 
 async def count_unstored(bus: Bus) -> int:
-    """Messages in the stream that we have not acknowledged. Raises `ContractError` when the broker is unavailable."""
+    """Number of messages in the stream that event-ingest has not acknowledged.
+
+    Raises `ContractError` when the broker is unavailable.
+    """
     try:
         info = await bus.js.consumer_info(BY_CONSUMER[CONSUMER].stream, CONSUMER, timeout=2)
     except NO_REPLY as error:
@@ -179,7 +183,7 @@ async def _count_dead_letters(bus: Bus) -> int:
 
 
 async def read_snapshot(database: Database, request: GetAudit, project: str) -> AuditSnapshot:
-    """What the database has of it. Raises `ContractError` when it is unavailable."""
+    """What the database has about the requested sources. Raises `ContractError` when it is unavailable."""
     filters = project_filter(project), request.sandbox
     async with (
         database.reading(heavy=True) as connection,
@@ -207,14 +211,14 @@ async def read_snapshot(database: Database, request: GetAudit, project: str) -> 
 
 
 def _count_missing(missing: int, listed: Sequence[Any], audited: Sequence[SourceAudit]) -> int:
-    """Exact for the sources that were checked sequence by sequence, and by their counts for the rest."""
+    """The number of missing events. It is exact for the listed sources, and computed from counts for the others."""
     plausible_indexes = [index for index, row in enumerate(listed) if row["highest"] - row["stored"] <= MAX_MISSING]
     by_count: int = sum(max(listed[index]["highest"] - listed[index]["stored"], 0) for index in plausible_indexes)
     return missing - by_count + sum(audited[index].missing for index in plausible_indexes)
 
 
 def _count_conflicts(surplus: int, listed: Sequence[Any], audited: Sequence[SourceAudit]) -> int:
-    """The same for sequences that were used more than once."""
+    """The number of events whose sequence was used before: exact for the listed sources, as for missing events."""
     by_count: int = sum(max(row["stored"] - row["highest"], 0) for row in listed)
     return surplus - by_count + sum(source.conflicts for source in audited)
 
@@ -236,7 +240,10 @@ async def _audit_source(connection: Connection, row: Any) -> SourceAudit:
 
 
 async def _find_gaps(connection: Connection, row: Any) -> tuple[list[Any], int]:
-    """The gaps of a source, and how many events are missing; of a source with dropped days by its counts only."""
+    """The gaps of a source, and how many events are missing.
+
+    If some of its days were dropped, there are no gaps, and the number is computed from its counts.
+    """
     of_source = row["project"], row["source"], row["entities"]
     if await connection.fetchval(_KNOWN_EVENTS, *of_source) < row["stored"]:
         return [], max(row["highest"] - row["stored"], 0)

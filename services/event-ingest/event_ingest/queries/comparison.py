@@ -19,7 +19,7 @@ _EDIT: Final = AgentFileEdited.type
 _RESULTS: Final = f"'{AgentToolResult.type}', '{AgentToolCompleted.type}'"
 _ERRORS: Final = ", ".join(f"'{name}'" for name in ERRORS)
 _MAX_NAME: Final = 300
-"""Maximum characters of a name that a sandbox has chosen: a reply has many."""
+"""Maximum characters of a name that a sandbox has chosen: a reply has many names."""
 _SANDBOX: Final = """
 select task, attempt, state, state_at from sandboxes where project = $1 and sandbox = $2
 """
@@ -33,7 +33,7 @@ def _whole(expression: str) -> str:
     return f"least(coalesce({expression}, 0), {MAX_WHOLE})::bigint"
 
 
-# Each event is parsed once. A sandbox may have chosen any numbers and names: sums stop at what a reply can state.
+# Each event is parsed once. A sandbox may choose any numbers and names, so sums are limited to what a reply can have.
 _ROWS: Final = f"""
 with own as materialized (
     select e.type, e.time, e.stream_sequence, coalesce(d.turn, 0) as turn, left(d.tool, {_MAX_NAME}) as tool,
@@ -83,13 +83,13 @@ with spent as materialized (
 
 
 async def compare_sandboxes(connection: Connection, request: GetComparison, project: str, budget: int) -> Comparison:
-    """Both side by side. Raises `ContractError` for an unknown sandbox."""
+    """Compare two sandboxes. Raises `ContractError` for an unknown sandbox."""
     sides = [await _side(connection, name, project) for name in (request.first, request.second)]
     return compare(sides[0], sides[1], budget)
 
 
 def _end(facts: Any, last: datetime) -> datetime:
-    """When the sandbox ended, if it has: later events, such as of a refused command, are no part of its duration."""
+    """The time of the last event, or when the sandbox ended if that is earlier: later events do not count."""
     ended = facts["state_at"] if facts and facts["state"] in SANDBOX_ENDED else None
     return last if ended is None else min(last, ended)
 

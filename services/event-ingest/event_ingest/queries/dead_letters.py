@@ -28,7 +28,7 @@ _MAX_JSON_EXPANSION: Final = 6
 
 
 async def list_dead_letters(bus: Bus, request: ListDeadLetters, project: str, budget: int) -> DeadLetters:
-    """Dead letters, newest first; one requested by number has its payload.
+    """Dead letters, newest first. A letter that is requested by its number has its payload.
 
     Raises `ContractError` for an unknown number, or an invalid cursor.
     """
@@ -55,10 +55,10 @@ async def _read_letter(bus: Bus, number: int, project: str, budget: int) -> Dead
 async def _read_newest(
     bus: Bus, request: ListDeadLetters, project: str, before: int | None
 ) -> tuple[list[StoredMessage], int | None]:
-    """The letters before a sequence, newest first; one more than the page may have.
+    """The letters before the sequence `before`, newest first; more than the page may have, if there are as many.
 
-    Other projects' letters are read, too: after `_WINDOWS` the rest is left to the next page, and the sequence before
-    which that begins is returned.
+    Letters of other projects are read, too, and left out. If that takes more than `_WINDOWS` windows, the second value
+    is the sequence before which the next page begins; else it is None.
     """
     first, last = await _read_bounds(bus)
     end = last if before is None else min(last, before - 1)
@@ -81,7 +81,7 @@ async def _read_newest(
 
 
 def _without_payload(message: StoredMessage) -> StoredMessage:
-    """A list shows no payloads, and those of a whole page may be hundreds of MiB."""
+    """Drops the payload: a list does not show it, and the payloads of a page may have hundreds of MiB."""
     return replace(message, data=b"") if message.headers.get("Sandherd-Size") else message
 
 
@@ -94,7 +94,7 @@ async def _read_bounds(bus: Bus) -> tuple[int, int]:
 
 
 def _is_visible(message: StoredMessage, project: str) -> bool:
-    """Whether the letter is of this project, whose name is in the subject that the message had."""
+    """Whether a requester of this project may see the letter. The original subject of the message names its project."""
     return project_filter(project) is None or project_of(message.headers.get("Sandherd-Subject", "")) == project
 
 

@@ -1,4 +1,4 @@
-"""Finds events along the branches of a request, in the order of the stream."""
+"""Finds events in the branches of a request, in the order of the stream."""
 
 import json
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ _FIRST_PARAMETER: Final = 5
 
 @dataclass(frozen=True)
 class QueryBranches:
-    """Where to search: in these projects, in each for its entity, or for all if `entities` is None.
+    """Where to search: in each project for the entity at the same index; for all entities if `entities` is None.
 
-    Each branch is one walk along an index in the order of the reply; the reply is merged from their beginnings.
+    Each branch is read along an index, in the order of the reply. The reply is merged from the first rows of each.
     """
 
     projects: list[str]
@@ -58,12 +58,12 @@ async def has_events_beyond(connection: Connection, search: EventQuery, position
 
 
 def position_of(row: Any) -> Position:
-    """An event's position in the order."""
+    """The position of an event in the order of the stream."""
     return [row["stream_sequence"], str(row["id"])]
 
 
 async def projects_with_events(connection: Connection) -> list[str]:
-    """Every project with events, by stepping along an index rather than reading each event."""
+    """All projects with events. It reads one entry of an index for each project, not each event."""
     rows = await connection.fetch(_PROJECTS)
     return [row["project"] for row in rows]
 
@@ -88,7 +88,8 @@ select project from step where project is not null
 def _statement(search: EventQuery) -> str:
     direction, operator = ("asc", ">") if search.ascending else ("desc", "<")
     order = f"stream_sequence {direction}, id {direction}"
-    # Without statistics, as on a new day, Postgres may walk along all of a project to find one entity: hide that index.
+    # Without statistics, as on a new day, Postgres may read all events of a project to find one entity. With
+    # `project || ''`, it can't use the index of projects for that.
     project = "project = branch.project"
     if search.branches.entities is not None:
         project = "entity = branch.entity and project || '' = branch.project"
@@ -114,13 +115,13 @@ def _values(search: EventQuery) -> list[Any]:
 def _stored_event(row: Any, budget: int) -> StoredEvent:
     stored = StoredEvent(stream_sequence=row["stream_sequence"], envelope=json.loads(row["envelope"]))
     if row["size"] * 2 > budget > 0 and len(to_json(stored)) > budget:
-        # Numbers may be longer when written as JSON again; an event over the limit must not hide those after it.
+        # Numbers may be longer when written as JSON again. Without this, an event over the limit would stop the list.
         stored.envelope["data"] = {}
         stored.envelope["dataomitted"] = f"{row['size']} bytes that do not fit in a reply"
     return stored
 
 
 def branches_of(pairs: Sequence[tuple[str, str]]) -> QueryBranches:
-    """Branches for these pairs of project and entity, each once."""
+    """Branches for these pairs of project and entity, without duplicates."""
     unique = list(dict.fromkeys(pairs))
     return QueryBranches([project for project, _ in unique], [entity for _, entity in unique])

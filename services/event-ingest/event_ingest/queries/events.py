@@ -42,9 +42,9 @@ async def list_events(connection: Connection, request: ListEvents, project: str,
 
 
 async def is_up_to_date(connection: Connection, request: ListEvents, project: str | None) -> bool:
-    """Whether a source has no event after the requested sequence: clients that follow a sandbox poll it.
+    """Whether the requested source has no event after the requested sequence. Clients that follow a sandbox poll this.
 
-    `sources` has the answer; a walk along the events of a large sandbox would read each of them.
+    It reads the table `sources`, because a search in the events of a large sandbox would read all of them.
     """
     if request.source is None or request.after_sequence is None:
         return False
@@ -103,7 +103,7 @@ async def _add_conditions(connection: Connection, search: EventQuery, request: L
 
 
 def _split_types(types: list[str]) -> tuple[list[str], list[str]]:
-    """Full types, and domains."""
+    """The names of types, and the names of domains."""
     return (
         [name for name in types if name not in DOMAINS],
         [name for name in types if name in DOMAINS],
@@ -115,7 +115,7 @@ async def _pairs_of_entity(connection: Connection, project: str | None, entity: 
 
 
 async def _pairs_of_sandbox(connection: Connection, project: str | None, sandbox: str) -> _Pairs:
-    """The sandbox, and its task, whose events name the sandbox."""
+    """The sandbox and its task: some events of the task name the sandbox."""
     tasks = "select project, task from sandboxes where sandbox = $1 and task is not null"
     return [
         *await _pairs_of_entity(connection, project, sandbox),
@@ -124,7 +124,7 @@ async def _pairs_of_sandbox(connection: Connection, project: str | None, sandbox
 
 
 async def _pairs_of_task(connection: Connection, project: str | None, task: str) -> _Pairs:
-    """The task, and the sandboxes that the spawner created for it; an agent's own events are not used for that."""
+    """The task, and the sandboxes that the spawner created for it; events of agents do not decide which these are."""
     sandboxes = "select project, sandbox from sandboxes where task = $1"
     return [
         *await _pairs_of_entity(connection, project, task),

@@ -16,7 +16,7 @@ _COPIED: Final = (
     "file_path", "change_type", "previous_path", "turn", "tool_use_id", "binary", "lines_added", "lines_removed",
     "content_sha256",
 )  # fmt: skip
-# The numbers are of all changes of a path, so the walk along a sandbox's edits does not end with the page.
+# A version's number counts all changes of its path. So all edits of the sandbox are read, not only those of the page.
 _EDITS: Final = f"""
 with edits as materialized (
     select id, stream_sequence, time, envelope #>> '{{data,file_path}}' as path from events

@@ -38,7 +38,7 @@ async def _fit_page(messages: list[StoredMessage], limit: int, budget: int) -> F
 
 
 async def _is_more(bus: Bus, subject: str, page: FittedPage[StoredMessage, OutputChunk]) -> bool:
-    """Whether there is more: the broker ends a batch by its bytes, too."""
+    """Whether there are more messages: the broker may have ended the batch because of its size."""
     return bool(await read_messages(bus, STREAM, subject, first=page.rows[-1].sequence + 1, limit=1, max_bytes=1))
 
 
@@ -51,6 +51,6 @@ def _chunk(message: StoredMessage, budget: int) -> OutputChunk:
 
 
 def readable_text(data: bytes, limit: int) -> str:
-    """Bytes as text, with replacement characters; what would not fit in a reply is cut off, which the text states."""
+    """The first `limit` bytes as text, with replacement characters. If there are more, the text states how many."""
     text = data[:limit].decode(errors="replace")
     return text if len(data) <= limit else f"{text}\n[{len(data) - limit} more bytes]"

@@ -1,4 +1,4 @@
-"""Pages of results: limited in bytes, in sequence, with no row repeated or missing; and checks of filters."""
+"""Pages of results, with a limit of rows and of bytes, so that no row is repeated or missing; and checks of filters."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 
 RESERVED_REPLY_BYTES: Final = 16 * 1024
-"""Bytes of a reply that are reserved for what is not rows, and for what the broker adds."""
+"""Bytes of a reply that are reserved for its other fields, and for what the broker adds."""
 
 _YIELD_SECONDS: Final = 0.005
-"""After this time other requests may run. Bytes are no measure: a small item may be a part of a large event."""
+"""After this time, other requests may run. Bytes are not a measure for that: a small item may need a large event."""
 
 RowT = TypeVar("RowT")
 ItemT = TypeVar("ItemT", bound=BaseModel)
@@ -24,7 +24,7 @@ ItemT = TypeVar("ItemT", bound=BaseModel)
 
 @dataclass
 class Conditions:
-    """Conditions of a statement and their values, which follow the statement's own."""
+    """Conditions to be appended to a statement, with their values. Their placeholders follow those of the statement."""
 
     first: int
     """The number of the first free placeholder."""
@@ -91,6 +91,6 @@ def project_filter(project: str) -> str | None:
 
 
 def check_searched(text: str | None, field: str) -> None:
-    """Raise `ContractError` with the field for a text that Postgres can't store, and so can't search for."""
+    """Raise `ContractError` for a text with a NUL character: Postgres can't store it, so it can't be searched for."""
     if text is not None and "\0" in text:
         raise ContractError(Code.INVALID_FIELD, f"{field}: contains a NUL character", field=field)

@@ -1,4 +1,4 @@
-"""`history`: what is dropped when, and what is held."""
+"""`history`: when are days dropped or reduced, and what is held?"""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -41,7 +41,7 @@ _HOLDS: Final = (
 )
 _PROBLEMS: Final = "select day, problem, since from history_archive_problems order by day limit $1"
 _REDUCTIONS: Final = "select day, removed, types as removed_types, reduced_at from history_reductions"
-# By an index.
+# Postgres reads this from an index.
 _OLDEST_TASK: Final = f"select min(state_at) from tasks where state in ({TASK_STATES})"  # noqa: S608  # our own names
 _RESTORES: Final = (
     f"select {RESTORE_COLUMNS} from history_restores "  # noqa: S608  # our own names
@@ -118,7 +118,7 @@ async def _describe(
         return found
     contents = await read_contents(connection, partition.day, policy)
     due = contents_due_at(partition.day, contents, policy, not_before)
-    # A project without any event there but in summaries has nothing that could be removed.
+    # A project that has only summaries of the day has nothing that could be removed.
     projects = await read_projects(connection, partition.day) if policy.varies else []
     first = first_due_at(partition.day, projects, policy, max(reduced_from, contents.restored_until or reduced_from))
     reduction = first if first is not None and (due is None or first < due) else None
@@ -128,7 +128,7 @@ async def _describe(
 async def _with_reductions(
     connection: Connection, days: Sequence[HistoryDay], policy: RetentionPolicy, not_before: datetime
 ) -> list[HistoryDay]:
-    """With what was removed from each day, and what will be."""
+    """The days, with what was removed from each, and when more will be removed."""
     reduced: Mapping[Any, Any] = {row["day"]: dict(row) for row in await connection.fetch(_REDUCTIONS)}
     found = []
     for one in days:
@@ -141,7 +141,7 @@ async def _with_reductions(
 
 
 async def hold(connection: Connection, request: HoldHistory, project: str, _budget: int) -> HistoryHold:
-    """Add a hold, or change its reason. Raises `ContractError` for too many, and for the herd as a whole."""
+    """Add a hold, or change its reason. Raises `ContractError` if there are too many, or if it names no project."""
     _check_project(project)
     values = project, request.task or "", request.reason, request.held_by
     row: Any = await connection.fetchrow(_HOLD, *values, MAX_HOLDS)
@@ -153,7 +153,7 @@ async def hold(connection: Connection, request: HoldHistory, project: str, _budg
 
 
 async def release(connection: Connection, request: ReleaseHistory, project: str, _budget: int) -> HoldReleased:
-    """Remove a hold, if there is one. Raises `ContractError` for the herd as a whole."""
+    """Remove a hold, if there is one. Raises `ContractError` if the request names no project."""
     _check_project(project)
     done = await connection.execute(
         "delete from history_holds where project = $1 and task = $2", project, request.task or ""
@@ -165,7 +165,7 @@ def _check_project(project: str) -> None:
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD,
-            "a hold is of one project",
+            "a hold must be for one project",
             field="project",
             remedy="name a project; SANDHERD_HISTORY_DAYS=0 stores all events forever",
         )

@@ -1,8 +1,8 @@
 """`search`: which events have these words?
 
-Partitions are searched one after the other, the newest first, each by its index of words. Those of days that are not
-over have indexes of some ranges of ids (`word_segments`); other ranges are read in portions. So the cost depends on how
-far back the hits are, and a search that takes long ends with the hits of the part that it has reached.
+Partitions are searched one after the other, the newest first, each by its index of words. Partitions of days that are
+not over have indexes of some ranges of ids (`word_segments`); other ranges are read in portions. So a search takes
+longer if the hits are older. A search that takes too long ends with the hits that it has found.
 """
 
 import json
@@ -40,11 +40,11 @@ _POSITION_TYPES: Final = (str, str)
 """The types of a position: the partition, and the id before which to continue in it; empty: from its end."""
 _FIRST_PARAMETER: Final = 4
 _NO_ENTITY: Final = "-"
-"""The name of no entity."""
+"""A name that no entity has."""
 _TEXT: Final = "' ' || array_to_string(event_terms(type collate \"default\", envelope), ' ') || ' '"
-"""The words as `event_words` has them: by the collation of the column, `lower` would leave all but ASCII."""
+"""The words as `event_words` has them. With the collation of the column, `lower` would change letters of ASCII only."""
 MAX_BYTES: Final = 4_000_000
-"""How much is read for the hits of a partition: events may be large, and their snippets are short."""
+"""Maximum bytes of events that one statement reads for hits: events may be large, though their snippets are short."""
 _TYPES: Final = ", ".join(f"'{name}'" for name in SEARCHED_TYPES)
 _PARTITIONS: Final = """
 select part.relname, coalesce(own.indisvalid, false) as indexed, case when own.indisvalid then '{}' else array(
@@ -56,19 +56,19 @@ left join pg_index own on own.indexrelid = named.oid
 where inhparent = 'events'::regclass order by part.relname = 'events_default', part.relname desc
 """
 FIRST_PORTION: Final = 250
-"""How many events without an index are read first: of a frequent word they have a page, and each hit takes 40 µs."""
+"""How many events without an index are read first. If the word is frequent, they fill a page; each hit takes 40 µs."""
 PORTION = 5000
-"""How many events without an index are read at once; up to it, each portion has twice as many as that before it."""
+"""Maximum of events without an index that are read at once. Up to it, each portion is twice as large as the last."""
 _FIRST: Final = "select id from {} where id < $1 and id >= $3 order by id desc offset $2 limit 1"
 _NO_ID: Final = UUID(int=0)
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _CONTAINS: Final = 'strpos(lower(envelope::text collate "C"), {}) > 0'
-"""A document that may have a word: a hundredth of the cost of its words."""
+"""Whether a document may have a word. It takes a hundredth of the time that computing the words takes."""
 _LIKE: Final = "envelope::text like any (array[{}])"
 _ESCAPE: Final = r"\\u"
-"""What a document has that may have letters as escapes, by which an agent could hide what it wrote; for `like`."""
+"""A pattern of `like` for escaped characters: with them, an agent could hide words from `_CONTAINS`."""
 _CAPITALS: Final = {"i": "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "k": "\N{KELVIN SIGN}"}
-"""Letters of ASCII that are the lower case of another letter, too, in Postgres' `lower`, but not by `_CONTAINS`."""
+"""For two letters of ASCII: another letter that `lower` changes to it, but that `_CONTAINS` does not find."""
 _ENTITIES: Final = """
 select sandbox as entity from sandboxes where task = $1 and ($2::text is null or project = $2) limit 1000
 """
@@ -83,22 +83,27 @@ class _Part:
     first: UUID | None = None
     indexed: bool = True
     segment: WordSegment | None = None
-    """The index of this range; None: of the whole partition."""
+    """The index of this range of ids; None if there is none, or one of the whole partition."""
 
 
 @dataclass
 class _Search:
-    """A search: what a hit has of the words of the index, further conditions, and quick ones for what has no index."""
+    """The conditions of a search."""
 
     tokens: str
+    """The query for the index of words."""
     conditions: Conditions
+    """What a hit must fulfil besides."""
     groups: Sequence[Sequence[Sequence[str]]]
+    """The words for a quick check of events without an index: of each group, a hit has all words of one list."""
 
     async def hits(self, connection: Connection, part: _Part, limit: int) -> tuple[list[Any], bool]:
         """The newest hits of a part, and whether there are more."""
         conditions = Conditions(_FIRST_PARAMETER, [*self.conditions.parts], [*self.conditions.values])
         if part.segment is not None:
-            conditions.add(part.segment.condition)  # no values: Postgres has to see that the index has all of them
+            conditions.add(
+                part.segment.condition
+            )  # without parameters, so that Postgres can see that the index has all rows
         if part.before:
             conditions.add("id < {}", UUID(part.before))
         if part.first is not None:
@@ -145,7 +150,7 @@ async def search_events(connection: Connection, request: SearchEvents, project: 
 
 
 def _parts(partition: Any, before: UUID | None) -> list[_Part]:
-    """The parts of a partition up to an id, the newest first."""
+    """The parts of a partition with ids below `before`, the newest first."""
     name = partition["relname"]
     if partition["indexed"]:
         return [_Part(name, str(before or ""))]
@@ -185,9 +190,9 @@ async def _entities(connection: Connection, request: SearchEvents, project: str 
 
 
 async def _portions(connection: Connection, part: _Part) -> AsyncIterator[_Part]:
-    """The portions of a part that no index has, the newest first; else the part itself.
+    """The portions of a part without an index, the newest first. A part with an index is its only portion.
 
-    Without them, a word that most events have would be looked for in all of them before the first are returned.
+    Without portions, all events would be searched for a frequent word before the first hits are returned.
     """
     size = FIRST_PORTION
     while not part.indexed:
@@ -204,7 +209,7 @@ async def _portions(connection: Connection, part: _Part) -> AsyncIterator[_Part]
 async def _collect(
     connection: Connection, search: _Search, parts: Sequence[_Part], limit: int
 ) -> tuple[list[Mapping[str, Any]], Position | None]:
-    """At most `limit` hits, and where to continue; None at the end."""
+    """At most `limit` hits, and the position where to continue; None if everything was searched."""
     deadline = get_running_loop().time() + SECONDS
     rows: list[Mapping[str, Any]] = []
     for whole in parts:

@@ -1,4 +1,4 @@
-"""`statistics` and `overview`: what agents did and spent, and what the state of a project is."""
+"""`statistics` and `overview`: what did agents do and spend, and what is the state of a project?"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -26,7 +26,7 @@ from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, SandboxState, T
 _FIRST_PARAMETER: Final = 2
 _SPENT: Final = tuple(Usage.model_fields)
 _DONE: Final = {"turns": (AgentTurnStarted.type,), "tool_calls": (AgentToolUse.type,), "errors": ERRORS}
-"""The counts that are numbers of events, and the types of those."""
+"""By count: the types of the events that it counts."""
 _COUNTED: Final = (*_SPENT, *_DONE)
 
 
@@ -43,7 +43,7 @@ _GROUPS: Final[dict[StatisticGroup, str]] = {
     "model": "p.model",
     "day": "p.day",
 }
-# At most what a reply can state: a sandbox may report any amount, and must not break the sums of others.
+# Sums are limited to what a reply can have: a sandbox may report any amount, and must not make the request fail.
 _AMOUNTS: Final = ", ".join(f"sum(coalesce((data ->> '{name}')::numeric, 0)) as {name}" for name in _SPENT)
 _NUMBERS: Final = ", ".join(
     f"sum(number) filter (where type in ({_listed(types)})) as {name}" for name, types in _DONE.items()
@@ -57,7 +57,7 @@ _NO_NUMBERS: Final = ", ".join("0::numeric" for _ in _DONE)
 async def count_statistics(
     connection: Connection, request: GetStatistics, project: str, _budget: int
 ) -> StatisticsList:
-    """The statistics by groups; at most `MAX_GROUPS` short rows, which fit in a reply."""
+    """The statistics by group. At most `MAX_GROUPS` short rows, which fit in a reply."""
     of_events, of_tasks = _conditions(request, project)
     statement = _statement(request.by, str(of_events), str(of_tasks))
     rows = await connection.fetch(statement, request.limit, *of_events.values, *of_tasks.values)
@@ -71,7 +71,7 @@ async def count_statistics(
 
 
 def _conditions(request: GetStatistics, project: str) -> tuple[Conditions, Conditions]:
-    """Conditions for events, and those for their tasks, with the next placeholders."""
+    """The conditions for events, and those for their tasks, whose placeholders follow."""
     of_events = Conditions(_FIRST_PARAMETER)
     if project_filter(project) is not None:
         of_events.add("e.project = {}", project)
@@ -147,7 +147,7 @@ select date_bin(make_interval(secs => $3), minute, 'epoch') as begins_at, sum(ev
     least(sum(cost_micro_usd), {MAX_WHOLE})::bigint as cost_micro_usd
 from event_rates where {_OF_PROJECT} and minute >= $2 group by 1 order by 1
 """  # noqa: S608  # constant names
-# What is first in the order is first in the list; each kind is limited, so that a kind with many rows is not sorted.
+# Approvals are first in the list, then paused sandboxes, then failed tasks; within a kind, the oldest is first.
 _NEEDS: Final = f"""
 with pending as (
     select 1 as rank, 'approval' as kind, a.project, b.task, a.sandbox, a.approval as approval_id,
@@ -168,7 +168,7 @@ select *, count(*) over () as available from (
 
 
 async def show_overview(connection: Connection, request: GetOverview, project: str, _budget: int) -> ProjectOverview:
-    """The state of a project. What it reads is bounded by what has not ended, the interval, and its buckets."""
+    """The state of a project. It reads what has not ended or began in the interval, and the rates of the interval."""
     until = datetime.now(UTC)
     since = _first_bucket(until - request.interval, request.bucket_seconds)
     scope = project_filter(project), since
@@ -186,7 +186,7 @@ async def show_overview(connection: Connection, request: GetOverview, project: s
 
 
 def _first_bucket(since: datetime, seconds: int) -> datetime:
-    """The beginning of the bucket that a time is in. Pure."""
+    """The beginning of the bucket that contains the time `since`. Pure."""
     return since - timedelta(seconds=since.timestamp() % seconds)
 
 

@@ -1,4 +1,4 @@
-"""`stored_artifact`, which the spawner requests: pieces of artifacts that their stream no longer has."""
+"""`stored_artifact`: reads a piece of an artifact that its stream no longer has. The spawner requests it."""
 
 import asyncio
 from typing import Any, Final
@@ -25,7 +25,11 @@ class StoredArtifacts:
         self._store = store
 
     async def read(self, incoming: IncomingRequest[ReadStoredArtifact]) -> ArtifactPiece:
-        """The piece. Raises `ContractError` (`not_found` if the store does not have it, `unavailable`, `conflict`)."""
+        """The requested piece.
+
+        Raises `ContractError`: `not_found` if the store does not have it, `unavailable`, or `conflict` if it can't be
+        read.
+        """
         request = incoming.request
         row: Any = None
         if self._store is not None:
@@ -43,6 +47,6 @@ class StoredArtifacts:
 
 
 def _refused(error: StorageError) -> ContractError:
-    absent = error.fault in (StorageFault.UNREACHABLE, StorageFault.DENIED)
+    unavailable = error.fault in (StorageFault.UNREACHABLE, StorageFault.DENIED)
     text, _, remedy = str(error).partition("; ")
-    return ContractError(Code.UNAVAILABLE if absent else Code.CONFLICT, text, remedy=remedy)
+    return ContractError(Code.UNAVAILABLE if unavailable else Code.CONFLICT, text, remedy=remedy)

@@ -38,7 +38,7 @@ async def read_messages(
 
 
 async def stored_through(bus: Bus, timeout: float = 2) -> int:
-    """The stream sequence up to which every event is stored, or can never be: only then it is acknowledged.
+    """The stream sequence up to which every event is acknowledged: it is stored, or can never be.
 
     Later events may be stored, too: batches are stored concurrently, in any order. Raises one of `NO_REPLY`.
     """

@@ -1,4 +1,4 @@
-"""Refuses a start of a subscription that the stream has not reached: it would omit the events until then."""
+"""Refuses a subscription that starts at a future sequence or time: it would omit the events until then."""
 
 import json
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
 """`subscriptions`, `subscribe`, `unsubscribe`: consumers on EVENTS for clients, which may not create consumers.
 
-The broker is the only record of them. Replicas of this service need no lock: a consumer is created only where there is
-none, and of two with one name that were created at the same moment, the second one is deleted.
+Subscriptions are stored in the broker only. Replicas of this service need no lock: a consumer is created only at a free
+place, and if two with the same name were created at the same moment, the second one is deleted.
 """
 
 import asyncio
@@ -73,14 +73,14 @@ class Subscriptions:
         """Create a subscription, or return the existing one. Raises `ContractError`."""
         request, project = incoming.request, incoming.project
         check_project(project)
-        wanted = chosen_types(request.types), sorted(set(request.entities))
-        filters(project, *wanted)  # raises for too many
+        requested = chosen_types(request.types), sorted(set(request.entities))
+        filters(project, *requested)  # raises `ContractError` if there are too many
         for _ in PLACES:
             consumers = await self._read_all(project)
             if same_name := with_name(consumers, request.name):
                 existing = view(same_name[0])
-                if not request.update or (existing.types, existing.entities) == wanted:
-                    return _check_same(existing, wanted)
+                if not request.update or (existing.types, existing.entities) == requested:
+                    return _check_same(existing, requested)
                 await self._create(request, project, _place_of(same_name[0], project))
                 continue
             place = free_slot(request.name, consumers, self._terms)
@@ -106,7 +106,10 @@ class Subscriptions:
         return UnsubscribeResult(name=name, waiting=same_name[0].num_pending or 0)
 
     async def _create(self, request: Subscribe, project: str, place: int) -> None:
-        """Have the spawner create or change the consumer, unless another request has created one there meanwhile."""
+        """Request that the spawner creates or changes the consumer at a place.
+
+        It creates none if another request has created one there meanwhile.
+        """
         create = CreateConsumer(
             place=place,
             name=request.name,
@@ -139,7 +142,7 @@ class Subscriptions:
             raise broker_unavailable(error) from error
 
     async def _delete(self, info: ConsumerInfo, project: str) -> None:
-        """Have the spawner delete it; another replica may have been first."""
+        """Request that the spawner deletes the consumer, which another replica may have deleted already."""
         await self._request_spawner(DeleteConsumer(place=_place_of(info, project)), project)
 
     async def _request_spawner(self, request: Request[Any], project: str) -> None:
@@ -189,14 +192,14 @@ def view(info: ConsumerInfo) -> Subscription:
     )
 
 
-def _check_same(existing: Subscription, wanted: tuple[list[str], list[str]]) -> Subscription:
+def _check_same(existing: Subscription, requested: tuple[list[str], list[str]]) -> Subscription:
     """The existing subscription, if it has the requested types and entities."""
-    if (existing.types, existing.entities) == wanted:
+    if (existing.types, existing.entities) == requested:
         return existing
     about = f" about {', '.join(existing.entities)}" if existing.entities else ""
     raise ContractError(
         Code.CONFLICT,
         f"subscription {existing.name} exists already, with {', '.join(existing.types) or 'all types'}{about}",
-        field="types" if existing.types != wanted[0] else "entities",
+        field="types" if existing.types != requested[0] else "entities",
         remedy="set `update` to change it, delete it first, or use another name",
     )

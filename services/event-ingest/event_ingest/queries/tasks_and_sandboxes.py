@@ -47,7 +47,7 @@ _OF_LABELLED: Final = (
 
 @dataclass(frozen=True)
 class _Columns:
-    """The names of the same columns in the two tables, and the condition for labels."""
+    """The columns for time and name of one of the two tables, and its condition for labels."""
 
     at: str
     name: str
@@ -119,7 +119,7 @@ def _conditions(
 
 
 def _add_position(conditions: Conditions, sort: SortOrder, columns: _Columns, after: Position) -> None:
-    """Only rows after the position."""
+    """Add the condition that rows come after the position."""
     value, project, name = after
     operator, by_time = "<" if sort == "newest" else ">", sort in _BY_TIME
     kind = "timestamptz" if by_time else "text"

@@ -1,7 +1,7 @@
 """`trajectory`: what did this agent do?
 
-The reply has the form of the earlier system, without its faults: pages are full, counts are of all events and not of
-the page, events of one moment are never skipped, and an invalid cursor is refused.
+The reply has the same form as that of an earlier system. Unlike there, pages are full, counts are of all events and not
+only of the page, events with the same time are never skipped, and an invalid cursor is refused.
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ async def read_trajectory(connection: Connection, request: GetTrajectory, projec
 
 
 async def _has_events_behind(connection: Connection, search: EventQuery, page: FittedPage[Any, StoredEvent]) -> bool:
-    """Whether there are events in the other direction. Without a cursor the page begins at the end: there are none."""
+    """Whether there are events in the other direction. Without a cursor there are none: the page is the first one."""
     if search.after is None or not page.rows:
         return False
     return await has_events_beyond(connection, search, position_of(page.rows[0]))

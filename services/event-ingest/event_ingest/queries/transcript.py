@@ -31,7 +31,7 @@ async def read_transcript(connection: Connection, request: GetTranscript, projec
 
 
 async def visible_projects(connection: Connection, sandbox: str, project: str) -> list[str]:
-    """The projects with events of a sandbox, of those that the requester may see. Raises `ContractError` for none."""
+    """The projects with events of a sandbox that the requester may see. Raises `ContractError` if there is none."""
     found = await projects_of_entity(connection, sandbox)
     visible = [name for name in found if project_filter(project) in {None, name}]
     if not visible:

@@ -12,7 +12,7 @@ from sandherd.contracts.requests.usage import UsageGroup
 
 _FIRST_PARAMETER: Final = 3
 _COUNTED: Final = tuple(Usage.model_fields)
-# At most what a reply can state: a sandbox may report any amount, and must not break the sums of others.
+# Sums are limited to what a reply can have: a sandbox may report any amount, and must not make the request fail.
 _SUMS: Final = ", ".join(
     f"least(sum(coalesce((data ->> '{name}')::bigint, 0)), {MAX_WHOLE}) as {name}" for name in _COUNTED
 )
@@ -24,11 +24,11 @@ _GROUPS: Final[dict[UsageGroup, str]] = {
     "model": "left(data ->> 'model', 100)",
     "label": "t.labels ->> $2",
 }
-"""The groups. A model is whatever the agent published, so its length is limited."""
+"""By grouping: the SQL expression of the group. An agent may publish any name of a model, so its length is limited."""
 
 
 async def add_up_usage(connection: Connection, request: GetUsage, project: str, _budget: int) -> UsageList:
-    """The usage by groups; at most `MAX_GROUPS` short rows, which fit in a reply."""
+    """The usage by group. At most `MAX_GROUPS` short rows, which fit in a reply."""
     of_events, of_tasks = _conditions(request, project)
     statement = _statement(request.by, str(of_events), str(of_tasks))
     rows = await connection.fetch(statement, request.limit, request.label, *of_events.values, *of_tasks.values)
@@ -42,7 +42,7 @@ async def add_up_usage(connection: Connection, request: GetUsage, project: str, 
 
 
 def _conditions(request: GetUsage, project: str) -> tuple[Conditions, Conditions]:
-    """Conditions for events, and those for their tasks, with the next placeholders."""
+    """The conditions for events, and those for their tasks, whose placeholders follow."""
     of_events = Conditions(_FIRST_PARAMETER)
     if project_filter(project) is not None:
         of_events.add("e.project = {}", project)

@@ -1,4 +1,4 @@
-"""`verification`: are the read tables what the events result in?"""
+"""`verification`: do the read tables agree with the stored events?"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -37,8 +37,8 @@ _TYPES: Final = [
     for name, model in EVENTS.items()
     if not name.startswith("agent.") and (isinstance(model.sets_state, _STATES) or model is SandboxExtended)
 ]
-"""The events that change a read table."""
-# In the order of an index of `sources`. What a table has and no event is about is a difference, too.
+"""The types of events that change a read table."""
+# In the order of an index of `sources`. Rows of read tables without any event are listed, too: they are differences.
 _ENTITIES: Final = """
 select entity, project from (
     (select distinct entity, project from sources
@@ -72,7 +72,7 @@ _EVENTS: Final = f"""
 select e.project, e.entity, e.type, event_document(e) as envelope from {_WANTED}
 join events e on e.entity = wanted.entity and e.project || '' = wanted.project where e.type = any($3)
 """  # noqa: S608  # a constant statement
-# With those that were removed by their type; if their day was restored, they are counted once.
+# Includes removed events. A removed event that is stored again, because its day was restored, counts once.
 _COUNTED: Final = f"""
 with removed as (
     select s.project, s.source, s.entity, sum(s.events) as events, range_agg(s.sequences) as sequences,
@@ -126,26 +126,28 @@ async def _compare(connection: Connection, pairs: set[Pair]) -> tuple[int, list[
 
 @dataclass(frozen=True)
 class ExaminedEntities:
-    """Entities as they are in the tables, and as their events result in."""
+    """What the tables have of some entities, and what results from their events."""
 
     stored: Totals
-    """With those of related tasks, as `counted`."""
+    """The totals in the table `sources`, also of related tasks."""
     counted: Totals
+    """The totals of the events, also of related tasks."""
     related: frozenset[Pair]
-    """Tasks whose events say something of these sandboxes."""
+    """Tasks whose events change the rows of these sandboxes."""
     projected: Projections
+    """The states that result from the events."""
     rows: Mapping[str, Sequence[Any]]
-    """The rows of the tables, by table."""
+    """The stored rows, by table."""
 
     def differences(self, pairs: set[Pair]) -> list[HistoryDifference]:
-        """All of some of the entities; states only of those whose events are complete."""
-        stored, counted = _of(self.stored, pairs), _of(self.counted, pairs)
+        """All differences of these entities. States are compared only for entities whose events are complete."""
+        stored, counted = _totals_of(self.stored, pairs), _totals_of(self.counted, pairs)
         complete = pairs - incomplete_pairs(stored, counted)
         compared = [compare_rows(table, self._rows_of(table, complete), self.projected, complete) for table in TABLES]
         return [*compare_totals(stored, counted), *chain.from_iterable(compared)]
 
     def expected(self, table: ReadTable, pairs: set[Pair]) -> dict[tuple[str, ...], Any]:
-        """The rows that the events result in."""
+        """The rows that result from the events."""
         return expected_rows(table, self.projected, pairs)
 
     def _rows_of(self, table: ReadTable, pairs: set[Pair]) -> list[Any]:
@@ -153,7 +155,7 @@ class ExaminedEntities:
 
 
 async def examine(connection: Connection, pairs: set[Pair]) -> ExaminedEntities:
-    """Read what the tables have of some entities, and what their events result in. In one transaction."""
+    """Read what the tables have of some entities, and what results from their events. Call it in a transaction."""
     related = {(row["project"], row["entity"]) for row in await connection.fetch(_RELATED, *_columns(pairs))} - pairs
     wanted = _columns(pairs | related)
     return ExaminedEntities(
@@ -173,12 +175,12 @@ async def list_entities(
     return [(row["project"], row["entity"]) for row in rows]
 
 
-def _of(totals: Totals, pairs: set[Pair]) -> Totals:
+def _totals_of(totals: Totals, pairs: set[Pair]) -> Totals:
     return {key: value for key, value in totals.items() if (key[0], key[2]) in pairs}
 
 
 async def _project(connection: Connection, pairs: set[Pair]) -> Projections:
-    """What the events result in. One that this version can't read has no effect, as when it was published."""
+    """The states that result from the events. An event that this version can't read has no effect."""
     rows = await connection.fetch(_EVENTS, *_columns(pairs), _TYPES)
     return project_events(_read(rows))
 

@@ -1,1 +1,1 @@
-"""Files in a directory or in a bucket of S3, written whole or not at all: of the archive, and of artifacts."""
+"""Stores files of the archive and of artifacts in a directory or a bucket of S3, each as a whole or not at all."""

@@ -1,4 +1,4 @@
-"""Objects of a bucket, by obstore: its wheel has 6 MB and needs nothing else.
+"""Reads and writes objects of a bucket with obstore. Its wheel has 6 MB, and no dependencies.
 
 aiobotocore and boto3 need botocore, of 15 MB, and up to ten more packages; minio's client needs pycryptodome and argon2
 and reads whole parts into memory. The S3 of pyarrow, which archives need anyway, has no typed errors, and completes
@@ -22,7 +22,7 @@ from event_ingest.storage.s3_place import S3Place
 from event_ingest.storage.upload import PART_BYTES, Content, Upload
 
 _BUFFER_BYTES: Final = 4 * 1024 * 1024
-"""How much of an object is read at least with one request."""
+"""Minimum bytes of an object that are read with one request."""
 _CONCURRENT_PARTS: Final = 2
 _CONNECT_SECONDS: Final = 5
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
@@ -40,12 +40,12 @@ class Bucket:
         self._client = _connect(place)
 
     def folders(self) -> list[str]:
-        """The names before the first slash of those that have one."""
+        """The names of the top-level folders: of each object's name, the part before the first slash."""
         with self._errors("list"):
             return [name.strip("/") for name in obstore.list_with_delimiter(self._client)["common_prefixes"]]
 
     def names(self, folder: str) -> list[str]:
-        """The names of all objects in a folder, without it."""
+        """The names of all objects in a folder, relative to it."""
         with self._errors(f"{folder}/"):
             pages = obstore.list(self._client, prefix=folder)
             return [one["path"].removeprefix(f"{folder}/") for page in pages for one in page]
@@ -61,25 +61,25 @@ class Bucket:
             raise
 
     def open(self, key: str, buffer_bytes: int = _BUFFER_BYTES) -> BinaryIO:
-        """An object to be read, in any order, at least this number of bytes with one request."""
+        """An object, opened for reading at any position. One request reads at least `buffer_bytes`."""
         with self._errors(key):
             size = obstore.head(self._client, key)["size"]
         return io.BufferedReader(_ObjectReader(self, key, size), buffer_bytes)
 
     def read_range(self, key: str, start: int, end: int) -> memoryview:
-        """The bytes of an object from one to before another."""
+        """The bytes of an object from `start` up to but not including `end`."""
         with self._errors(key):
             return memoryview(obstore.get_range(self._client, key, start=start, end=end))
 
     @contextmanager
     def created(self, key: str) -> Iterator[NewFile]:
-        """A new object to be written, which exists once the block has ended without an error."""
+        """A new object as a `NewFile`. It exists when the block has ended without an error."""
         with self.uploading(key) as upload:
             yield NewFile(upload, key)
 
     @contextmanager
     def uploading(self, key: str) -> Iterator[Upload]:
-        """A new object, which exists once the block has ended without an error."""
+        """A new object as an `Upload`. It exists when the block has ended without an error."""
 
         def send(content: Content) -> None:
             with self._errors(key):
@@ -107,7 +107,7 @@ class Bucket:
         try:
             yield
         except (BaseError, FileNotFoundError) as error:
-            raise _described(error, what, self._place.url) from None  # its text has the whole request
+            raise _described(error, what, self._place.url) from None  # the text of `error` contains the whole request
 
 
 class _ObjectReader(io.RawIOBase):
@@ -142,7 +142,7 @@ class _ObjectReader(io.RawIOBase):
 
 
 def _connect(place: S3Place) -> Client:
-    chosen: Any = {
+    optional: Any = {
         "prefix": place.prefix,
         "endpoint": place.endpoint,
         "access_key_id": place.access_key_id,
@@ -151,7 +151,7 @@ def _connect(place: S3Place) -> Client:
     return Client(
         place.bucket,
         region=place.region,
-        **{name: value for name, value in chosen.items() if value},
+        **{name: value for name, value in optional.items() if value},
         client_options={
             "allow_http": place.endpoint is not None and place.endpoint.startswith("http://"),
             "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
@@ -165,7 +165,10 @@ def _connect(place: S3Place) -> Client:
 
 
 def _described(error: Exception, what: str, url: str) -> StorageError:
-    """An error of obstore, by the store's code and status: its own text has requests and replies, and is not logged."""
+    """An error of obstore as `StorageError`, with the store's code or status.
+
+    The text of obstore's error is not used: it contains requests and replies, which must not be logged.
+    """
     text = str(error)
     code, status = _first(_CODE, text), _first(_STATUS, text)
     if isinstance(error, FileNotFoundError) and code != "NoSuchBucket":

@@ -1,4 +1,4 @@
-"""What can be wrong with a directory or bucket that files are stored in: one typed error with its kind and a remedy."""
+"""The error of a directory or bucket in which files are stored, with its kind and a remedy."""
 
 import errno
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class StorageError(Exception):
 
 @contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Errors of a file system as `StorageError`; `what` is the file."""
+    """Raises errors of the file system as `StorageError`. `what` names the file in the message."""
     try:
         yield
     except FileNotFoundError as error:

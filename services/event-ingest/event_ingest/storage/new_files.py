@@ -1,6 +1,6 @@
-"""New files: written to a temporary name, or sent to a bucket, and there once they are complete.
+"""New files: they exist under their name when they are complete. Before, they have a temporary name or are uploaded.
 
-A directory itself is never created: if its file system is not mounted, nothing must be stored in its place.
+The directory itself is never created: if its file system is not mounted, nothing must be written to the mount point.
 """
 
 import os
@@ -21,29 +21,30 @@ class FileSink(Protocol):
     """What the content of a new file is written to."""
 
     def write(self, data: memoryview, /) -> int:
-        """Write some of it; returns how many bytes."""
+        """Write some of the data. Returns the number of bytes that were written."""
 
 
 class NewFile:
-    """A file that is being written. Only its own errors are those of its store, not those of what is read for it."""
+    """A file that is being written. Errors of writing it are raised as `StorageError`; other errors are unchanged."""
 
     def __init__(self, sink: FileSink, name: str) -> None:
         self._sink = sink
         self._name = name
 
     def write(self, data: bytes) -> None:
-        """Write all of it."""
-        left = memoryview(data)
+        """Write all of the data."""
+        remaining = memoryview(data)
         with storage_errors(self._name):
-            while left:
-                left = left[self._sink.write(left) :]
+            while remaining:
+                remaining = remaining[self._sink.write(remaining) :]
 
 
 @contextmanager
 def new_file(directory: Path, name: str, *, private: bool = False) -> Iterator[NewFile]:
-    """A new file below an existing directory, which has its name once the block has ended without an error.
+    """A new file below an existing directory. It gets its name when the block has ended without an error.
 
-    Then it is complete and on disk. `name` may have folders, which are created. A `private` one is its owner's.
+    Then it is complete and on disk. `name` may contain folders, which are created. Only its owner can access a `private`
+    file.
     """
     check_directory(directory)
     path = directory / name
@@ -69,7 +70,7 @@ def new_file(directory: Path, name: str, *, private: bool = False) -> Iterator[N
 
 
 def check_directory(directory: Path) -> None:
-    """Raises `StorageError` if it does not exist."""
+    """Raises `StorageError` if the directory does not exist."""
     if not directory.is_dir():
         raise StorageError(StorageFault.UNREACHABLE, f"{directory} is not an existing directory")
 
@@ -79,7 +80,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder on disk."""
+    """Write the names in a folder to disk."""
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(number)

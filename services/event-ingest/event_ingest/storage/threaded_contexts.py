@@ -1,4 +1,4 @@
-"""Context managers that block, entered and left in a thread: event-ingest stores events meanwhile."""
+"""Enters and leaves blocking context managers in a thread, so that event-ingest stores events meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ ValueT = TypeVar("ValueT")
 
 @asynccontextmanager
 async def in_thread(manager: AbstractContextManager[ValueT]) -> AsyncIterator[ValueT]:
-    """What the manager yields. It has to pass errors on."""
+    """Yields what `manager` yields. The manager must not suppress errors of the block."""
     value = await asyncio.to_thread(manager.__enter__)
     try:
         yield value

@@ -1,4 +1,4 @@
-"""An object that is written in pieces, and sent while they come: in memory are some parts of it, and never all."""
+"""An object that is written in pieces, and sent meanwhile, so that only some parts of a large one are in memory."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -6,7 +6,7 @@ from queue import Full, Queue
 from typing import Final
 
 PART_BYTES: Final = 8 * 1024 * 1024
-"""What fits into one part is sent as a whole, in one request."""
+"""The size of a part. An object that fits into one part is sent in one request."""
 _WAITING_PIECES: Final = 4
 _CHECK_SECONDS: Final = 0.2
 
@@ -14,14 +14,14 @@ Content = bytes | Iterator[bytes]
 
 
 class _AbandonedError(Exception):
-    """Ends the sending of an object that is of no use."""
+    """Ends the sending of an object that was abandoned."""
 
 
 class Upload:
-    """An object that exists once it is finished. Its methods block, and raise what sending raises."""
+    """An object that exists once it is finished. Its methods block, and raise the errors of `send`."""
 
     def __init__(self, send: Callable[[Content], None]) -> None:
-        """`send` sends what it gets, and nothing of it if an iterator raises."""
+        """`send` sends the content of an object. If an iterator raises an error, it must not create the object."""
         self._send = send
         self._first = bytearray()
         self._pieces: Queue[bytes | None] = Queue(_WAITING_PIECES)  # None: the end
@@ -29,7 +29,7 @@ class Upload:
         self._abandoned = False
 
     def write(self, data: memoryview) -> int:
-        """Add bytes; returns how many, which is all of them."""
+        """Add bytes. Returns their number, as all of them are accepted."""
         if self._sending is None:
             self._first += data
             if len(self._first) > PART_BYTES:
@@ -39,7 +39,7 @@ class Upload:
         return len(data)
 
     def finish(self) -> None:
-        """Send what is left. Then the object exists."""
+        """Send the remaining bytes. Then the object exists."""
         if self._sending is None:
             self._send(bytes(self._first))
         else:
@@ -47,7 +47,7 @@ class Upload:
             self._sending.result()
 
     def abandon(self) -> None:
-        """Have the object not exist. Errors of its sending are of no interest any more."""
+        """Stop sending, so that the object does not exist. Errors of sending are ignored."""
         if self._sending is not None:
             self._abandoned = True
             self._offer(None, self._sending)
