@@ -106,7 +106,7 @@ class TaskRow:
 
 @dataclass(slots=True)
 class SandboxRow:
-    """A sandbox, as the events of a batch state it. Its task is taken from events of the spawner, never of the agent."""
+    """A sandbox, as the events of a batch state it. Its task is taken from the spawner's events only."""
 
     project: str
     sandbox: str

@@ -60,7 +60,7 @@ class WordSegment:
 
     @property
     def statement(self) -> str:
-        """The statement that creates the index. Postgres tests conditions in order: most new events fail the first one."""
+        """The statement that creates the index. Postgres tests conditions in order: most new events fail the first."""
         return (
             f"create index concurrently {self.name} on {self.partition} "
             f"using gin (event_words(project, entity, type, envelope)) where {self.condition} and type in ({_TYPES})"

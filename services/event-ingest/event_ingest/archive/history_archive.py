@@ -65,7 +65,7 @@ class HistoryArchive:
         self._archived_events.pop(day, None)
 
     async def clear_problems(self, connection: Connection, due: Collection[date]) -> None:
-        """Delete the stored problems of days that are archived or not due, and set the metric to the number of others."""
+        """Delete the stored problems of days that are archived or not due, and set the metric to the others' number."""
         await connection.execute(_CLEARED, [day for day in {*due, *self.reducing} if day not in self._archived_events])
         self._meters.set("sandherd_history_unarchived_days", await connection.fetchval(_FAILING))
 

@@ -46,7 +46,7 @@ class ArchiveStore(ABC):
         """Delete a file."""
 
     def days(self) -> list[date]:
-        """The days that have a folder, the newest first. In a bucket, interrupted runs leave some without a manifest."""
+        """The days that have a folder, the newest first. In a bucket, a folder may have no manifest."""
         return sorted((day for name in self._folders() if (day := _day(name)) is not None), reverse=True)
 
     def manifest(self, day: date) -> Manifest:

@@ -43,8 +43,8 @@ class NewFile:
 def new_file(directory: Path, name: str, *, private: bool = False) -> Iterator[NewFile]:
     """A new file below an existing directory. It gets its name when the block has ended without an error.
 
-    Then it is complete and on disk. `name` may contain folders, which are created. Only its owner can access a `private`
-    file.
+    Then it is complete and on disk. `name` may contain folders, which are created. A `private` file is accessible to
+    its owner only.
     """
     check_directory(directory)
     path = directory / name
