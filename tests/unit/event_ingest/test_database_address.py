@@ -20,7 +20,7 @@ from event_ingest.database_address import database_address, named_problem
     ],
 )
 def test_name_and_address_are_shown(url: str, shown: str) -> None:
-    """Of each form that Postgres' drivers accept; neither user nor password."""
+    """The name and address are shown for each form of URL that Postgres' drivers accept, without user and password."""
     assert database_address(url) == shown
 
 
@@ -39,7 +39,7 @@ def test_name_and_address_are_shown(url: str, shown: str) -> None:
     ],
 )
 def test_unescaped_password_is_not_shown(url: str) -> None:
-    """Any part of the URL may be a part of it then."""
+    """If the password is not escaped, any part of the URL may be a part of it, so only the setting is named."""
     assert database_address(url) == "the database of DATABASE_URL"
 
 

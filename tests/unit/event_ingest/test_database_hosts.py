@@ -22,5 +22,5 @@ from event_ingest.database_sessions import split_hosts
     ],
 )
 def test_each_host_has_a_url(url: str, single: list[str]) -> None:
-    """All else of the URL stays; one that names its hosts in no known way stays as it is, for asyncpg to refuse."""
+    """The rest of the URL is unchanged. A URL that names hosts in another way stays as it is: asyncpg refuses it."""
     assert split_hosts(url) == single

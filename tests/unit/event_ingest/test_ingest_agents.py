@@ -1,4 +1,4 @@
-"""Metrics of agents' own reports, as far as they are plausible: no false report affects another agent's."""
+"""Metrics of what agents report about themselves: implausible reports of one agent do not affect those of others."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,11 +16,11 @@ from sandherd.telemetry.traceparents import new_traceparent
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 WORD = "x" * 200_000
-"""As long as an event lets a word be."""
+"""The maximum length of a name in an event."""
 
 
 class MetricsAndSpans:
-    """Agents with a registry to look into, and the spans that they export."""
+    """The metrics in a registry, and the spans that are exported."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.registry, self.spans = CollectorRegistry(), list[tuple[datetime, datetime, Any]]()
@@ -46,7 +46,7 @@ def event_of(data: Any, sandbox: str = "sbx-1", at: datetime = NOW) -> Envelope[
 
 @pytest.mark.parametrize("duration", [3e12, 1e16, 1e300])
 def test_call_with_impossible_duration_affects_no_other(exported: MetricsAndSpans, duration: float) -> None:
-    """A duration that no date or span can have is skipped; other usage is counted nevertheless."""
+    """A call with a duration that no date or span can have is skipped. Other usage is still counted."""
     exported.agents.record(
         [
             event_of(AgentModelCallCompleted(call_id="m", duration_ms=duration)),
@@ -61,7 +61,7 @@ def test_call_with_impossible_duration_affects_no_other(exported: MetricsAndSpan
 
 
 def test_call_between_two_centuries_is_limited(exported: MetricsAndSpans) -> None:
-    """The times of both events are set by the agent."""
+    """The duration is limited, as the agent sets the times of both events."""
     late = datetime(2199, 1, 1, tzinfo=UTC)
     exported.agents.record(
         [
@@ -74,7 +74,7 @@ def test_call_between_two_centuries_is_limited(exported: MetricsAndSpans) -> Non
 
 
 def test_long_texts_are_remembered_in_part(exported: MetricsAndSpans) -> None:
-    """20,000 calls are remembered, and an event may be 256 KiB: whole, they would be gigabytes."""
+    """Names are truncated in memory: of 20,000 calls with events of 256 KiB, they would have gigabytes."""
     exported.agents.record(
         [
             event_of(AgentStarted(timestamp=NOW, sdk=WORD, model=WORD, task="t", task_description_length=1)),
@@ -91,7 +91,7 @@ def test_long_texts_are_remembered_in_part(exported: MetricsAndSpans) -> None:
 
 
 def test_long_texts_are_truncated_in_spans() -> None:
-    """Names and attributes are truncated: 2,048 spans may wait for a collector."""
+    """Names and attributes of spans are truncated: 2,048 spans may wait for a collector."""
     values: spans.Values = {spans.TOOL_NAME: WORD, spans.TOOL_CALL: WORD, spans.ERROR_TYPE: None}
     assert len(spans.TOOL.named(values)) < spans.LONGEST + 20
     assert {len(str(value)) for value in spans.TOOL.attributes_of(values).values()} == {spans.LONGEST}

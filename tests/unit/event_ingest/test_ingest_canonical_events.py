@@ -1,4 +1,4 @@
-"""An event that is read by its canonical form is the one that `read_event` reads; nothing else is read by it."""
+"""`read_canonical` returns the same event as `read_event`, or leaves the document to it."""
 
 import json
 import re
@@ -29,7 +29,7 @@ PIECES: Final = (
     *('"taskid":"task-2",', '"taskid":null,', '"sandboxid":"sbx-2",', '"project":"other",', '"traceparent":null,'),
     *(".000000", ".5", "24:00:00", "2199", "1999", "2200", "4294967296", "2147483648", "é", "\ufffd", "\u2028", "１"),
 )
-"""What is put into documents: what has a meaning in one, and what is nearly that."""
+"""Pieces that are inserted into documents: they have a meaning in JSON or for Postgres, or nearly."""
 
 
 def _golden(event_type: str) -> Envelope[EventData]:
@@ -44,13 +44,13 @@ def _subject(event: Envelope[EventData]) -> str:
 
 
 def _values(event: Envelope[EventData] | CanonicalEvent) -> list[Any]:
-    """All that is stored or measured of an event."""
+    """All values of an event that are stored or measured."""
     names = (*Envelope.model_fields, "data")
     return [getattr(event, name) for name in names if name in CanonicalEvent._fields]
 
 
 def _check(subject: str, document: bytes) -> bool:
-    """Whether it is read by its form; fails if it is, and `read_event` or `short_row` have another result."""
+    """Whether `read_canonical` reads the document. Fails if `read_event` or `short_row` have another result."""
     found = read_canonical(subject, document)
     if found is None:
         return False
@@ -64,7 +64,7 @@ def _check(subject: str, document: bytes) -> bool:
 
 @pytest.mark.parametrize("event_type", AGENTS)
 def test_every_event_of_an_agent_is_read_by_its_form(event_type: str) -> None:
-    """As it is written, with and without the members that may be absent."""
+    """An event is read as `to_json` writes it, with and without its optional members."""
     event = _golden(event_type)
     for update in ({}, {"traceparent": None}, {"taskid": None}, {"time": event.time.replace(microsecond=0)}):
         changed = event.model_copy(update=update)
@@ -73,14 +73,14 @@ def test_every_event_of_an_agent_is_read_by_its_form(event_type: str) -> None:
 
 @pytest.mark.parametrize("event_type", sorted(set(EVENTS) - set(AGENTS)))
 def test_events_of_services_are_left_to_the_decoder(event_type: str) -> None:
-    """Their tables are computed from the envelope."""
+    """Events of services are not read here, because their tables are computed from the whole envelope."""
     event = _golden(event_type)
     assert read_canonical(_subject(event), event.to_json()) is None
 
 
 @given(st.data())
 def test_changed_document_is_read_equally_or_left(data: st.DataObject) -> None:
-    """Pieces are inserted into a document, or replace some of it, at any place."""
+    """The test inserts pieces into a document at any place, or replaces a part of it."""
     event = _golden(data.draw(st.sampled_from([MESSAGE, "agent.tool_use", "agent.usage"])))
     text = event.to_json().decode()
     for _ in range(data.draw(st.integers(1, 3))):
@@ -95,7 +95,7 @@ def test_changed_document_is_read_equally_or_left(data: st.DataObject) -> None:
 
 @given(st.sampled_from([*Envelope.model_fields]), st.sampled_from(PIECES), st.integers(0, 40))
 def test_changed_member_is_read_equally_or_left(member: str, piece: str, place: int) -> None:
-    """Within the value of a member of the envelope."""
+    """The test changes the value of a member of the envelope."""
     event = _golden(MESSAGE)
     text = event.to_json().decode()
     start = text.index(f'"{member}":') + len(member) + 3 + place
@@ -112,7 +112,7 @@ def _check_or_refuse(subject: str, document: bytes) -> None:
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_changed_end_is_read_equally_or_left(piece: str) -> None:
-    """A member of the envelope behind `data`, and text behind the document."""
+    """The test adds a member of the envelope after `data`, or text after the document."""
     event = _golden(MESSAGE)
     text = event.to_json().decode()
     for changed in (f"{text[:-1]}{piece}}}", f"{text[:-2]}{piece}}}}}", f"{text}{piece}"):
@@ -120,7 +120,7 @@ def test_changed_end_is_read_equally_or_left(piece: str) -> None:
 
 
 def test_large_document_is_left_to_the_decoder() -> None:
-    """A batch does not have both forms of large documents in memory."""
+    """A large document is not read here, so that a batch does not have both forms of it in memory."""
     event = _golden(MESSAGE)
     small, large = (
         event.model_copy(update={"data": event.data.model_copy(update={"content": "x" * size})}).to_json()
@@ -134,7 +134,7 @@ def test_large_document_is_left_to_the_decoder() -> None:
 @example(b"\xff", 400)
 @example(b"\xed\xa0\x80", 400)
 def test_changed_bytes_are_read_equally_or_left(piece: bytes, place: int) -> None:
-    """Also bytes that are no text."""
+    """The test also inserts bytes that are not valid text."""
     event = _golden(MESSAGE)
     document = bytearray(event.to_json())
     start = place % len(document)
@@ -144,7 +144,7 @@ def test_changed_bytes_are_read_equally_or_left(piece: bytes, place: int) -> Non
 
 @pytest.mark.parametrize("depth", range(190, 205))
 def test_nesting_is_limited_as_in_the_whole_document(depth: int) -> None:
-    """The parser limits it: what is stored must be readable as a whole."""
+    """The parser limits the depth of nesting. What is stored must be readable as a whole document."""
     event = _golden("agent.tool_use")
     nested = json.loads("[" * depth + "]" * depth)
     changed = event.model_copy(update={"data": event.data.model_copy(update={"input": {"deep": nested}})})
@@ -171,7 +171,7 @@ def test_nesting_is_limited_as_in_the_whole_document(depth: int) -> None:
     ],
 )
 def test_event_that_may_not_be_published_is_left_to_be_refused(before: str, after: str) -> None:
-    """Each difference between document and subject, and each value that is out of range."""
+    """The document differs from its subject, or has a value that is out of range."""
     event = _golden(MESSAGE)
     text, count = re.subn(before, after, event.to_json().decode(), count=1)
     assert count == 1
@@ -182,7 +182,7 @@ def test_event_that_may_not_be_published_is_left_to_be_refused(before: str, afte
 
 @pytest.mark.parametrize("place", [3, 4, 6], ids=["project", "sandbox", "type"])
 def test_document_on_the_subject_of_another_is_left_to_be_refused(place: int) -> None:
-    """A sandbox can't publish as another one: a document that is valid there is not read here."""
+    """A sandbox can't publish as another one: a document on the subject of another sandbox is not read here."""
     event = _golden(MESSAGE)
     tokens = _subject(event).split(".")
     tokens[place] = "thinking" if place == 6 else "sbx-other"
@@ -201,7 +201,7 @@ def test_document_on_the_subject_of_another_is_left_to_be_refused(place: int) ->
     ],
 )
 def test_time_in_another_form_is_left(time: str) -> None:
-    """The short form of a row has no time: it is put back in the one form in which it is written."""
+    """A short row has no text of the time, which is restored in one form only. So other forms are not read here."""
     event = _golden(MESSAGE)
     text = re.sub(r'"time":"[^"]*"', f'"time":"{time}"', event.to_json().decode())
     assert read_canonical(_subject(event), text.encode()) is None

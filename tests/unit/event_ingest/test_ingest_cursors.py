@@ -1,4 +1,4 @@
-"""Cursors, partitions and migrations: the parts that need no database."""
+"""Cursors, partitions, migrations and pages: what needs no database."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ def test_cursor_is_read_as_written(number: int, text: str, limit: int) -> None:
 
 @given(st.text() | st.binary().map(lambda data: base64.urlsafe_b64encode(data).decode()))
 def test_invalid_cursor_is_refused(cursor: str) -> None:
-    """Any text that is no cursor is refused with the field's name."""
+    """A text that is not a cursor is refused, and the error names the field."""
     with pytest.raises(ContractError) as refused:
         read_cursor(ListEvents(), "default", cursor, KINDS)
     assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "cursor")
@@ -48,7 +48,7 @@ def test_invalid_cursor_is_refused(cursor: str) -> None:
 
 @pytest.mark.parametrize("position", [7, None, {"a": 1}, [2**63, "x"], [7, "\0"], [7, "\ud800"], [7], [True, "x"]])
 def test_forged_cursor_is_refused(position: Any) -> None:
-    """A client can compute the seal: what no database accepts is refused, and is no error of a service."""
+    """A client can compute the seal. A position that no database accepts is refused, without an internal error."""
     for time in ("", "x", "2026-11-20", "0001-01-01T00:00:00+23:59"):
         with pytest.raises(ContractError):
             read_time(time)
@@ -61,7 +61,7 @@ def test_forged_cursor_is_refused(position: Any) -> None:
 
 @given(st.data())
 def test_changed_cursor_is_refused(data: st.DataObject) -> None:
-    """One character is changed, anywhere in it."""
+    """The test changes one character at any place."""
     cursor = write_cursor(ListEvents(), "default", [7, "x"])
     place = data.draw(st.integers(0, len(cursor) - 1))
     other = data.draw(st.sampled_from([c for c in "ABCDEFGHabcdefgh01234567-_" if c != cursor[place]]))
@@ -77,7 +77,7 @@ def test_changed_cursor_is_refused(data: st.DataObject) -> None:
     [(ListEvents(sandbox="sbx-2"), "default"), (ListEvents(), "other"), (GetTrajectory(sandbox="sbx-1"), "default")],
 )
 def test_cursor_of_another_request_is_refused(requested: ListEvents | GetTrajectory, project: str) -> None:
-    """Other filters, another project, another request type: the position would mean something else."""
+    """With other filters, another project or another type of request, the position would have another meaning."""
     cursor = write_cursor(ListEvents(), "default", [7, "x"])
     with pytest.raises(ContractError):
         read_cursor(requested, project, cursor, KINDS)
@@ -92,7 +92,7 @@ def test_id_belongs_to_the_partition_of_its_day(at: datetime, fact: str) -> None
 
 
 def test_days_ahead_have_partitions() -> None:
-    """Yesterday, for events from before midnight, and a week ahead, in case no service runs for days."""
+    """Yesterday has one for events from before midnight, and the next week, in case no service runs for days."""
     days = list(required_days(date(2026, 12, 31)))
     assert (days[0], days[-1], len(days)) == (date(2026, 12, 30), date(2027, 1, 7), 9)
     assert partition_name(days[-1]) == "events_20270107"
@@ -105,7 +105,7 @@ def test_migrations_are_numbered_consecutively() -> None:
 
 
 def test_gap_in_migration_numbers_is_refused(tmp_path: Path) -> None:
-    """Files 1 and 3 without 2 are a mistake of the release."""
+    """Files 1 and 3 without file 2 are refused, as a mistake in the release."""
     (tmp_path / "0001_a.sql").write_text("select 1")
     (tmp_path / "0003_c.sql").write_text("select 3")
     with pytest.raises(MigrationRefusedError):
@@ -139,13 +139,13 @@ def test_omitted_migration_is_refused() -> None:
     ],
 )
 def test_database_error_is_classified(error: Exception, fault: DatabaseFault | None) -> None:
-    """The database is down, another replica interferes, the data is bad; or the error is none of the database."""
+    """The database is unavailable, another replica interferes, data is invalid, or it is not a database's error."""
     assert classify_error(error) is fault
 
 
 @given(st.lists(st.text(max_size=50)), st.integers(1, 10), st.integers(0, 500))
 def test_page_is_neither_empty_nor_too_large(texts: list[str], limit: int, budget: int) -> None:
-    """A page has the first rows, at most the limit, within its bytes unless the first is over them alone."""
+    """A page has the first rows up to the limits of rows and of bytes, but at least one row."""
     made = asyncio.run(fit_page(texts, _chunk, limit=limit, budget=budget, available=len(texts)))
     assert made.rows == texts[: len(made.rows)]
     assert len(made.rows) <= limit
@@ -156,7 +156,7 @@ def test_page_is_neither_empty_nor_too_large(texts: list[str], limit: int, budge
 
 
 def test_page_of_expensive_items_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few bytes an item has: one that takes long, as a snippet of a large text may, is followed by a pause."""
+    """After an item that took long, other requests may run, even if the item has few bytes, such as a snippet."""
     times = itertools.count()
     monkeypatch.setattr(pages, "monotonic", lambda: next(times))
     texts = ["x"] * 20
@@ -184,6 +184,6 @@ def _chunk(text: str) -> OutputChunk:
 
 
 def test_invalid_utf8_is_replaced() -> None:
-    """Invalid bytes are replaced, not refused; a long text states how much is not shown."""
+    """Invalid bytes are replaced, not refused. A long text states how many bytes are not shown."""
     assert readable_text(b"a\xffb", 10) == "a\N{REPLACEMENT CHARACTER}b"
     assert readable_text(b"x" * 30, 10) == "x" * 10 + "\n[20 more bytes]"

@@ -22,7 +22,7 @@ from event_ingest.history_policy import (
 
 DAY = date(2026, 8, 1)
 END = datetime(2026, 8, 2, tzinfo=UTC)
-"""The end of that day: its last event may be from a moment before."""
+"""The end of that day: until then, its last event may occur."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)
 POLICY = RetentionPolicy(90)
@@ -34,7 +34,7 @@ def is_due(day: date, projects: set[str], policy: RetentionPolicy, not_before: d
 
 
 def test_held_day_is_not_dropped() -> None:
-    """However long ago it was due; one that is never due is not dropped either."""
+    """A held day is not dropped, however long it has been due; nor is a day that is never due."""
     held, never = ExaminedDay(DAY, LONG_AGO, held=True), ExaminedDay(DAY, None, held=False)
     assert held.is_due(END)
     assert not held.may_be_dropped(END)
@@ -42,7 +42,7 @@ def test_held_day_is_not_dropped() -> None:
 
 
 def test_day_is_due_when_its_last_event_is_old_enough() -> None:
-    """90 days after the end of the day, and not a moment earlier."""
+    """A day is due 90 days after its end, and not earlier."""
     due = END + timedelta(days=90)
     assert is_due(DAY, {"web"}, POLICY, LONG_AGO, due)
     assert not is_due(DAY, {"web"}, POLICY, LONG_AGO, due - MOMENT)
@@ -60,13 +60,13 @@ def test_day_is_due_when_its_last_event_is_old_enough() -> None:
     ],
 )
 def test_project_that_needs_a_day_longest_decides(projects: tuple[str, ...], days: int | None) -> None:
-    """Partitions are shared by projects, and dropped as a whole."""
+    """The longest retention decides, because all projects share a partition, which is dropped as a whole."""
     due = None if days is None else END + timedelta(days=days)
     assert partition_due_at(DAY, projects, MIXED, LONG_AGO) == due
 
 
 def test_zero_days_are_forever() -> None:
-    """Nothing is dropped, at no time, unless only projects with days of their own have events."""
+    """0 days mean that nothing is dropped, unless only projects with their own retention have events in a day."""
     never, now = RetentionPolicy(0, {"short": 10}), END + timedelta(days=36_000)
     assert not is_due(DAY, {"web", "short"}, never, LONG_AGO, now)
     assert not is_due(DAY, set(), never, LONG_AGO, now)
@@ -76,7 +76,7 @@ def test_zero_days_are_forever() -> None:
 
 
 def test_nothing_is_due_directly_after_an_upgrade() -> None:
-    """Operators of a herd with a long history have time to prevent it."""
+    """Nothing is due for some days after an upgrade, so that operators can prevent the drop of a long history."""
     now = END + timedelta(days=500)
     assert not is_due(DAY, {"web"}, POLICY, now + MOMENT, now)
     assert not may_be_due(DAY, POLICY, now + MOMENT, now)
@@ -86,7 +86,7 @@ def test_nothing_is_due_directly_after_an_upgrade() -> None:
 
 
 def test_contents_are_read_of_days_that_any_project_may_no_longer_need() -> None:
-    """The least number of days of any project decides, which is not yet the decision."""
+    """If a day is old enough for the shortest retention of any project, its contents are read to decide."""
     assert may_be_due(DAY, MIXED, LONG_AGO, END + timedelta(days=10))
     assert not may_be_due(DAY, MIXED, LONG_AGO, END + timedelta(days=10) - MOMENT)
     assert MIXED.varies
@@ -94,13 +94,13 @@ def test_contents_are_read_of_days_that_any_project_may_no_longer_need() -> None
 
 
 def test_event_of_no_day_is_due_by_the_time_at_which_it_was_stored() -> None:
-    """Its id, from a wrong clock, decides nothing."""
+    """The id of such an event is from a wrong clock and is not used."""
     now = END
     assert stored_before(90, LONG_AGO, now) == now - timedelta(days=90)
 
 
 def test_days_ahead_end_at_the_first_day_without_a_partition() -> None:
-    """A partition behind a gap is not counted, and neither are those of the past."""
+    """Partitions behind a gap, and those of past days, are not counted."""
     days = {DAY + timedelta(days=offset) for offset in (-3, 0, 1, 2, 4)}
     assert days_ahead(days, DAY) == 2
     assert days_ahead(days, DAY + timedelta(days=2)) == 0
@@ -108,7 +108,7 @@ def test_days_ahead_end_at_the_first_day_without_a_partition() -> None:
 
 
 def test_next_drop_is_the_first_of_any_day_that_is_not_held() -> None:
-    """Those that were examined by what is in them, the others by the general setting; never if all stay."""
+    """Examined days are due by their contents, others by the general setting. If all stay, there is no drop."""
     days = {DAY, DAY + timedelta(days=1)}
     assert next_drop(days, [], MIXED, LONG_AGO) == END + timedelta(days=90)
     needed = ExaminedDay(DAY, END + timedelta(days=400), held=False)
@@ -120,7 +120,7 @@ def test_next_drop_is_the_first_of_any_day_that_is_not_held() -> None:
 
 
 def test_restored_day_stays_until_its_time() -> None:
-    """Due long ago, it is dropped when that has passed; a day that is needed longer stays longer."""
+    """A restored day that was due before is dropped after its restore. A day that is needed longer stays longer."""
     until = END + timedelta(days=200)
     restored = PartitionContents(frozenset({"web"}), restored_until=until)
     assert contents_due_at(DAY, restored, POLICY, LONG_AGO) == until
@@ -136,7 +136,7 @@ TYPED = RetentionPolicy(90, {"short": 10, "forever": 0}, {"agent.heartbeat": 1, 
     [(0, set()), (1, {"agent.heartbeat"}), (13, {"agent.heartbeat"}), (14, {"agent.heartbeat", "agent.thinking"})],
 )
 def test_types_expire_some_days_after_the_end_of_a_day(age: int, types: set[str]) -> None:
-    """Not a moment before, not before the end of the notice after an upgrade, and 0 is no limit."""
+    """A type expires no earlier, and not before the end of the notice after an upgrade; 0 means no limit."""
     now = END + timedelta(days=age)
     assert expired_types(DAY, TYPED, LONG_AGO, now) == types
     assert expired_types(DAY, TYPED, LONG_AGO, now - MOMENT) <= types
@@ -154,13 +154,13 @@ def test_types_expire_some_days_after_the_end_of_a_day(age: int, types: set[str]
     ],
 )
 def test_projects_expire_before_others_of_their_day(projects: set[str], age: int, expired: set[str]) -> None:
-    """If all have, none is named: the day is dropped."""
+    """If the events of all projects have expired, no project is returned: the day is dropped instead."""
     contents = PartitionContents(frozenset(projects))
     assert expired_projects(DAY, contents, TYPED, LONG_AGO, END + timedelta(days=age)) == expired
 
 
 def test_held_or_restored_day_is_not_reduced() -> None:
-    """A restored one not before the end of its restore."""
+    """A held day is not reduced, and a restored day not before the end of its restore."""
     assert may_be_reduced(PartitionContents(), END)
     assert not may_be_reduced(PartitionContents(held=True), END)
     assert not may_be_reduced(PartitionContents(restored_until=END + MOMENT), END)
@@ -168,7 +168,7 @@ def test_held_or_restored_day_is_not_reduced() -> None:
 
 
 def test_next_reduction_is_of_the_first_type_that_a_day_still_has() -> None:
-    """A day without heartbeats is reduced again when the next type expires; without types there is none."""
+    """A day without heartbeats is reduced again when the next type expires. Without types there is no reduction."""
     second = DAY + timedelta(days=1)
     assert next_reduction([DAY, second], {}, TYPED, LONG_AGO) == END + timedelta(days=1)
     assert next_reduction([DAY, second], {DAY: ["agent.heartbeat"]}, TYPED, LONG_AGO) == END + timedelta(days=2)

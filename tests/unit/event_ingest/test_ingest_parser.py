@@ -1,4 +1,4 @@
-"""Any message on the stream is read as an event or refused; no other result is possible."""
+"""Any message on the stream is either read as an event or refused."""
 
 import json
 from contextlib import suppress
@@ -49,7 +49,7 @@ def _read(delivery: Delivery) -> EventBatch:
 
 
 def test_valid_event_is_a_row() -> None:
-    """The row's values have the order of the columns, the verbatim document among them."""
+    """The values of the row are in the order of the columns, and include the unchanged document."""
     [row] = _read(_delivery(GOOD.to_json())).rows
     values = dict(zip([name for name, _ in COLUMNS], row, strict=True))
     assert (values["id"], values["entity"], values["sequence"], values["time"]) == (GOOD.id, "sbx-1", 1, AT)
@@ -59,19 +59,19 @@ def test_valid_event_is_a_row() -> None:
 
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_refused_or_read(document: bytes) -> None:
-    """Random bytes yield no exception."""
+    """Random bytes cause no other exception."""
     assert len(_read(_delivery(document))) == 0
 
 
 @given(st.text(max_size=120))
 def test_arbitrary_subject_is_refused_or_read(subject: str) -> None:
-    """A valid document on a subject that is not its own yields no exception."""
+    """A valid document on another subject than its own causes no other exception."""
     assert len(_read(_delivery(GOOD.to_json(), subject))) == int(subject == SUBJECT)
 
 
 @given(st.sampled_from(MEMBERS), JSON)
 def test_arbitrary_value_of_a_member_is_refused_or_read(member: str, value: Any) -> None:
-    """One member of a valid event is replaced: the result is a row with the document, or a refusal."""
+    """The test replaces one member of a valid event. The result is a row with the document, or a refusal."""
     event_document = json.loads(GOOD.to_json())
     inner = event_document["data"] if member.startswith("data.") else event_document
     inner[member.removeprefix("data.")] = value
@@ -82,7 +82,7 @@ def test_arbitrary_value_of_a_member_is_refused_or_read(member: str, value: Any)
 
 @given(st.data())
 def test_changed_byte_is_refused_or_read(data: st.DataObject) -> None:
-    """One byte of a valid event is changed."""
+    """The test changes one byte of a valid event."""
     document = bytearray(GOOD.to_json())
     document[data.draw(st.integers(0, len(document) - 1))] = data.draw(st.integers(0, 255))
     _read(_delivery(bytes(document)))
@@ -90,5 +90,5 @@ def test_changed_byte_is_refused_or_read(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("document", [b"[" * 100_000, b'{"data":' * 50_000, b'"' + b"x" * 300_000, b"9" * 200_000])
 def test_too_deep_or_long_document_is_refused(document: bytes) -> None:
-    """Nesting, strings and numbers without an end are refused, and use no stack."""
+    """Nesting, strings and numbers without an end are refused, without recursion."""
     assert len(_read(_delivery(document))) == 0

@@ -68,12 +68,12 @@ def _event(event_type: str, sequence: int, life: str = FIRST) -> Envelope[Any]:
 
 
 def _histories() -> st.SearchStrategy[list[Envelope[Any]]]:
-    """Two tasks of one name, one after the other."""
+    """Events of two tasks with the same name, one after the other."""
     return st.tuples(_lives(FIRST), _lives(SECOND)).map(lambda lives: [*lives[0], *lives[1]])
 
 
 def _lives(life: str) -> st.SearchStrategy[list[Envelope[Any]]]:
-    """Any events at all, numbered in some order: also such as no spawner would say."""
+    """Any events, numbered in some order, also in orders that the spawner would not publish."""
     # Submitted and spawned are published once in a life; the other events may come as often as they like.
     often = sorted(MADE_OF.keys() - {"task.submitted", "sandbox.spawned"})
     types = st.lists(st.sampled_from(often), max_size=12).flatmap(
@@ -88,13 +88,13 @@ def _lives(life: str) -> st.SearchStrategy[list[Envelope[Any]]]:
     )
 )
 def test_any_order_and_repetition_projects_alike(histories: tuple[list[Any], list[Any], list[Any]]) -> None:
-    """Any permutation, and any repetition, of any history projects to the same rows."""
+    """Any order and any repetition of the events of a history result in the same rows."""
     history, shuffled, again = histories
     assert project_events([*shuffled, *again]) == project_events(history)
 
 
 def test_every_state_is_reached_by_an_event() -> None:
-    """No state of the contracts is without an event that leads to it, and what closes a source is an event."""
+    """Each state of the contracts is set by an event, and each type that closes a source is a type of event."""
     reached = {(type(model.sets_state), model.sets_state) for model in EVENTS.values() if model.sets_state is not None}
     assert reached == {(kind, state) for kind in ALLOWED for state in kind}
     assert set(CLOSING) <= set(EVENTS)
@@ -120,7 +120,7 @@ def test_event_without_a_state_changes_none() -> None:
 
 
 def test_command_that_is_rejected_at_once_is_no_message() -> None:
-    """Its name stays free for another message; a message that was accepted is rejected by its second event."""
+    """The name of a message that was rejected at its command stays free for another message."""
     rejected: EventData = MessageRejected(message_id="msg-1", reason="no")
     first, second = (
         wrap(
@@ -139,7 +139,7 @@ def test_command_that_is_rejected_at_once_is_no_message() -> None:
 
 
 def test_retry_makes_a_task_pending() -> None:
-    """After the failed attempt the task is pending, with the next number and the reason; a start begins it anew."""
+    """After a failed attempt the task is pending, with the number of the next attempt and the reason."""
     data = ["task.submitted", "task.assigned", "task.running", "task.retry_scheduled"]
     waiting = project_events(_event(name, number) for number, name in enumerate(data, 1)).tasks["default", "task-1"]
     assert (waiting.state, waiting.attempt, waiting.not_before) == (TaskState.PENDING, 3, BEGUN)
@@ -151,7 +151,7 @@ def test_retry_makes_a_task_pending() -> None:
 
 
 def test_later_task_of_the_same_name_replaces_the_earlier() -> None:
-    """However far the earlier one came, and whatever of it is read later."""
+    """The earlier task is replaced whatever state it had, and events of it that are read later change nothing."""
     earlier = [_event(name, number) for number, name in enumerate(("task.submitted", "task.running"), 1)]
     later = [_event("task.submitted", 1, SECOND)]
     for history in ([*earlier, *later, _event("task.completed", 9)], [*later, *earlier]):
@@ -168,7 +168,7 @@ def test_last_extension_counts() -> None:
 
 @given(st.none() | st.text())
 def test_texts_can_be_stored(text: str | None) -> None:
-    """A text loses only the one character that Postgres can't store."""
+    """A text is changed only in the one character that Postgres can't store."""
     stored = storable(text)
     assert stored is None or "\x00" not in stored
     assert (stored or "").replace("�", "") == (text or "").replace("\x00", "").replace("�", "")

@@ -1,4 +1,4 @@
-"""Purge decisions: never unhandled messages, no more than needed, and never of owners with few."""
+"""Purges remove no unhandled messages, no more than needed, and nothing of owners with few pieces."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def a_fill(held: int, limit: int, *, messages: int = 100, first: int = 1) -> Str
 
 
 def cleared(sizes: list[int], limit: int, handled: int) -> StreamFill:
-    """A stream of messages of these sizes, after a purge."""
+    """A stream with messages of these sizes, after a purge."""
     fill = a_fill(sum(sizes), limit, messages=len(sizes))
     while (cut := next_purge_sequence(fill, handled)) is not None:
         assert cut > fill.first
@@ -58,7 +58,7 @@ def test_clearing_exceeds_the_goal_by_one_step_at_most(sizes: list[int], over: f
 
 
 def test_stream_is_cleared_from_the_threshold_on() -> None:
-    """Below the threshold it is left alone; a stream without a limit is never full."""
+    """Below the threshold nothing is purged. A stream without a limit is never full."""
     assert not is_nearly_full(a_fill(int(100 * PURGE_THRESHOLD) - 1, 100))
     assert is_nearly_full(a_fill(int(100 * PURGE_THRESHOLD), 100))
     assert not is_nearly_full(a_fill(10**9, 0))
@@ -66,7 +66,7 @@ def test_stream_is_cleared_from_the_threshold_on() -> None:
 
 @given(HOLDINGS)
 def test_owners_of_few_chunks_lose_none(pieces: dict[tuple[str, str], int]) -> None:
-    """All that lose some retain the same number, no fewer than any other, and no fewer than the minimum."""
+    """Owners that lose pieces keep the same number: at least the minimum, and no less than any other owner has."""
     total = sum(pieces.values())
     stored = limit_pieces(pieces, a_fill(total * 1000, total * 1000, messages=total))
     levels = set(stored.values())
@@ -80,7 +80,7 @@ def test_owners_of_few_chunks_lose_none(pieces: dict[tuple[str, str], int]) -> N
 def test_goal_is_reached_unless_only_minimums_are_left(
     pieces: dict[tuple[str, str], int],
 ) -> None:
-    """The rest is at the goal, or each owner has the minimum or less."""
+    """After the purge the stream is at its goal, or each owner has at most the minimum."""
     total = sum(pieces.values())
     stored = limit_pieces(pieces, a_fill(total * 1000, total * 1000, messages=total))
     left = sum((pieces | stored).values())
@@ -88,7 +88,7 @@ def test_goal_is_reached_unless_only_minimums_are_left(
 
 
 def test_only_streams_that_refuse_are_reported_as_full() -> None:
-    """A nearly full stream is named if it refuses when full; one that discards the oldest is full every day."""
+    """A nearly full stream is reported if it refuses messages when full, but not if it discards the oldest."""
     near = a_fill(90, 100)
     assert fill_warning([near, a_fill(10, 100)]) == (
         "EVENTS is 90% full; a full stream accepts no messages, and its publishers wait"
@@ -97,6 +97,6 @@ def test_only_streams_that_refuse_are_reported_as_full() -> None:
 
 
 def test_purged_bytes_are_those_of_the_purged_messages() -> None:
-    """What is published during a purge is not subtracted from what it has freed; an empty stream frees nothing."""
+    """Messages that are published during a purge do not reduce the freed bytes. An empty stream frees nothing."""
     assert estimate_bytes(StreamFill("EVENTS", 2000, 2000, 20, 1, 20, refuses=True), 5) == 500
     assert estimate_bytes(StreamFill("EVENTS", 0, 2000, 0, 1, 0, refuses=True), 0) == 0

@@ -31,33 +31,33 @@ NAMES = ["events_20261122", "events_20261121", "events_20261120", "events_defaul
     ],
 )
 def test_a_search_is_the_words_of_its_text(text: str, query: str, wanted: list[str]) -> None:
-    """All words, alternatives, exclusions, and words next to each other; no character has another meaning."""
+    """A search may have words, alternatives, exclusions and phrases. No other character has a special meaning."""
     groups = search_terms(text)
     assert token_query(groups) == query
     assert wanted_tokens(groups) == wanted
 
 
 def test_phrases_are_left_to_the_text() -> None:
-    """What is next to each other can't be decided by words alone: also of alternatives and exclusions."""
+    """The index of words can't decide whether words are next to each other, also in alternatives and exclusions."""
     assert phrases(search_terms('a/b or c -"d e" f')) == [([" a b ", " c "], False), ([" d e "], True)]
     assert phrases(search_terms("a b -c")) == []
 
 
 @pytest.mark.parametrize("text", ["", " ", "-a", '-"a b" -c', "...", '""'])
 def test_a_search_without_a_word_is_refused(text: str) -> None:
-    """It would search everything."""
+    """A search without a word is refused, because all events would be hits."""
     with pytest.raises(ContractError, match="no word"):
         search_terms(text)
 
 
 def test_marks_are_alternatives_of_each_kind() -> None:
-    """One of each list; an empty list permits any. A quote ends no mark."""
+    """A hit has one mark of each list; an empty list permits any mark. A quotation mark does not end a mark."""
     assert search_marks(["p a"], [], ["e x'y", "e \\"]) == "('p a') & ('e x''y' | 'e \\\\')"
     assert search_marks([], []) == ""
 
 
 def test_partitions_are_those_of_the_interval_from_the_last_one_on() -> None:
-    """The default one always, as its events have any date; after it, none."""
+    """The default partition is always searched, as its events may have any date. After it, no partition follows."""
     assert searched_partitions(NAMES, None, None, None) == NAMES
     assert searched_partitions(NAMES, None, None, "events_20261121") == NAMES[1:]
     assert searched_partitions(NAMES, None, None, "events_20261121x") == NAMES[1:]
@@ -69,7 +69,7 @@ def test_partitions_are_those_of_the_interval_from_the_last_one_on() -> None:
 
 
 def test_a_snippet_is_around_the_first_word_with_whole_words_marked() -> None:
-    """At most 240 characters; parts of words are no matches."""
+    """A snippet has at most 240 characters. Parts of words are not marked."""
     text = "x" * 500 + " needles Needle_one " + "y" * 500
     snippet, matches = snippet_of(text, ["needle", "one"])
     assert len(snippet) == 240

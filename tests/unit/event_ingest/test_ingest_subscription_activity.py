@@ -40,7 +40,7 @@ def reading(**more: Any) -> SubscriptionReading:
 
 
 def test_lag_counts_what_waits_and_what_is_not_acknowledged() -> None:
-    """Both are events that the readers have not handled."""
+    """Waiting and unacknowledged events both have not been handled by the readers."""
     found = reading(delivered=NOW - DAY)
     assert (found.project, found.name, found.lag, found.last_read_at) == ("my-project", "alerts", 5, NOW - DAY)
 
@@ -56,7 +56,7 @@ def test_project_is_in_the_consumers_name(name: str, project: str | None) -> Non
 
 
 def test_neglected_subscription_needs_a_warning_before_it_expires() -> None:
-    """A day before the end and not earlier; one that a reader was seen at does not."""
+    """The warning is due a day before the end, not earlier, and not if a reader was seen lately."""
     unread = reading(delivered=NOW - 6 * DAY)
     assert unread.expires_at == NOW + DAY
     assert unread.needs_warning(DAY, NOW)
@@ -67,20 +67,20 @@ def test_neglected_subscription_needs_a_warning_before_it_expires() -> None:
 
 
 def test_warning_comes_at_half_time_if_the_idle_time_is_short() -> None:
-    """A subscription that was just created is not warned of at once."""
+    """A subscription that was just created needs no warning."""
     unread = reading(delivered=NOW)
     assert not unread.needs_warning(100 * DAY, NOW + 3 * DAY)
     assert unread.needs_warning(100 * DAY, NOW + 3.5 * DAY)
 
 
 def test_waiting_reader_is_seen() -> None:
-    """A pull request that waits is a reader, even if it gets no events."""
+    """A waiting pull request is a reader, even if it gets no events."""
     assert is_read(info(num_waiting=1))
     assert not is_read(info())
 
 
 def test_only_the_worst_subscriptions_are_measured() -> None:
-    """However many there are, the number of series is limited."""
+    """The number of series is limited, however many subscriptions there are."""
     many = [reading(name=f"sub-p{number}-1", num_pending=number) for number in range(MAX_MEASURED + 50)]
     measured = largest_lags(many)
     assert len(measured) == MAX_MEASURED

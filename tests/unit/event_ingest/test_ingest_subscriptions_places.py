@@ -1,4 +1,4 @@
-"""Names and filters of subscriptions: no project's can be taken for another's, whatever both are called."""
+"""The names and filters of subscriptions never belong to two projects, whatever the names of the projects are."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ TERMS = SubscriptionTerms(limit=8, ack_wait=30, idle=60)
 
 @given(NAMES, st.from_regex(r"(-[0-9]{1,2}){0,2}", fullmatch=True))
 def test_no_two_projects_share_a_consumer(project: str, ending: str) -> None:
-    """Also not those whose names go on where the other's ends, with what looks like a place."""
+    """Not even if the name of one project is that of the other, continued by a text that looks like a place."""
     other = (project + ending)[:63]
     shared = {*consumer_names(project)} & {*consumer_names(other)}
     assert bool(shared) == (other == project)
@@ -29,7 +29,7 @@ def test_no_two_projects_share_a_consumer(project: str, ending: str) -> None:
 
 @given(NAMES, TYPES)
 def test_filters_cover_the_chosen_types_without_overlap(project: str, given_types: list[str]) -> None:
-    """Each chosen event of the project matches once, no other type and no other project's at all."""
+    """Each selected event of the project matches exactly one filter; events of other types or projects match none."""
     found = filters(project, chosen_types(given_types))
     for name in EVENTS:
         wanted = not given_types or name in given_types or name.partition(".")[0] in given_types
@@ -40,7 +40,7 @@ def test_filters_cover_the_chosen_types_without_overlap(project: str, given_type
 
 @given(NAMES)
 def test_a_name_has_an_order_of_all_places(name: str) -> None:
-    """The same for every replica, with each place once; a free one is found as long as there is one."""
+    """All replicas have the same order, with each place once. A free place is found as long as there is one."""
     assert sorted(slots_for(name)) == [*PLACES]
     assert slots_for(name) == slots_for(name)
     roomy = SubscriptionTerms(limit=99, ack_wait=30, idle=60)
@@ -76,5 +76,5 @@ def test_creation_cannot_change_an_existing_consumer() -> None:
     ],
 )
 def test_pattern_covers_subject_as_in_nats(pattern: str, subject: str, is_for: bool) -> None:
-    """`*` is one token, `>` one or more at the end."""
+    """`*` matches one token, `>` one or more at the end."""
     assert covers(pattern, subject) is is_for

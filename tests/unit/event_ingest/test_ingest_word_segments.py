@@ -1,4 +1,4 @@
-"""The segments of a day's words: which are merged, and which ranges of ids a search reads from which."""
+"""The segments of a day's words: which are merged, and which ranges of ids a search reads with which segment."""
 
 import random
 from itertools import pairwise
@@ -19,7 +19,7 @@ def segment(first: int, end: int, events: int = MIN_EVENTS) -> WordSegment:
 
 
 def test_name_has_what_is_known_of_a_segment() -> None:
-    """Each segment is read again from its name, which Postgres does not cut; other indexes are none."""
+    """A segment can be read from its name, which Postgres does not truncate. Other names are not segments."""
     one = segment(0, 86_400_000, 999_999_999)
     assert WordSegment.parse(one.name) == one
     assert len(one.name) <= 63
@@ -31,7 +31,7 @@ def test_name_has_what_is_known_of_a_segment() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_ranges_have_each_id_once(seed: int) -> None:
-    """Whatever segments there are: the ranges adjoin, from the newest on, and each is within its segment."""
+    """For any segments, the ranges are adjacent, the newest first, and each is within its segment."""
     draw = random.Random(seed)
     segments = []
     for _ in range(draw.randrange(7)):
@@ -51,7 +51,7 @@ def test_ranges_have_each_id_once(seed: int) -> None:
 
 
 def test_number_of_segments_and_of_merges_grows_with_the_logarithm() -> None:
-    """Of 1,000 segments of the smallest size at most 15 are left, and an event is indexed five times at most."""
+    """Of 1,000 segments of the smallest size at most 15 remain, and an event is indexed at most five times."""
     segments: list[WordSegment] = []
     indexed = 0
     for place in range(1000):
@@ -69,7 +69,7 @@ def test_number_of_segments_and_of_merges_grows_with_the_logarithm() -> None:
 
 
 def test_merge_that_was_interrupted_leaves_only_surplus() -> None:
-    """Segments within another are of no use, also those with the same ids; those that overlap are."""
+    """Segments within another segment are surplus, also those with the same ids. Segments that only overlap are not."""
     whole, parts = segment(0, 4, 4), [segment(0, 1), segment(1, 3), segment(3, 4), segment(0, 4, 5)]
     assert surplus([whole, *parts]) == [parts[3], parts[0], parts[1], parts[2]] or whole in surplus([whole, *parts])
     assert len(surplus([whole, *parts])) == len(parts)
@@ -78,7 +78,7 @@ def test_merge_that_was_interrupted_leaves_only_surplus() -> None:
 
 
 def test_gap_is_indexed_with_what_follows() -> None:
-    """The next segment begins at the first id that is in none, and what is after it is surplus then."""
+    """The next segment begins at the first id that is in no segment. Segments after the gap are surplus then."""
     segments = [segment(0, 1), segment(2, 3)]
     assert indexed_until(segments, id_at(DAY)) == id_at(DAY + 1)
     new = merge(segments, segment(1, 5))
@@ -87,5 +87,5 @@ def test_gap_is_indexed_with_what_follows() -> None:
 
 
 def test_creating_segments_takes_a_tenth_of_the_time() -> None:
-    """Checked once a minute, later after one that took long, but not hours later after one that had to wait."""
+    """Checks are a minute apart, longer after a slow check, but at most ten minutes."""
     assert [rest_after(work) for work in (0.1, 6, 20, 3600)] == [60, 60, 200, 600]
