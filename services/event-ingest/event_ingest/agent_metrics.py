@@ -128,7 +128,7 @@ class AgentMetrics:
         # Sums of the current batch, for the counters.
         self._tokens: Counter[str] = Counter()
         self._cost = 0
-        # Not `match`: this runs for most of a herd's events.
+        # A mapping is faster than `match`: this runs for most of a herd's events.
         self._by_type: dict[str, Callable[[ParsedEvent, Any], None]] = {
             AgentStarted.type: self._record_start,
             AgentUsage.type: self._record_usage,

@@ -111,7 +111,7 @@ def _event_of(place: _Place, model: type[EventData], match: "re.Match[str]", res
         return None
     data_document = f"{{{rest}"
     return CanonicalEvent(
-        pgproto.UUID(id_),  # asyncpg's class takes a fraction of the time to create and to send
+        pgproto.UUID(id_),  # asyncpg's class is created and sent in a fraction of the time
         sequence,
         datetime.fromisoformat(time),
         project,

@@ -129,9 +129,8 @@ class HistoryReducer:
         for one in found:
             began = time.monotonic()
             await self._reduce(connection, one, now)
-            await asyncio.sleep(
-                min(time.monotonic() - began, _CHECK_SECONDS)
-            )  # reductions take at most half of the time
+            # Reductions take at most half of the time.
+            await asyncio.sleep(min(time.monotonic() - began, _CHECK_SECONDS))
         await self._delete_ended(connection, now)
         self._measure(days, await read_reduced(connection), await read_not_before(connection, REDUCTIONS), now)
 

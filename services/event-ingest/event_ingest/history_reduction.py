@@ -133,7 +133,7 @@ async def _replace(
             return await _swap(connection, reduction, old, now, archived)
         except _BUSY:
             await connection.execute("rollback to savepoint swap")
-            await asyncio.sleep(random.uniform(0.2, 1))  # batches go first
+            await asyncio.sleep(random.uniform(0.2, 1))  # batches of events go first
     return ReductionResult.BUSY
 
 

@@ -101,9 +101,8 @@ class _Search:
         """The newest hits of a part, and whether there are more."""
         conditions = Conditions(_FIRST_PARAMETER, [*self.conditions.parts], [*self.conditions.values])
         if part.segment is not None:
-            conditions.add(
-                part.segment.condition
-            )  # without parameters, so that Postgres can see that the index has all rows
+            # Without parameters, so that Postgres can see that the index has all rows.
+            conditions.add(part.segment.condition)
         if part.before:
             conditions.add("id < {}", UUID(part.before))
         if part.first is not None:
