@@ -76,10 +76,7 @@ class TokenBucket:
 
 
 class ToolCallTimes:
-    """The tools and starts of tool calls, from which their durations are computed.
-
-    A call stays in memory after its end, because a harness may report the end twice.
-    """
+    """The tools and starts of calls. A call stays in memory after its end, as a harness may report the end twice."""
 
     def __init__(self) -> None:
         self._calls_by_key: RecentEntries[tuple[str, str], tuple[str, datetime] | None] = RecentEntries()

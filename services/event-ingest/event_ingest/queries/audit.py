@@ -157,10 +157,7 @@ async def audit_events(database: Database, bus: Bus, request: GetAudit, project:
 
 
 async def count_unstored(bus: Bus) -> int:
-    """Number of messages in the stream that event-ingest has not acknowledged.
-
-    Raises `ContractError` when the broker is unavailable.
-    """
+    """How many messages of the stream are not acknowledged. Raises `ContractError` if the broker is unavailable."""
     try:
         info = await bus.js.consumer_info(BY_CONSUMER[CONSUMER].stream, CONSUMER, timeout=2)
     except NO_REPLY as error:
