@@ -192,8 +192,8 @@ def plain_terms(groups: Sequence[Sequence[SearchTerm]]) -> list[list[list[str]]]
     They are for a quick check of events without an index. Groups with other characters than ASCII letters and digits
     are left out, because JSON may escape them.
     """
-    words = [[list(term.tokens) for term in group] for group in groups if not group[0].excluded]
-    return [group for group in words if all(word.isascii() and word.isalnum() for tokens in group for word in tokens)]
+    tokens = [[list(term.tokens) for term in group] for group in groups if not group[0].excluded]
+    return [group for group in tokens if all(token.isascii() and token.isalnum() for term in group for token in term)]
 
 
 def wanted_tokens(groups: Sequence[Sequence[SearchTerm]]) -> list[str]:
