@@ -48,7 +48,7 @@ class BatchResult:
     new: int = 0
     """How many events were new."""
     duplicates: int = 0
-    """How many events were stored before, or occur in the batch once more."""
+    """How many events were stored before, or occur in the batch a second time."""
     refused: dict[int, Problem] = field(default_factory=dict)
     """By index: why the event can never be stored."""
     old: frozenset[int] = frozenset()
