@@ -10,7 +10,7 @@ import pytest
 
 from monitor import decision_events
 from monitor.facts import ObservedEvent
-from monitor.guardian import GuardianDecision, NextCommand, need, outcome, sent, steer, to_send
+from monitor.guardian import GuardianDecision, NextCommand, next_command, outcome, sent, steer, to_send
 from monitor.herd import Herd
 from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import MAX_INTERVENTIONS, SandboxActivity
@@ -213,7 +213,7 @@ def test_observe_publishes_each_step_once_and_sends_nothing(story: Story) -> Non
             state = step(step(state, event), event)
     assert found == [(4, "nudge"), (8, "interrupt"), (12, "pause")]
     assert state is not None
-    assert need(state) is None
+    assert next_command(state) is None
 
 
 def test_cool_down_holds_between_all_steps(story: Story) -> None:
@@ -237,22 +237,22 @@ def test_muted_rule_is_not_evaluated_for_a_time(story: Story, after: After) -> N
 def test_pause_is_commanded_and_then_an_approval_is_requested(story: Story, after: After) -> None:
     """The approval is requested once the sandbox is paused; each command is repeated until it is carried out."""
     state = paused_by_ladder(story)
-    assert need(state) is NextCommand.PAUSE
+    assert next_command(state) is NextCommand.PAUSE
     state = sent(state, NextCommand.PAUSE, after(10))
     assert to_send(state, after(19)) is None
     assert to_send(state, after(20)) is NextCommand.PAUSE
     state = folded([story.seen("sandbox.paused", 21, runtime="x")], state)
     assert to_send(state, after(21)) is NextCommand.APPROVAL
     state = request_data(story, state)
-    assert (need(state), outcome(state, LADDER), decide(state)) == (None, None, None)
+    assert (next_command(state), outcome(state, LADDER), decide(state)) == (None, None, None)
 
 
 def test_granted_pause_continues_and_is_observed_again(story: Story) -> None:
     """Resumed; the pattern is counted anew, and what the agent does then decides the outcome."""
     state = granted(story, request_data(story, paused_by_ladder(story)))
-    assert need(state) is NextCommand.RESUME
+    assert next_command(state) is NextCommand.RESUME
     state = folded([story.seen("sandbox.resumed", 6, runtime="x")], state)
-    assert (need(state), outcome(state, LADDER)) == (None, None)
+    assert (next_command(state), outcome(state, LADDER)) == (None, None)
     assert "loop" not in state.parts
     state = concluded(story, folded(story.loop(5, first=300, at=7), state))
     assert state.interventions[-1].outcome == "ignored"
@@ -264,9 +264,9 @@ def test_granted_pause_with_a_reason_also_sends_the_instruction(story: Story) ->
     state = granted(story, request_data(story, paused_by_ladder(story)), reason="use the other database")
     state = folded([story.seen("sandbox.resumed", 6, runtime="x")], state)
     assert state.steering is not None
-    assert (need(state), state.steering.instruction) == (NextCommand.INSTRUCTION, "use the other database")
+    assert (next_command(state), state.steering.instruction) == (NextCommand.INSTRUCTION, "use the other database")
     about = {"message_id": state.steering.instruction_message, "message_type": "user_message", "content_length": 1}
-    assert need(folded([story.seen("message.queued", 7, **about)], state)) is None
+    assert next_command(folded([story.seen("message.queued", 7, **about)], state)) is None
 
 
 def test_denied_pause_ends_the_sandbox(story: Story) -> None:
@@ -274,9 +274,9 @@ def test_denied_pause_ends_the_sandbox(story: Story) -> None:
     state = request_data(story, paused_by_ladder(story))
     assert state.steering is not None
     state = folded([story.seen("approval.denied", 5, approval_id=state.steering.approval, by="ada")], state)
-    assert need(state) is NextCommand.TERMINATION
+    assert next_command(state) is NextCommand.TERMINATION
     state = folded([story.seen("sandbox.stopping", 6, runtime="x", reason="loop")], state)
-    assert need(state) is None
+    assert next_command(state) is None
     state = folded([story.seen("sandbox.terminated", 7, runtime="x", reason="loop")], state)
     assert outcome(state, LADDER) == "finished"
 
@@ -294,7 +294,7 @@ def test_approval_without_an_answer_leaves_the_sandbox_paused(story: Story, even
     state = request_data(story, paused_by_ladder(story))
     assert state.steering is not None
     state = folded([story.seen(event, 5, approval_id=state.steering.approval, **fields)], state)
-    assert (need(state), outcome(state, LADDER)) == (None, None)
+    assert (next_command(state), outcome(state, LADDER)) == (None, None)
     assert state.paused
 
 
@@ -302,16 +302,16 @@ def test_resume_by_a_user_counts_as_the_answer(story: Story) -> None:
     """The open approval is withdrawn."""
     state = request_data(story, paused_by_ladder(story))
     state = folded([story.seen("sandbox.resumed", 6, runtime="x")], state)
-    assert need(state) is NextCommand.WITHDRAWAL
+    assert next_command(state) is NextCommand.WITHDRAWAL
     assert state.steering is not None
     state = folded([story.seen("approval.expired", 7, approval_id=state.steering.approval, outcome="withdrawn")], state)
-    assert (need(state), state.steering.answer if state.steering else None) == (None, None)
+    assert (next_command(state), state.steering.answer if state.steering else None) == (None, None)
 
 
 def test_approval_of_the_agent_is_no_answer(story: Story) -> None:
     """Only the id that the monitor has chosen counts."""
     state = request_data(story, paused_by_ladder(story))
-    assert need(folded([story.seen("approval.granted", 5, approval_id="pause-of-the-agent")], state)) is None
+    assert next_command(folded([story.seen("approval.granted", 5, approval_id="pause-of-the-agent")], state)) is None
 
 
 def test_sandbox_that_can_not_be_paused_is_undelivered(story: Story) -> None:
@@ -319,16 +319,16 @@ def test_sandbox_that_can_not_be_paused_is_undelivered(story: Story) -> None:
     state = paused_by_ladder(story)
     about = {"command": "spawner.pause_sandbox", "reason": "the runtime can't pause"}
     state = folded([story.seen("sandbox.refused", 3, runtime="x", **about)], state)
-    assert (outcome(state, LADDER), need(state)) == ("undelivered", None)
+    assert (outcome(state, LADDER), next_command(state)) == ("undelivered", None)
 
 
 def test_agent_that_ends_before_its_pause_is_not_paused(story: Story) -> None:
     """A pause command that may be under way is cancelled before the outcome is published."""
     state = sent(paused_by_ladder(story), NextCommand.PAUSE, story_time(story))
     state = folded([story.seen("agent.completed", 3)], state)
-    assert (need(state), outcome(state, LADDER)) == (NextCommand.RESUME, None)
+    assert (next_command(state), outcome(state, LADDER)) == (NextCommand.RESUME, None)
     state = sent(state, NextCommand.RESUME, story_time(story))
-    assert (need(state), outcome(state, LADDER)) == (None, "finished")
+    assert (next_command(state), outcome(state, LADDER)) == (None, "finished")
 
 
 def story_time(story: Story) -> datetime:
@@ -341,8 +341,8 @@ def test_terminate_is_repeated_until_the_sandbox_stops(story: Story) -> None:
     state = paused_by_ladder(story)
     assert state.steering is not None
     state = state.changed(steering=replace(state.steering, step="terminate", approval=None))
-    assert need(state) is NextCommand.TERMINATION
-    assert need(folded([story.seen("sandbox.stopping", 3, runtime="x", reason="loop")], state)) is None
+    assert next_command(state) is NextCommand.TERMINATION
+    assert next_command(folded([story.seen("sandbox.stopping", 3, runtime="x", reason="loop")], state)) is None
 
 
 def test_interventions_are_remembered_with_their_outcomes(story: Story) -> None:

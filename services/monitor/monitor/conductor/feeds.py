@@ -56,7 +56,7 @@ class SummaryFeed:
 
 async def summaries_of(bus: Bus, project: str) -> list[SandboxSummary]:
     """The summaries of a project; `*` for all projects. Raises nats-py's errors."""
-    entries = await BucketReader(bus, SandboxSummary.bucket, f"{project}.*").rest()
+    entries = await BucketReader(bus, SandboxSummary.bucket, f"{project}.*").remaining()
     found = (_summary(entry) for entry in entries)
     return [one[1] for one in found if one is not None and one[1] is not None]
 

@@ -46,7 +46,7 @@ class LedgerStore:
         Raises nats-py's errors.
         """
         found: dict[str, ConductorLedger] = {}
-        for entry in await BucketReader(self._bus, _BUCKET, f"conductor.{wanted}").rest():
+        for entry in await BucketReader(self._bus, _BUCKET, f"conductor.{wanted}").remaining():
             project = entry.key.rpartition(".")[2]
             self._revisions[project] = entry.revision
             if entry.value is not None:

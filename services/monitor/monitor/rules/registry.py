@@ -1,4 +1,4 @@
-"""Finds the rules: each other module of this package has one, as `RULE`, under the name of the module."""
+"""Finds the rules. Each other module of this package has one, as `RULE`, whose name is that of the module."""
 
 import dataclasses
 import pkgutil
@@ -40,7 +40,7 @@ def _rule_of(name: str) -> AnyRule:
 
 
 def problems(rules: Sequence[AnyRule]) -> Iterator[str]:
-    """What is wrong with these rules."""
+    """A text for each problem of these rules."""
     for attribute in ("name", "order"):
         values = [getattr(rule, attribute) for rule in rules]
         yield from (f"two rules have the {attribute} {value}" for value in {*values} if values.count(value) > 1)
