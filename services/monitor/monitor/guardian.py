@@ -54,11 +54,9 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
 
     None for a paused or stopping agent. There is no intervention if the agent has finished, if the last intervention
     has no outcome yet, or during the cool-down. Then only rules that publish patterns without acting on them are
-    evaluated, or all rules if the maximum is `observe` and the agent has not finished.
-
-    The ids of an intervention are derived from its pattern and number, so that it is not sent twice after a restart.
-    `ids` derives them with a key that only monitors have: an agent knows its calls, and must not be able to send a
-    message with such an id first.
+    evaluated, or all rules if the maximum is `observe` and the agent has not finished. The ids of an intervention are
+    derived from its pattern and number, so that it is not sent twice after a restart. `ids` derives them with a key
+    that only monitors have: an agent knows its calls, and must not be able to send a message with such an id first.
     """
     if state.ended or state.stopping or state.paused or state.found is not None:
         return None
@@ -235,10 +233,7 @@ def _next_after_pause(state: SandboxActivity, steering: Steering) -> NextCommand
 
 
 def to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
-    """The next command, if it has to be sent now.
-
-    That is if it was not sent yet, or if it was not carried out within `RESEND_AFTER` and may be lost.
-    """
+    """The next command, if it was not sent yet, or not carried out within `RESEND_AFTER`, so that it may be lost."""
     found = next_command(state)
     if found is None or state.steering is None:
         return None

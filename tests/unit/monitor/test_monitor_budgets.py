@@ -242,10 +242,10 @@ def test_raised_limit_and_a_window_that_moves_on_clear_what_was_reached() -> Non
 def test_agent_is_stopped_after_the_time_to_end_its_work() -> None:
     """From when the limit was reached, or the sandbox began; then again while it has not ended."""
     one = use(started_at=after(-50))
-    assert budget_decisions.is_to_be_stopped(one, T0, 60, after(59)) is None
-    assert budget_decisions.is_to_be_stopped(one, T0, 60, after(60)) == 0
-    assert budget_decisions.is_to_be_stopped(one, T0, 60, after(60 + budget_decisions.REPEAT_STOP)) == 1
-    assert budget_decisions.is_to_be_stopped(replace(one, started_at=after(30)), T0, 60, after(60)) is None
+    assert budget_decisions.previous_stops(one, T0, 60, after(59)) is None
+    assert budget_decisions.previous_stops(one, T0, 60, after(60)) == 0
+    assert budget_decisions.previous_stops(one, T0, 60, after(60 + budget_decisions.REPEAT_STOP)) == 1
+    assert budget_decisions.previous_stops(replace(one, started_at=after(30)), T0, 60, after(60)) is None
 
 
 def test_text_names_the_exceeded_budget() -> None:
@@ -287,7 +287,7 @@ def test_book_ignores_older_and_unreadable_summaries() -> None:
     book.change_summary("p1.sbx-1", None, 4)
     assert book.uses_of("p1") == []
     assert budget_ledger.used_by(book.task("p1", "t", T0).value).turns == 4
-    assert list(book.live_tasks()) == [("p1", "t")]
+    assert list(book.known_tasks()) == [("p1", "t")]
 
 
 def test_use_of_a_task_does_not_decrease_if_the_monitor_has_lost_events() -> None:

@@ -70,7 +70,7 @@ def test_invalid_rules_are_refused_with_all_reasons() -> None:
         "Odd Rule: a name has small letters, digits and underscores",
         "Odd Rule: it is not a frozen dataclass",
         "Odd Rule: its part is not a frozen dataclass",
-        "Odd Rule: what has a part folds something, and what folds has a part",
+        "Odd Rule: a rule has a part if it folds something, and only then",
         "Odd Rule: the threshold text is not a number with a default",
         "Odd Rule: the threshold text has no unit",
         "Odd Rule: the threshold number has no unit",

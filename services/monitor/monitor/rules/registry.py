@@ -58,7 +58,7 @@ def _problems_of(rule: AnyRule) -> Iterator[str]:
     if rule.part is not None and any(not _has_default(field) for field in dataclasses.fields(rule.part)):
         yield "its part has a field without a default"
     if bool(rule.reads or rule.folds_calls or rule.folds_output) != (rule.part is not None):
-        yield "what has a part folds something, and what folds has a part"
+        yield "a rule has a part if it folds something, and only then"
     yield from (wrong for name, field in rule.thresholds.model_fields.items() for wrong in _threshold(name, field))
     if isinstance(rule, GuardianRule):
         yield from _steps(rule)
