@@ -114,23 +114,23 @@ class EndedCall:
     """The stream sequence of that event."""
     at: datetime
     outcome: ToolOutcome | None = None
-    """How it ended, as in `agent.tool_completed`; None if the harness does not report it."""
+    """The outcome of the call, as in `agent.tool_completed`; None if the harness does not report it."""
     exit_code: int | None = None
     check: CheckKind | None = None
-    """What it checked, if it is known to check the work."""
+    """The kind of check that the call was, if it is known to check the work."""
     check_passed: bool | None = None
     turn: int = 0
     parent: str | None = None
     """The call of the sub-agent that made it; None if the agent itself did, or the harness does not report it."""
     began: int = 0
-    """The stream sequence of the event that began it; `number` if that is not known."""
+    """The stream sequence of the event with which the call began; `number` if that is not known."""
     begun_at: datetime | None = None
     batch: int = 0
     """As in `Call`; `began` if the beginning of the call is not known."""
     polls: bool = False
     """As in `Call`."""
     lines: int = 0
-    """Number of lines of its result."""
+    """The number of lines of the result."""
     pair: str = ""
     """The digest of the call and its result together."""
     error: str | None = None
@@ -144,7 +144,7 @@ class EndedCall:
 
     @property
     def is_executed(self) -> bool:
-        """Whether it was executed, and neither cancelled nor prevented by an outage."""
+        """Whether the call was executed, and neither denied, refused or cancelled nor prevented by an outage."""
         return self.outcome not in _NOT_EXECUTED
 
 
@@ -170,9 +170,9 @@ class Facts:
     last_heartbeat_at: datetime | None = None
     last_work_at: datetime | None = None
     last_message_at: datetime | None = None
-    """When it last received a message of a user or program; the monitor's own nudges don't count."""
+    """When the agent last received a message of a user or program. The monitor's own nudges don't count."""
     spool: int = 0
-    """Number of events in its disk spool that the broker had not stored, by its last heartbeat."""
+    """Number of events in the sandbox's disk spool that the broker had not stored, by its last heartbeat."""
     finished_at: datetime | None = None
     turn: int = 0
     """The last turn of its agent."""
@@ -182,17 +182,18 @@ class Facts:
     """When its episode began, which is when the last message of a user was delivered; None for the first episode, which
     begins with the text of the task."""
     linger: float = 0.0
-    """How long it is to stay after its agent has ended, in seconds."""
+    """Seconds that the sandbox is to stay after its agent has ended."""
     in_flight: Mapping[str, Call] = field(default_factory=lambda: NO_CALLS)
     closed: tuple[str, ...] = ()
     new_contents: int = 0
-    """How often a file of its work tree got a content that is not in `contents`. Generated files don't count."""
+    """Number of times that a file of the work tree got a content that is not in `contents`. Generated files don't
+    count."""
     contents: tuple[str, ...] = ()
     """Digests of the last contents of files, newest last."""
     answered_at: datetime | None = None
     """When one of its approvals was last answered or expired."""
     alone: bool = False
-    """Whether it runs no task: it exists for the user who requested it, until its time to live ends."""
+    """Whether the sandbox runs no task. It exists for the user who requested it, until its time to live ends."""
     expires_at: datetime | None = None
     """When its time to live ends; the spawner ends the sandbox then."""
     paused: bool = False
@@ -205,7 +206,7 @@ class Facts:
 
     @property
     def key(self) -> Key:
-        """Its project and name."""
+        """The project and the name of the sandbox."""
         return self.project, self.sandbox
 
     def waiting_since(self, *moments: datetime | None) -> datetime:

@@ -45,7 +45,7 @@ class RepeatedCall:
     gap: int = 1
     """The largest distance between two consecutive ones; 1 if there was never another call in between."""
     paused: int = 0
-    """How many of them took at least `PAUSE`, or came after such a pause."""
+    """Number of calls among them that took at least `PAUSE`, or came after such a pause."""
     evidence: tuple[UUID, ...] = ()
     """Ids of the events that ended the last of them, newest last. The first call is not included, as most calls are
     never repeated."""
@@ -93,7 +93,7 @@ class RepeatedCalls:
         return RepeatedCalls(tuple(rows), self.place + 1, call.at, max([one.count for one in rows], default=0))
 
 
-def first(part: RepeatedCalls, call: EndedCall, edits: int) -> RepeatedCall:
+def new_row(part: RepeatedCalls, call: EndedCall, edits: int) -> RepeatedCall:
     """The row of a call that is not a repetition."""
     return RepeatedCall(
         *(call.digest, call.result, call.tool, call.number, call.at, call.number, part.place + 1, edits, call.lines),
@@ -101,7 +101,7 @@ def first(part: RepeatedCalls, call: EndedCall, edits: int) -> RepeatedCall:
     )
 
 
-def repeated(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> RepeatedCall:
+def repeated_row(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> RepeatedCall:
     """The row after another call that repeats it."""
     return RepeatedCall(
         *(row.call, call.result, row.tool, row.began, row.began_at, call.number, part.place + 1, row.edits),

@@ -44,7 +44,7 @@ def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
             key=lambda call: call.since,
         ),
         rules=[_progress(rule, state, rules, now) for rule in rules.rules],
-        findings=[_finding(one) for one in found(state, rules, now)],
+        findings=[_finding(one) for one in current_findings(state, rules, now)],
         interventions=[_intervention(one, state) for one in state.interventions],
     )
 
@@ -105,7 +105,7 @@ def _next(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | Non
     return None, None
 
 
-def found(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
+def current_findings(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
     """The present findings: the patterns of the rules, and an outage, for which no agent is steered."""
     outage = state.outage
     shown = patterns(state, rules, now)

@@ -36,10 +36,14 @@ class Steering:
     """An intervention that is to stop a pattern. It is stored until its outcome has been published."""
 
     correlation: str
+    """The id of the intervention, which its decision, its messages and its outcome have."""
     message: str
+    """The name of its message."""
     text: str
     rule: str
+    """The rule that decided on it."""
     number: int
+    """Its number among the interventions in this sandbox, from 1."""
     decided_at: datetime
     pattern: str
     """The key of the pattern that it is to stop. Only the rule `watched` can interpret it."""
@@ -55,9 +59,9 @@ class Steering:
     received_at: datetime | None = None
     """When the agent received the message, or was resumed. What the agent does from then on decides the outcome."""
     repeats: int = 0
-    """How often the pattern has occurred since then."""
+    """The number of times that the pattern has occurred since then."""
     others: int = 0
-    """How many other observations there were since the pattern last occurred."""
+    """The number of other observations since the pattern last occurred."""
     clear_turn: int = 0
     """The turn in which the agent received the message or was resumed, or in which it last showed the pattern."""
     repeated: tuple[UUID, ...] = ()
@@ -174,9 +178,13 @@ class SandboxActivity(Facts):
     observed: tuple[ObservedState, ...] = ()
     """Patterns that were recently published without an intervention."""
     steering: Steering | None = None
+    """The last intervention, until its outcome is published."""
     steered_at: datetime | None = None
+    """When the last intervention was decided on."""
     steered: int = 0
+    """The number of interventions that were decided on."""
     found: ActedFinding | None = None
+    """The last finding of a housekeeping rule that was acted upon."""
     assignment: Assignment | None = None
     progress: AgentTotals = NO_PROGRESS
     outage: Outage | None = None

@@ -84,7 +84,7 @@ class SummaryWriter:
 
     async def _write(self, herd: Herd, state: SandboxActivity) -> None:
         """Write one summary, unless its content is the same as at the last write. Raises `BusError`."""
-        patterns = () if state.ended else sandbox_inspection.found(state, herd.rules, state.last_sign_at)
+        patterns = () if state.ended else sandbox_inspection.current_findings(state, herd.rules, state.last_sign_at)
         found = sandbox_summary.summary_of(state, patterns)
         content = hash(found.model_dump_json(exclude={"sequence", "updated_at"}))
         if not state.ended and self._contents.get(state.key) == content:

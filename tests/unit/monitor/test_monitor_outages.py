@@ -43,7 +43,7 @@ def test_prevented_calls_and_repeated_requests_to_the_provider_are_one_outage(st
     """`monitor show` has it, and the summary, from which the report is made."""
     herd = herd_after(story.seen("agent.started"), *failed(story, "1"), retried(story), retried(story))
     assert outages(herd) == [(3, 3)]
-    found = sandbox_inspection.found(herd.live[KEY], ALL, T0)
+    found = sandbox_inspection.current_findings(herd.live[KEY], ALL, T0)
     assert [one.rule for one in sandbox_summary.summary_of(herd.live[KEY], found).findings] == ["outage"]
     assert sandbox_inspection.patterns(herd.live[KEY], ALL, T0) == []
 

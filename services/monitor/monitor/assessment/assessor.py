@@ -12,7 +12,7 @@ import nats.js.errors
 from pydantic import SecretStr, ValidationError
 
 from monitor.assessment.assessment_request import ACTION_EVENTS, MAX_RECORDS, REQUEST_EVENTS, AssessmentCase, case_of
-from monitor.assessment.model import assessment_of, connected
+from monitor.assessment.model import assessment_of, client_for
 from monitor.assessment.model_reply import Assessment
 from monitor.facts import Key
 from monitor.rules.rule import Pattern
@@ -69,7 +69,7 @@ class Assessor:
         self.tokens_a_day = settings.assessor_tokens
         self._bus = bus
         key = SecretStr(settings.assessor_key) if settings.assessor_key else None
-        self._model: Model[Any] = connected(self.name, key, settings.assessor_url)
+        self._model: Model[Any] = client_for(self.name, key, settings.assessor_url)
         self._waiting: asyncio.Queue[Suspicion] = asyncio.Queue(MAX_WAITING)
         self._pending: set[tuple[Key, str]] = set()
 

@@ -22,7 +22,7 @@ class AssessorMissingError(Exception):
     """A model is configured, but its client packages are not installed. The message says how to install them."""
 
 
-def connected(name: str, key: SecretStr | None, base_url: str | None) -> "Model[Any]":
+def client_for(name: str, key: SecretStr | None, base_url: str | None) -> "Model[Any]":
     """A client for a model name such as `anthropic:MODEL`. `openai:` also works for compatible servers at `base_url`.
 
     Raises `AssessorMissingError`.

@@ -79,7 +79,7 @@ class ProjectLedger(BaseModel):
 
     @property
     def key(self) -> str:
-        """Its key in the bucket."""
+        """The key of the ledger in its bucket."""
         return f"{self.project}.ledger"
 
 
@@ -99,7 +99,7 @@ class TaskLedger(BaseModel):
 
     @property
     def key(self) -> str:
-        """Its key in the bucket."""
+        """The key of the ledger in its bucket."""
         return task_key(self.project, self.task)
 
 

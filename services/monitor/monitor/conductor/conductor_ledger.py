@@ -97,7 +97,7 @@ class OutboxEntry(_Stored):
     task: str | None = None
     at: AwareDatetime
     data: str
-    """Its content, as JSON."""
+    """The content of the event or command, as JSON."""
 
 
 class LastReport(_Stored):

@@ -25,7 +25,8 @@ class CycleThresholds(Thresholds):
     """The numbers of equal series that are a cycle."""
 
     blocks: Annotated[int, Unit("series"), Field(ge=2)] = 3
-    """Number of equal series of calls in a row. The same number after a message means `ignored`."""
+    """Number of equal series of calls in a row. A message after which the pattern occurs this often counts as
+    `ignored`."""
     interrupt_at: Annotated[int, Unit("series"), Field(ge=2)] = 5
     """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("series"), Field(ge=2)] = 8

@@ -19,7 +19,7 @@ class DenialThresholds(Thresholds):
     """The numbers of denied calls that are acted upon."""
 
     consecutive: Annotated[int, Unit("calls"), Field(ge=1)] = 3
-    """Number of denied calls in a row. The same number after a message means `ignored`."""
+    """Number of denied calls in a row. A message after which the pattern occurs this often counts as `ignored`."""
     total: Annotated[int, Unit("calls"), Field(ge=1)] = 20
     """Number of denied calls of a sandbox, also if others were permitted in between."""
 

@@ -37,7 +37,7 @@ class ErrorThresholds(Thresholds):
     """The numbers of errors that are a streak."""
 
     errors: Annotated[int, Unit("errors"), Field(ge=2)] = 3
-    """Number of errors of the same cause. The same number after a message means `ignored`."""
+    """Number of errors of the same cause. A message after which the pattern occurs this often counts as `ignored`."""
     interrupt_at: Annotated[int, Unit("errors"), Field(ge=2)] = 5
     """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("errors"), Field(ge=2)] = 8

@@ -23,8 +23,8 @@ class FanOutThresholds(Thresholds):
     """The numbers of responses with the same calls that are acted upon."""
 
     batches: Annotated[int, Unit("responses"), Field(ge=2)] = 3
-    """Number of responses of the model with the same calls and results. The same number after a message means
-    `ignored`."""
+    """Number of responses of the model with the same calls and results. A message after which the pattern occurs this
+    often counts as `ignored`."""
     interrupt_at: Annotated[int, Unit("responses"), Field(ge=2)] = 8
     """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("responses"), Field(ge=2)] = 12

@@ -9,7 +9,16 @@ from pydantic import Field
 
 from monitor.facts import Facts, Observation
 from monitor.normalisation import tool_label
-from monitor.repeated_calls import MAX_GAP, PAUSE, RepeatedCall, RepeatedCalls, first, is_again, is_parallel, repeated
+from monitor.repeated_calls import (
+    MAX_GAP,
+    PAUSE,
+    RepeatedCall,
+    RepeatedCalls,
+    is_again,
+    is_parallel,
+    new_row,
+    repeated_row,
+)
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, SettingReference, Thresholds, Unit
 
 _POLL_DISCOUNT: Final = 6
@@ -20,7 +29,8 @@ class LoopThresholds(Thresholds):
     """The numbers of equal calls that are a loop."""
 
     repeats: Annotated[int, Unit("calls"), SettingReference("loop_repeats"), Field(ge=2)] = 4
-    """Number of equal calls with equal results. The same number after a message means `ignored`."""
+    """Number of equal calls with equal results. A message after which the pattern occurs this often counts as
+    `ignored`."""
     interrupt_at: Annotated[int, Unit("calls"), Field(ge=2)] = 8
     """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("calls"), Field(ge=2)] = 12
@@ -60,8 +70,8 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
             return part
         row = part.row(call.digest)
         if row is None or (row.result, row.edits) != (call.result, facts.new_contents):
-            return part.with_row(first(part, call, facts.new_contents), call)
-        return part if is_parallel(row, call) else part.with_row(repeated(part, row, call), call)
+            return part.with_row(new_row(part, call, facts.new_contents), call)
+        return part if is_parallel(row, call) else part.with_row(repeated_row(part, row, call), call)
 
     def pattern(self, part: RepeatedCalls) -> Pattern | None:
         """The call that was repeated most often."""

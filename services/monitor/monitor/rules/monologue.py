@@ -32,7 +32,8 @@ class MonologueThresholds(Thresholds):
     """The numbers of messages that are a monologue."""
 
     messages: Annotated[int, Unit("messages"), Field(ge=2)] = 3
-    """Number of messages without a call in between. The same number after a message to the agent means `ignored`."""
+    """Number of messages without a call in between. A message after which the pattern occurs this often counts as
+    `ignored`."""
     terminate_at: Annotated[int, Unit("messages"), Field(ge=2)] = 9
     """At this number the sandbox is ended."""
 

@@ -21,7 +21,7 @@ class InvalidRuleError(Exception):
     """A module of the package has no rule, or an invalid one. The message says what is wrong."""
 
 
-def found() -> tuple[AnyRule, ...]:
+def load_rules() -> tuple[AnyRule, ...]:
     """All rules, in the order of their evaluation. Raises `InvalidRuleError`."""
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.name not in _NO_RULES)
     rules = [_rule_of(name) for name in names]
@@ -88,6 +88,6 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
     return not (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING)
 
 
-RULES: Final = found()
+RULES: Final = load_rules()
 HOUSEKEEPING: Final[tuple[AnyHousekeepingRule, ...]] = tuple(r for r in RULES if isinstance(r, HousekeepingRule))
 GUARDIAN: Final[tuple[AnyGuardianRule, ...]] = tuple(rule for rule in RULES if isinstance(rule, GuardianRule))

@@ -9,7 +9,16 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.normalisation import tool_label
-from monitor.repeated_calls import MAX_GAP, RepeatedCall, RepeatedCalls, first, is_again, is_parallel, repeated, waits
+from monitor.repeated_calls import (
+    MAX_GAP,
+    RepeatedCall,
+    RepeatedCalls,
+    is_again,
+    is_parallel,
+    new_row,
+    repeated_row,
+    waits,
+)
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 
@@ -17,8 +26,8 @@ class VariedThresholds(Thresholds):
     """The number of repetitions of a call that is acted upon."""
 
     repeats: Annotated[int, Unit("calls"), Field(ge=2)] = 10
-    """Number of equal calls, each with another result than the one before. The same number after a message means
-    `ignored`."""
+    """Number of equal calls, each with another result than the one before. A message after which the pattern occurs
+    this often counts as `ignored`."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
         if call.polls or waits(call, part.ended_at):
             return part.with_row(None, call)
         if row is None or row.edits != facts.new_contents or call.lines > row.lines:
-            return part.with_row(first(part, call, facts.new_contents), call)
+            return part.with_row(new_row(part, call, facts.new_contents), call)
         return part if is_parallel(row, call) else part.with_row(_varied(part, row, call), call)
 
     def pattern(self, part: RepeatedCalls) -> Pattern | None:
@@ -90,7 +99,7 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
 def _varied(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> RepeatedCall:
     """The row after another equal call, which is counted if its result is not the same as before."""
     if call.result != row.result:
-        return repeated(part, row, call)
+        return repeated_row(part, row, call)
     return replace(row, last=call.number, place=part.place + 1)
 
 

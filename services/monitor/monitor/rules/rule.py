@@ -88,7 +88,7 @@ class Pattern:
     began: int
     """The stream sequence of its first event."""
     count: int
-    """How often it was repeated."""
+    """The number of repetitions, which the thresholds are compared with."""
     summary: str
     """A description in one sentence."""
     evidence: tuple[UUID, ...] = ()
