@@ -38,7 +38,7 @@ COMMANDS_CONSUMER: Final = "monitor-commands"
 
 
 def compose(settings: Settings) -> Service:
-    """The monitor, ready to run."""
+    """The monitor service, ready to run."""
     service = Service(Principal.MONITOR, settings)
     monitor = Monitor(service)
     budgets = BudgetComponent(service)

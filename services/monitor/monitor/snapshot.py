@@ -20,9 +20,8 @@ from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import SandboxActivity
 
 VERSION: Final = 7
-"""The version of the fields of `SandboxActivity`, without its parts.
-
-A snapshot of another version is ignored; the stream is read from its start."""
+"""The version of the fields of `SandboxActivity`, without its parts. A snapshot of another version is ignored; the
+stream is read from its start."""
 PIECE_BYTES: Final = 512 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
 EVERY: Final = 15.0
@@ -31,10 +30,10 @@ _MANY: Final = 3000
 """Number of unsaved events from which a snapshot is saved before `EVERY` has passed, because a successor has to read
 these events before it can act."""
 _SOONEST: Final = 3.0
-"""Minimum seconds between two snapshots."""
+"""Minimum seconds between two snapshots of a partition."""
 _SHARE: Final = 400
-"""Minimum pause between two snapshots, as a multiple of the time that the last one took; a replica may have many
-partitions."""
+"""Minimum time between two snapshots before `EVERY` has passed, as a multiple of the CPU time of the last one; a
+replica may have many partitions."""
 
 
 class SnapshotError(Exception):
@@ -73,7 +72,7 @@ _adapters: Final[dict[type[Any], TypeAdapter[dict[str, Any]]]] = {}
 
 
 def is_due(unsaved: int, since: float, took: float) -> bool:
-    """Whether to save now: by the number of events since the last snapshot, its age, and the seconds that it took."""
+    """Whether to save now, by the number of unsaved events, and the age and the CPU seconds of the last snapshot."""
     return unsaved > 0 and (since >= EVERY or (unsaved >= _MANY and since >= max(_SOONEST, took * _SHARE)))
 
 

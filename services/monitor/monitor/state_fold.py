@@ -1,8 +1,7 @@
 """Folds one event into the state of its sandbox: the facts first, then each rule's part. Pure.
 
-The cost does not grow with the herd.
-
-The monitor's own events are folded in too, so that a restarted monitor knows what it has done already.
+The cost does not grow with the herd. The monitor's own events are folded in, too, so that a restarted monitor knows
+what it has done already.
 """
 
 from typing import Any, Final
