@@ -172,7 +172,7 @@ def outcome(state: SandboxActivity, rules: RuleSet) -> Outcome | None:
     if steering.received_at is None:
         return "finished" if state.finished_at is not None and steering.cancelled else None
     if not is_active(steering.watched, state, rules):
-        return "finished"  # no rule can tell any more whether the agent obeys; other interventions must not wait
+        return "finished"  # no rule shows any more whether the agent obeys; other interventions must not wait
     rule = rules.by_name[steering.watched]
     assert isinstance(rule, GuardianRule)
     limit = call(rule, "ignored_after", rule.ignored_after, rules.thresholds[rule.name])

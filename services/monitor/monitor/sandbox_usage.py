@@ -29,7 +29,7 @@ from sandherd.contracts.events.tools import AgentToolResult
 from sandherd.contracts.model import MAX_WHOLE
 
 MAX_TOKENS: Final = 10**10
-"""Maximum tokens of a kind in a report. A report of more is not counted: no attempt can use so many."""
+"""Maximum tokens of a kind in a report. A report of more is not counted: no attempt can use that number."""
 MAX_COST: Final = 10**11
 """Maximum cost in a report, in micro-dollars. A report of more is not counted."""
 MAX_TURNS: Final = 10**6
