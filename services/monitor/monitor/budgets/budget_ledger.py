@@ -25,7 +25,7 @@ CHARGED_FOR: Final = 24 * HOUR
 """Seconds for which the charge of an ended sandbox is stored. After that, `closed_through` shows that it was
 charged."""
 MAX_CHARGED: Final = 4000
-"""Maximum number of ended sandboxes whose charges are stored: that number fits in a message, even with the longest names."""
+"""Maximum number of ended sandboxes whose charges are stored. They fit in a message even with the longest names."""
 MAX_GRANTS: Final = 100
 """Maximum number of grants of a task, because its ledger has the names of all."""
 WALL_STEP: Final = 60
