@@ -13,7 +13,7 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "Maximum messages in a minute.",
             whole=True, minimum=1, setting="flood_messages"),
         ThresholdRow("junk", "messages", 300,
-            "Maximum of those messages that may be junk (no events).",
+            "Maximum messages in a minute that are junk: not valid events.",
             whole=True, minimum=1, setting="dead_letters_per_minute"),
     )),
     RuleRow("dead", "housekeeping", (
@@ -34,17 +34,17 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("stuck", "housekeeping", (
         ThresholdRow("after", "s", 900,
-            "Time in flight of the oldest call.",
+            "Maximum time that the oldest call is in flight.",
             above=0, setting="stuck_after"),
     )),
     RuleRow("idle", "housekeeping", (
         ThresholdRow("after", "s", 600,
-            "Time without work and with nothing in flight.",
+            "Time without work and without a call in flight.",
             above=0, setting="idle_after"),
     )),
     RuleRow("steering_ignored", "guardian", (
         ThresholdRow("after", "interventions", 1,
-            "Consecutive interventions against one pattern that were ignored.",
+            "Number of consecutive interventions against one pattern that were ignored.",
             whole=True, minimum=1),
     )),
     RuleRow("constraint", "guardian", (
@@ -57,7 +57,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("loop", "guardian", (
         ThresholdRow("repeats", "calls", 4,
-            "Equal calls with equal results. The same number after a message means `ignored`.",
+            "Number of equal calls with equal results. A message after which the pattern occurs this often "
+            "counts as `ignored`.",
             whole=True, minimum=2, setting="loop_repeats"),
         ThresholdRow("interrupt_at", "calls", 8,
             "At this number the agent is interrupted.",
@@ -66,13 +67,14 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("polls", "calls", 10,
-            "Equal calls with equal results, if the agent waits for something: this number counts as "
-            "`repeats`, a further one as one more.",
+            "Number of equal calls with equal results that counts as `repeats`, if the agent waits for "
+            "something. Each further one counts as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("cycle", "guardian", (
         ThresholdRow("blocks", "series", 3,
-            "Equal series of calls in a row. The same number after a message means `ignored`.",
+            "Number of equal series of calls in a row. A message after which the pattern occurs this often "
+            "counts as `ignored`.",
             whole=True, minimum=2),
         ThresholdRow("interrupt_at", "series", 5,
             "At this number the agent is interrupted.",
@@ -81,13 +83,13 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("polls", "series", 10,
-            "Equal series with a poll: this number counts as `blocks`, and each further one as one more.",
+            "Number of equal series with a poll that counts as `blocks`. Each further one counts as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("fan_out", "guardian", (
         ThresholdRow("batches", "responses", 3,
-            "Responses of the model with the same calls and results. The same number after a message means "
-            "`ignored`.",
+            "Number of responses of the model with the same calls and results. A message after which the "
+            "pattern occurs this often counts as `ignored`.",
             whole=True, minimum=2),
         ThresholdRow("interrupt_at", "responses", 8,
             "At this number the agent is interrupted.",
@@ -96,12 +98,14 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("polls", "responses", 10,
-            "Equal responses with a poll: this number counts as `batches`, and each further one as one more.",
+            "Number of equal responses with a poll that counts as `batches`. Each further one counts as one "
+            "more.",
             whole=True, minimum=2),
     )),
     RuleRow("error_streak", "guardian", (
         ThresholdRow("errors", "errors", 3,
-            "Errors of the same cause. The same number after a message means `ignored`.",
+            "Number of errors of the same cause. A message after which the pattern occurs this often counts "
+            "as `ignored`.",
             whole=True, minimum=2),
         ThresholdRow("interrupt_at", "errors", 5,
             "At this number the agent is interrupted.",
@@ -110,34 +114,35 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("unbroken", "errors", 8,
-            "Errors of any cause without a call that succeeds: this number counts as `errors`, a further one "
-            "as one more.",
+            "Number of errors of any cause, without a call that succeeds, that counts as `errors`. Each "
+            "further one counts as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("denials", "guardian", (
         ThresholdRow("consecutive", "calls", 3,
-            "Denied calls in a row. The same number after a message means `ignored`.",
+            "Number of denied calls in a row. A message after which the pattern occurs this often counts as "
+            "`ignored`.",
             whole=True, minimum=1),
         ThresholdRow("total", "calls", 20,
-            "Denied calls of a sandbox, also if others were permitted between.",
+            "Number of denied calls of a sandbox, also if others were permitted in between.",
             whole=True, minimum=1),
     )),
     RuleRow("repeat_varied", "guardian", (
         ThresholdRow("repeats", "calls", 10,
-            "Equal calls, each with another result than the one before. The same number after a message means "
-            "`ignored`.",
+            "Number of equal calls, each with another result than the one before. A message after which the "
+            "pattern occurs this often counts as `ignored`.",
             whole=True, minimum=2),
     )),
     RuleRow("drift", "guardian", (
         ThresholdRow("calls", "calls", 60,
-            "Ended calls of an episode after which the model assesses whether the agent still works on its "
-            "task.",
+            "Number of ended calls of an episode after which the model assesses whether the agent still works "
+            "on its task.",
             whole=True, minimum=5),
     )),
     RuleRow("edit_thrash", "guardian", (
         ThresholdRow("edits", "edits", 6,
-            "Edits of a file that each replace lines of an earlier one, without a check or a trial between. A "
-            "return of its content to an earlier one counts as three.",
+            "Number of edits of a file that each replace lines of an earlier one, without a check or a trial "
+            "in between. A return of the file to an earlier content counts as three.",
             whole=True, minimum=2),
         ThresholdRow("interrupt_at", "edits", 12,
             "At this number the agent is interrupted.",
@@ -150,7 +155,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("monologue", "guardian", (
         ThresholdRow("messages", "messages", 3,
-            "Messages without a call between. The same number after a message means `ignored`.",
+            "Number of messages without a call in between. A message after which the pattern occurs this "
+            "often counts as `ignored`.",
             whole=True, minimum=2),
         ThresholdRow("terminate_at", "messages", 9,
             "At this number the sandbox is ended.",
@@ -158,10 +164,11 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("compaction_storm", "guardian", (
         ThresholdRow("compactions", "compactions", 3,
-            "Compactions of the context without an edit.",
+            "Number of compactions of the context without an edit.",
             whole=True, minimum=2),
         ThresholdRow("repeats", "calls", 3,
-            "Calls since the first of them that were made before; they have to be a third of all calls.",
+            "Number of calls since the first of these compactions that repeat an earlier call. They have to "
+            "be a third of all calls.",
             whole=True, minimum=1),
         ThresholdRow("pause_at", "compactions", 6,
             "At this number of compactions the sandbox is paused and an approval is requested.",
@@ -169,16 +176,16 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("no_progress", "guardian", (
         ThresholdRow("responses", "responses", 21,
-            "Responses of the model with calls since the last progress; calls that run at the same time are "
-            "one.",
+            "Number of responses of the model with calls since the last progress. Calls that run at the same "
+            "time count as one response.",
             whole=True, minimum=1),
         ThresholdRow("new_calls", "calls", 9,
-            "As many new ones among the last 26 calls, or fewer; in proportion while there are fewer calls.",
+            "Maximum number of new calls among the last 26 calls; in proportion while there are fewer calls.",
             whole=True, minimum=0, maximum=26),
     )),
     RuleRow("unverified_end", "guardian", (
         ThresholdRow("edits", "edits", 1,
-            "Changes of files since the last check, when the task is completed.",
+            "Number of changes of files since the last check, when the task is completed.",
             whole=True, minimum=1),
     )),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How the monitor acts on a finding: it publishes an event, and a command to the service that can act."""
+"""Acts on a finding: publishes an event, and a command to the service that carries the action out."""
 
 import re
 from collections.abc import Collection
@@ -35,15 +35,16 @@ from sandherd.contracts.states import NotificationKind
 
 SENDER: Final = GUARDIAN
 MESSAGE_EXPIRES: Final = 300
-"""How long a message waits for its agent, in seconds; an older one would no longer relate to what the agent does."""
+"""Seconds that a message waits for its agent. An older message would no longer relate to what the agent does."""
 _MAX_TEXT: Final = 2000
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 class Actions:
-    """Publishes the monitor's decisions. The event is published first: by it, a lost command is published again.
+    """Publishes the monitor's decisions: first the event, then the command.
 
-    With a lease, nothing is published once the lease is lost, including unacknowledged messages: `LeaseLostError`.
+    If the command is lost, the monitor finds the event and publishes the command again. With a lease, publishing raises
+    `LeaseLostError` once the lease is lost, also for a message that the broker has not acknowledged yet.
     """
 
     def __init__(
@@ -70,8 +71,8 @@ class Actions:
     ) -> ObservedEvent | None:
         """Publish the finding, and command the sandbox's end. Returns the published event, to be folded in.
 
-        None if the stream has the event already; the caller has to read it first. Raises `RuleFailedError` before
-        anything is published.
+        Returns None if the stream already has this event: the caller has to read it before it acts again. Raises
+        `RuleFailedError` before anything is published.
         """
         times = state.found.times + 1 if state.found else 1
         data = housekeeping_findings.event_of(finding, state, now, rules)
@@ -81,7 +82,7 @@ class Actions:
         return event if is_first else None
 
     async def publish_pattern(self, state: SandboxActivity, decision: GuardianDecision, now: datetime) -> ObservedEvent:
-        """Publish the guardian's analysis, unless it is stored. Returns it, to be folded in."""
+        """Publish the guardian's analysis, unless the stream already has it. Returns the event, to be folded in."""
         pattern, step = decision.pattern, decision.reached
         number = 0 if decision.steering is None else decision.steering.number
         data = decision_events.analysed(decision)
@@ -89,9 +90,10 @@ class Actions:
         return event
 
     async def publish_decision(self, state: SandboxActivity, steering: Steering, now: datetime) -> ObservedEvent | None:
-        """Publish the decision to intervene; its commands follow. Returns it, to be folded in.
+        """Publish the decision to intervene; its commands follow. Returns the event, to be folded in.
 
-        None if the stream has a decision with this number already; the caller has to read it before it decides again.
+        Returns None if the stream already has a decision with this number: the caller has to read it before it decides
+        again.
         """
         event, is_first = await self._publish(state, decision_events.decided(steering), now, steering.number)
         return event if is_first else None
@@ -107,7 +109,10 @@ class Actions:
     async def publish_outcome(
         self, state: SandboxActivity, steering: Steering, outcome: Outcome, now: datetime
     ) -> ObservedEvent | None:
-        """Publish the outcome of an intervention. Returns the published event, to be folded in; None if it has one."""
+        """Publish the outcome of an intervention. Returns the event, to be folded in.
+
+        Returns None if the stream already has the outcome of this intervention.
+        """
         data = decision_events.concluded(steering, outcome)
         event, is_first = await self._publish(state, data, now, steering.correlation)
         return event if is_first else None
@@ -115,9 +120,9 @@ class Actions:
     async def publish_assessment(
         self, state: SandboxActivity, rule: str, model: str, assessment: Assessment, now: datetime
     ) -> ObservedEvent | None:
-        """Publish a model's verdict on a soft finding, or that the model gave none. Returns the event, to be folded in.
+        """Publish a model's verdict on a soft finding, or that there is none. Returns the event, to be folded in.
 
-        None if the finding was assessed in this episode already.
+        Returns None if the finding was already assessed in this episode.
         """
         data = MonitorFindingAssessed(
             rule=rule,
@@ -151,10 +156,11 @@ class Actions:
     async def _publish(
         self, state: SandboxActivity, data: EventData, now: datetime, *facts: object
     ) -> tuple[ObservedEvent, bool]:
-        """Publish an event, and return it and whether it is the first of its type with these facts.
+        """Publish an event. Returns it, and whether it is the first of its type with these `facts`.
 
-        A holder of the lease that is suspended between its check and its write may write when another one holds it.
-        The stream stores the first of two such events, and the other holder reads it.
+        Its id is derived from `facts`. A process that is suspended after it has checked its lease may publish when
+        another process holds the lease. The stream stores only the first of two such events, and the other process
+        reads it.
         """
         name = self._bus.ids.derive(state.started_at, data.type, state.project, state.sandbox, *facts)
         event = await self._publisher.publish_first(

@@ -1,6 +1,6 @@
 """Reads key-value buckets with direct gets: first all entries, then each change, in the order of revisions.
 
-The monitor's credential may create no consumer, so it can't use a watch of nats-py.
+The monitor's credential may not create consumers, so it can't use a watch of nats-py.
 """
 
 import asyncio
@@ -21,14 +21,15 @@ _POLL: Final = 0.5
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _EMPTY_READS: Final = 3
-"""After this many empty reads, missing revisions have expired. One does not show it: a replica may lag its leader."""
+"""Number of empty reads after which missing revisions count as expired. One empty read is not enough, because a replica
+of the stream may lag behind its leader."""
 _EMPTY_PAUSE: Final = 0.1
 FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
 _log: Final = logs.get("budgets")
 
 
 class BucketEntry(NamedTuple):
-    """An entry of a bucket; without a value it was deleted, or has expired."""
+    """An entry of a bucket. `value` is None if it was deleted or has expired."""
 
     key: str
     value: bytes | None
@@ -36,7 +37,7 @@ class BucketEntry(NamedTuple):
 
 
 class BucketReader:
-    """Reads the entries of a bucket whose keys match, from the first revision on, and each change once."""
+    """Reads the entries of a bucket whose keys match `keys`, from the first revision on, and each change once."""
 
     def __init__(self, bus: Bus, bucket: str, keys: str = ">") -> None:
         self._bus = bus
@@ -63,8 +64,8 @@ class BucketReader:
             for one in batch
         ]
 
-    async def rest(self) -> list[BucketEntry]:
-        """All entries from here on. Raises one of `FAULTS`."""
+    async def remaining(self) -> list[BucketEntry]:
+        """All entries after `position`. Raises one of `FAULTS`."""
         found: list[BucketEntry] = []
         while batch := await self.next_batch():
             found += batch
@@ -72,9 +73,9 @@ class BucketReader:
 
 
 class BucketWatch:
-    """Calls `on_entry` with the parts of each entry.
+    """Calls `on_entry` with the key, the value and the revision of each entry, and again for each change.
 
-    Not reported: an entry that expires, and one that is deleted while the watch does not run.
+    An entry that expires is not reported, nor a deletion whose delete marker has expired.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class BucketWatch:
         self._on_entry = on_entry
         self._one_at_a_time = asyncio.Lock()
         self.changed = changed or asyncio.Event()
-        """Set after each change; several watches may have one."""
+        """Set after each change. Several watches may share it."""
 
     async def follow(self) -> None:
         """Follow until cancelled."""
@@ -123,7 +124,7 @@ class BucketWatch:
         return datetime.fromisoformat(info["ts"]).astimezone(UTC), int(info["state"]["last_seq"])
 
     async def _read(self) -> int:
-        """Report the next entries. Returns how many."""
+        """Report the next entries. Returns their number."""
         async with self._one_at_a_time:
             batch = await self._reader.next_batch()
             for entry in batch:

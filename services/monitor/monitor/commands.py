@@ -61,7 +61,7 @@ class MonitorCommands:
 
 
 def refusal(data: MuteRule | UnmuteRule, rules: RuleSet, *, known: bool) -> Problem | None:
-    """Why a command is refused; None if it is carried out. `known` is whether the sandbox exists."""
+    """The reason for which a command is refused; None if it is carried out. `known`: whether the sandbox exists."""
     names = [rule.name for rule in rules.guardian]
     if data.rule not in names:
         text = f"there is no guardian rule {data.rule} here; there are {', '.join(names)}"

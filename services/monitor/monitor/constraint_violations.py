@@ -1,4 +1,7 @@
-"""Which commands and edits of an agent break a constraint: by parsed arguments and paths, never by texts. Pure."""
+"""Finds commands and edits of an agent that break a constraint. Pure.
+
+It compares parsed arguments and paths: a text that only mentions a command breaks nothing.
+"""
 
 import re
 import shlex
@@ -9,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
-from monitor.file_locations import ShellLocation, deleted_outside, is_credential, moved
+from monitor.file_locations import ShellLocation, after_cd, deleted_outside, is_credential
 from sandherd.contracts.constraints import Constraints
 from sandherd.shell.programs import MAX_CHARS, RunProgram, programs_of
 
@@ -21,8 +24,8 @@ _TRIGGERS: Final = re.compile(
     r"|\.(?:ssh|netrc|aws|azure|kube|docker|npmrc|pypirc|gnupg|git-credentials|vault-token|credentials)\b"
     r"|credential|/secrets/|/etc/g?shadow|/environ\b|gcloud|auth\.json|gh/hosts|\btoken\b"
 )
-"""Matches the text of every command that breaks a constraint of every agent: commands without a match need not be
-parsed."""
+"""Matches the text of every command that breaks a default constraint, which is a constraint of every agent. Commands
+without a match need not be parsed for these constraints."""
 _SEARCHERS: Final = frozenset({"grep", "egrep", "rg", "ag", "awk", "gawk", "sed", "jq", "yq"})
 """Programs whose first argument is a pattern or a script, not a file."""
 _TRIGGER_PARTS: Final = (
@@ -30,7 +33,8 @@ _TRIGGER_PARTS: Final = (
     *(".docker", "npmrc", "pypirc", ".gnupg", "credential", "vault-token", "secrets", "shadow", "environ", "gcloud"),
     *("auth", "token", "hosts.yml"),
 )
-"""One of them is in every text that `_TRIGGERS` matches: most texts have none, and expressions are slow."""
+"""Every text that `_TRIGGERS` matches contains one of these strings. They are searched for first: most texts contain
+none of them, and a regular expression is slow."""
 _READERS: Final = _SEARCHERS | {
     *("cat", "tac", "nl", "less", "more", "head", "tail", "bat", "strings", "xxd", "od", "hexdump", "base64"),
     *("base32", "cp", "mv", "scp", "rsync", "tar", "zip", "cut", "sort", "source", ".", "curl", "diff"),
@@ -61,22 +65,22 @@ def forbidden_edit(path: str, constraints: Constraints | None) -> Violation | No
     """The constraint that a change of this path breaks, if any."""
     for pattern in (constraints or _NONE).paths:
         if _path_pattern(pattern).match(path):
-            return Violation(f"path {pattern}", plain(path))
+            return Violation(f"path {pattern}", one_line(path))
     return None
 
 
 def forbidden_call(
     tool: str, tool_input: Mapping[str, Any], constraints: Constraints | None, place: ShellLocation
 ) -> Violation | None:
-    """The constraint that a call breaks, if any. `place` is where its shell is."""
+    """The constraint that a call breaks, if any. `place` is the working directory of its shell."""
     used = constraints or _NONE
     if "credentials" not in used.permitted and (path := _read_path(tool, tool_input)) is not None:
-        return Violation("credentials", plain(path))
+        return Violation("credentials", one_line(path))
     command = next((tool_input[name] for name in _COMMANDS if tool_input.get(name)), None)
     if command is None or not _may_be_forbidden(command, used):
         return None
     if isinstance(folder := tool_input.get("workdir") or tool_input.get("cwd"), str):
-        place = moved(place, folder)
+        place = after_cd(place, folder)
     return next(_violations(programs_of(tool_input), used, place), None)
 
 
@@ -94,22 +98,22 @@ def _violations(programs: list[RunProgram], constraints: Constraints, place: She
     for program in programs:
         name, arguments = program.name, program.argv[1:]
         if name in {"cd", "pushd"}:
-            place = moved(place, arguments[0] if arguments else "~")
+            place = after_cd(place, arguments[0] if arguments else "~")
             continue
         if not {"--help", "--dry-run"}.isdisjoint(arguments):
             continue
-        found = _by_default(name, arguments, place)
+        found = _default_violation(name, arguments, place)
         if found is not None and found not in constraints.permitted:
-            yield Violation(found, plain(" ".join(program.argv)))
+            yield Violation(found, one_line(" ".join(program.argv)))
         for pattern in constraints.commands:
             if _matches(pattern, name, arguments):
-                yield Violation(f"command {pattern}", plain(" ".join(program.argv)))
+                yield Violation(f"command {pattern}", one_line(" ".join(program.argv)))
 
 
-def _by_default(name: str, arguments: tuple[str, ...], place: ShellLocation) -> str | None:
-    """The constraint of every agent that a program breaks, if any."""
+def _default_violation(name: str, arguments: tuple[str, ...], place: ShellLocation) -> str | None:
+    """The default constraint that a program breaks, if any."""
     if name == "git":
-        return _by_git(_git_arguments(arguments), arguments)
+        return _git_violation(_git_arguments(arguments), arguments)
     if _deletes(name, arguments) and any(deleted_outside(place, path) for path in _deleted(name, arguments)):
         return "recursive_deletion"
     if name in _READERS and any(map(is_credential, _read_files(name, arguments))):
@@ -117,7 +121,7 @@ def _by_default(name: str, arguments: tuple[str, ...], place: ShellLocation) -> 
     return "credentials" if _prints_token(name, arguments) else None
 
 
-def _by_git(arguments: tuple[str, ...], whole: tuple[str, ...]) -> str | None:
+def _git_violation(arguments: tuple[str, ...], whole: tuple[str, ...]) -> str | None:
     command, *rest = arguments or ("",)
     short = [word for word in rest if re.fullmatch(r"-[a-zA-Z]+", word)]
     if command in _WITHOUT_HOOKS and (
@@ -166,7 +170,7 @@ def _deleted(name: str, arguments: tuple[str, ...]) -> list[str]:
 
 
 def _read_files(name: str, arguments: tuple[str, ...]) -> list[str]:
-    """The files that a program reads, by its arguments. Curl sends those that are named with `@`."""
+    """The files that a program reads, by its arguments. `curl` sends the files whose names follow an `@`."""
     if name == "curl":
         return [word.partition("@")[2] for word in arguments if "@" in word]
     found = _files(arguments)
@@ -174,7 +178,7 @@ def _read_files(name: str, arguments: tuple[str, ...]) -> list[str]:
 
 
 def _files(arguments: tuple[str, ...]) -> list[str]:
-    """The arguments that are no options."""
+    """The arguments that are not options."""
     if "--" in arguments:
         index = arguments.index("--")
         return [*_files(arguments[:index]), *arguments[index + 1 :]]
@@ -182,7 +186,7 @@ def _files(arguments: tuple[str, ...]) -> list[str]:
 
 
 def _read_path(tool: str, tool_input: Mapping[str, Any]) -> str | None:
-    """The credential that a tool for files reads, if it is one."""
+    """The path that a tool for files reads, if it is a file with credentials; else None."""
     path = tool_input.get("file_path") or tool_input.get("path")
     if not isinstance(path, str) or not is_credential(path):
         return None
@@ -190,8 +194,8 @@ def _read_path(tool: str, tool_input: Mapping[str, Any]) -> str | None:
     return path if reads else None
 
 
-def plain(text: str) -> str:
-    """The beginning of a text of a sandbox, as one line without control characters."""
+def one_line(text: str) -> str:
+    """The beginning of a text from a sandbox, as one line without control characters."""
     return "".join(sign if sign.isprintable() else " " for sign in text[:_SHOWN])
 
 

@@ -14,7 +14,7 @@ _RECOVERED: Final = "recovered"
 
 
 def analysed(decision: GuardianDecision) -> MonitorGuardianAnalysed:
-    """What was found."""
+    """The event of a pattern that the guardian has found."""
     pattern, steering = decision.pattern, decision.steering
     return MonitorGuardianAnalysed(
         rule=pattern.rule,
@@ -28,7 +28,7 @@ def analysed(decision: GuardianDecision) -> MonitorGuardianAnalysed:
 
 
 def decided(steering: Steering) -> MonitorInterventionDecided:
-    """The decision to intervene."""
+    """The event of a decision to intervene."""
     return MonitorInterventionDecided(
         rule=steering.rule,
         step=steering.step,
@@ -44,7 +44,7 @@ def decided(steering: Steering) -> MonitorInterventionDecided:
 
 
 def concluded(steering: Steering, outcome: Outcome) -> MonitorInterventionOutcome:
-    """What an intervention led to."""
+    """The event of an intervention's outcome."""
     return MonitorInterventionOutcome(
         correlation_id=steering.correlation,
         outcome="obeyed" if outcome == _RECOVERED else outcome,

@@ -1,4 +1,4 @@
-"""Evaluates the rules for one sandbox, and acts on what they find: by the lease holder only, one action at a time."""
+"""Evaluates the rules for one sandbox, and acts on their findings. Only the lease holder acts, one action at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-_UNREADABLE: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError, ValueError)
+_READ_ERRORS: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError, ValueError)
 ResultT = TypeVar("ResultT")
 _log: Final = logs.get("enforcement")
 
@@ -54,7 +54,7 @@ class Enforcement:
     async def enforce(self, key: Key, now: datetime, watching_since: datetime | None) -> None:
         """Publish an outcome, intervene, or end the sandbox, if a rule requires it at `now`.
 
-        Raises `LeaseLostError`. Before `watching_since` is known no sandbox is ended.
+        No sandbox is ended before `watching_since` is known. Raises `LeaseLostError`.
         """
         async with self._act_lock:
             await self._publish_outcome(key, now)
@@ -79,9 +79,9 @@ class Enforcement:
             self._meters.count("sandherd_rules_disabled_total", rule=rule)
 
     def _decided(self, key: Key, decide: Callable[[SandboxActivity], ResultT]) -> ResultT | None:
-        """The decision for a sandbox; rules that raise an error for it are disabled.
+        """The result of `decide` for the state of a sandbox; None if the sandbox is not watched any more.
 
-        None if it is no longer watched.
+        A rule that raises an error is disabled for the sandbox, and `decide` is called again.
         """
         while (state := self.herd.live.get(key)) is not None:
             try:
@@ -117,7 +117,7 @@ class Enforcement:
         """Whether the spawner's record confirms the finding. If it can't be read, the finding waits."""
         try:
             recorded = await read_record(self._bus, SharedSandboxRecord, state.project, state.sandbox)
-        except _UNREADABLE as error:
+        except _READ_ERRORS as error:
             _log.warning("sandbox record unreadable, finding not acted upon", sandbox=state.sandbox, error=repr(error))
             return False
         if recorded is None or recorded.state in SANDBOX_ENDED:
@@ -157,12 +157,12 @@ class Enforcement:
             return
         self._lease.check()
         await self._actions.send(state, state.steering, sending, now)
-        current = self.herd.live.get(key)  # events were read meanwhile
+        current = self.herd.live.get(key)  # events may have been read meanwhile
         if current is not None:
             self.herd.replace(guardian.sent(current, sending, now))
 
     def _suggest(self, key: Key, now: datetime) -> None:
-        """Request the assessment of a soft pattern."""
+        """Request that the model assesses a soft pattern, if there is one."""
         if self._assessor is None:
             return
         pattern = self._decided(key, lambda state: guardian.suspicion(state, now, self.herd.rules))

@@ -1,4 +1,4 @@
-"""Evaluates rules for one sandbox, so that a rule that fails affects neither other rules nor other sandboxes. Pure.
+"""Evaluates rules for one sandbox. A rule that fails affects neither other rules nor other sandboxes. Pure.
 
 A rule that raises an error is disabled for that sandbox. The error stays in the sandbox's state until the sandbox ends.
 """
@@ -31,7 +31,10 @@ class RuleFailedError(Exception):
 
 
 def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, number: int) -> SandboxActivity:
-    """The state with the parts of all rules that fold the observation; `number` is that of the last event."""
+    """The state after each rule that reads the observation has folded it into its part.
+
+    `number` is the stream sequence of the last event.
+    """
     folding = rules.folding(observation.event.type, ends_call=observation.call is not None)
     if not folding:
         return state.changed(number=number)
@@ -57,7 +60,7 @@ def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, num
 def new_episode(state: SandboxActivity, rules: RuleSet, at: datetime) -> SandboxActivity:
     """The state after a message of a user, which begins an episode.
 
-    What the agent did before no longer counts for patterns.
+    The rules no longer count what the agent did before.
     """
     parts = {name: part for name, part in state.parts.items() if name not in rules.of_an_episode}
     return state.changed(parts=parts, episode_at=at, assessed=NONE_ASSESSED)
@@ -122,13 +125,16 @@ def disabled(state: SandboxActivity, failure: RuleFailedError) -> SandboxActivit
 
 
 def part_of(state: SandboxActivity, rule: AnyRule, rules: RuleSet) -> Any:
-    """The rule's part of the state; a new one if it has folded nothing yet, and None if it has no part."""
+    """The rule's part of the state; a new part if the rule has folded nothing yet, and None if it has no part."""
     part = state.parts.get(rule.name)
     return rules.new_parts.get(rule.name) if part is None else part
 
 
 def _observed(steering: Steering, rule: AnyRule, part: Any, observation: Observation, turn: int) -> Steering:
-    """An intervention against a pattern of this rule, after an observation that follows its delivery."""
+    """The intervention after an observation of the rule that recognises its pattern: the repetitions are counted.
+
+    Unchanged before the agent has received the intervention, and once it has an outcome.
+    """
     if not isinstance(rule, GuardianRule) or steering.received_at is None or steering.outcome is not None:
         return steering
     repeated = rule.is_repeated(steering.pattern, part, observation)

@@ -1,4 +1,4 @@
-"""Decodes messages of the EVENTS stream for the monitor. Bodies that neither facts nor rules need are not parsed."""
+"""Decodes messages of the EVENTS stream for the monitor. It parses only bodies that the facts or a rule need."""
 
 from datetime import datetime
 from typing import Final
@@ -28,11 +28,11 @@ from sandherd.contracts.subjects import read_event_subject
 
 DOMAINS: Final = frozenset({"agent", "sandbox", "message", "approval", "monitor"})
 ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskCancelled.type})
-"""The spawner's events that end an attempt, even if its agent still runs. They are treated as events of the attempt's
+"""The spawner's events that end an attempt, even if its agent still runs. They are read as events of the attempt's
 sandbox."""
 
 _SMALLEST: Final = 100
-"""Minimum bytes of an envelope."""
+"""Minimum size of an envelope, in bytes."""
 _PARSED: Final[tuple[type[EventData], ...]] = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, SandboxRefused, MessageEvent, ApprovalEvent),
     *(AgentTurnCompleted, AgentUsage, Outcome, AgentFileEdited, AgentSystemMessage),
@@ -49,8 +49,8 @@ READ: Final = frozenset(
 def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEvent | None:
     """The event, or None if it is not about a watched entity.
 
-    event-ingest stores events that break the contract in DEAD. Here, such an event only shows that the sandbox lives:
-    the broker has checked nothing but its subject.
+    event-ingest stores events that break the contract in DEAD. Here, such an event only shows that the sandbox runs,
+    because the broker has checked nothing but its subject.
     """
     try:
         project, entity, event_type = read_event_subject(subject)
@@ -72,7 +72,10 @@ def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEv
 
 
 def _is_junk(document: bytes) -> bool:
-    """Whether a message can't be an event, without parsing it: it is not a JSON object, or smaller than an envelope."""
+    """Whether a message can't be an event: it is not a JSON object, or is smaller than an envelope.
+
+    It is not parsed.
+    """
     return len(document) < _SMALLEST or document[:1] != b"{" or document[-1:] != b"}"
 
 

@@ -1,7 +1,7 @@
-"""Reads EVENTS from a sequence on, in order and without gaps, and records up to which time all events have been read.
+"""Reads EVENTS from a sequence on, in order and without gaps, and records up to which time all events were read.
 
-New events come from the subject to which the stream republishes what it has stored; each has its sequence, which shows
-gaps. Missing and older events are read from the stream directly. There is no consumer: the monitor's credential may
+New events are received from the subject to which the stream republishes what it has stored; their sequences show gaps.
+Missing and older events are read from the stream directly. There is no consumer, because the monitor's credential may
 not create one.
 """
 
@@ -33,7 +33,8 @@ STREAM: Final = "EVENTS"
 _ALL: Final = BY_STREAM[STREAM].subjects[0]
 _WINDOW: Final = 8000
 _WINDOW_BYTES: Final = 64 * 1024 * 1024
-"""Maximum new events that wait in memory; on overflow they are dropped, and read from the stream later."""
+"""Maximum size in bytes of the new events that wait in memory. On overflow they are dropped, and read from the stream
+later."""
 _BATCH: Final = 1000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 _POLL: Final = 1.0
@@ -45,7 +46,7 @@ _log: Final = logs.get("event_reader")
 
 @dataclass(frozen=True, slots=True)
 class StreamEnds:
-    """The first and the last sequence in the stream at a request, and the broker's time then."""
+    """The first and the last sequence in the stream at the time of a request, by the broker's clock."""
 
     requested_at: datetime
     first: int
@@ -54,7 +55,7 @@ class StreamEnds:
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """The wanted events up to a position, in order, and when the last event up to it was stored."""
+    """The wanted events up to a position, in order, and the time when the event at that position was stored."""
 
     events: Sequence[Delivery]
     position: int
@@ -62,9 +63,9 @@ class EventBatch:
 
 
 class EventReader:
-    """Returns every event after a position, in order; new events only if `wanted` accepts their subject.
+    """Returns the events after a position, in order, whose subject `wanted` accepts.
 
-    Others are recognised by their headers, at a fifth of the cost of an event that is folded.
+    A new event that is not wanted is recognised by its headers, at a fifth of the cost of folding an event.
     """
 
     def __init__(self, bus: Bus, wanted: Callable[[str], bool] = lambda _subject: True) -> None:
@@ -78,9 +79,10 @@ class EventReader:
         self._replied_at = 0.0
 
     async def start(self, position: int | None = None) -> int:
-        """Read the events after `position`, or else new events only. Returns the position from which it reads.
+        """Begin to read the events after `position`, or only new events if it is None. Returns the actual position.
 
-        Raises `ConsumerUnresponsiveError` if the stream can't be read.
+        The actual position is later than `position` if events after that were deleted. Raises
+        `ConsumerUnresponsiveError` if the stream can't be read.
         """
         await self.stop()
         try:
@@ -102,7 +104,10 @@ class EventReader:
                 await subscription.unsubscribe()
 
     async def next_batch(self) -> EventBatch:
-        """At least one event was read. Raises `ConsumerUnresponsiveError` when the stream does not respond."""
+        """The next batch, for which at least one event was read. It is empty if none of them is wanted.
+
+        Raises `ConsumerUnresponsiveError` if the stream does not respond.
+        """
         if self._subscription is None:
             raise ConsumerUnresponsiveError("not subscribed")
         while True:
@@ -116,7 +121,7 @@ class EventReader:
     async def _on_new(self, msg: Msg) -> None:
         headers = msg.headers or {}
         if SEQUENCE_HEADER not in headers:
-            return  # not from the stream
+            return  # the stream has not republished it
         if len(self._new) >= _WINDOW or self._new_bytes + len(msg.data) > _WINDOW_BYTES:
             self._drop_new()
         self._new.append((int(headers[SEQUENCE_HEADER]), msg))
@@ -128,7 +133,7 @@ class EventReader:
         self._new_bytes = 0
 
     def _pop_consecutive(self) -> EventBatch | None:
-        """The new events that directly follow what was read."""
+        """The new events that directly follow the last event that was read; None if there are none."""
         found: list[Delivery] = []
         last: Msg | None = None
         count = 0
@@ -151,9 +156,9 @@ class EventReader:
         return batch
 
     async def stored(self, first: int, wanted: Callable[[str], bool]) -> EventBatch | None:
-        """The stream's wanted events from this sequence on; None if it has none at all. Deleted ones are skipped.
+        """The next wanted events that the stream has from this sequence on; None if it has no event there.
 
-        Raises `ConsumerUnresponsiveError`.
+        Deleted events are skipped. Raises `ConsumerUnresponsiveError`.
         """
         try:
             batch = await read_batch(self._bus, STREAM, _ALL, first=first, limit=_BATCH, max_bytes=_BATCH_BYTES)
@@ -176,7 +181,10 @@ class EventReader:
         return True
 
     async def ends(self) -> StreamEnds:
-        """What the stream has now. Raises `ConsumerUnresponsiveError` if it does not respond."""
+        """The first and the last sequence in the stream now.
+
+        Raises `ConsumerUnresponsiveError` if it does not respond.
+        """
         try:
             info = await self._info()
             at = datetime.fromisoformat(info["ts"]).astimezone(UTC)

@@ -11,12 +11,14 @@ from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.call_facts import CheckKind, ToolOutcome
 
 MAX_CALLS: Final = 64
-"""Maximum in-flight calls tracked per sandbox; extra calls are ignored."""
+"""Maximum number of calls in flight that are tracked for a sandbox; further calls are ignored."""
 MAX_CLOSED: Final = 64
-"""Maximum ended calls remembered, so that one whose end was stored before its beginning does not count as running."""
+"""Maximum number of ended calls that are remembered: if the end of a call is stored before its beginning, the call must
+not count as running."""
 
 MAX_CONTENTS: Final = 16
-"""Maximum contents of files remembered, so that a content to which a file returns does not count as new."""
+"""Maximum number of contents of files that are remembered: if a file gets one of them again, it does not count as
+new."""
 _NOT_EXECUTED: Final = frozenset({"outage", "denied", "refused", "cancelled"})
 
 OF_USERS: Final = frozenset({"user_message", "interrupt"})
@@ -28,7 +30,8 @@ SENDERS: Final = frozenset({GUARDIAN, CONDUCTOR, BUDGETS})
 """The senders of the monitor's own messages."""
 
 NO_CALLS: Final[Mapping[str, "Call"]] = {}
-"""Shared by all sandboxes without a call in flight: separate empty mappings would be most of their state."""
+"""Shared by all sandboxes without a call in flight: an empty mapping for each would take most of the memory of its
+state."""
 
 Key = tuple[str, str]
 """`(project, sandbox)`."""
@@ -38,8 +41,8 @@ Key = tuple[str, str]
 class ObservedEvent:
     """An event as the monitor reads it: its subject, the broker's time, and its content where a rule uses it.
 
-    `number` is its stream sequence. `data` is None for types whose content no rule uses, and for invalid content, which
-    shows that the sandbox lives, and nothing more.
+    `number` is its stream sequence. `data` is None for types whose content no rule uses, and for invalid content; an
+    event with invalid content only shows that the sandbox runs.
     """
 
     project: str
@@ -56,7 +59,7 @@ class ObservedEvent:
     junk: bool = False
     """Whether it is not a valid event, although its subject is one."""
     sequence: int = 0
-    """Its number in its source's sequence; 0 if it is not known."""
+    """Its sequence number among the events of its source; 0 if it is not known."""
 
     @property
     def is_of_agent(self) -> bool:
@@ -66,7 +69,7 @@ class ObservedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call in flight.
+    """A call in flight: it has begun, and its end has not been read.
 
     `digest` is the digest of the tool and its input; None for a call that the guardian does not compare.
     """
@@ -83,19 +86,22 @@ class Call:
     number: int = 0
     """The stream sequence of the event that began it."""
     batch: int = 0
-    """The number of the first call of its batch: calls of one agent that begin before those before them have ended, as
-    those of one response of its model do."""
+    """The `number` of the first call of its batch. Calls of one agent form a batch if each begins while an earlier one
+    is in flight, as the calls of one response of a model do."""
     parent: str | None = None
     """The call of the sub-agent that made it."""
     polls: bool = False
     """Whether it is known to wait for something, or to check progress."""
     delegated: bool = False
-    """Whether a sub-agent carries it out; the sub-agent's calls then show that it is not stuck."""
+    """Whether a sub-agent carries it out. The calls of that sub-agent then show that this call is not stuck."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedCall:
-    """The first end of a tool call: what was called, and with which result. Equal digests mean equal values."""
+    """A tool call that has ended, by the first event that ends it: what was called, and with which result.
+
+    Equal digests mean equal values.
+    """
 
     tool: str
     digest: str
@@ -108,27 +114,28 @@ class EndedCall:
     """The stream sequence of that event."""
     at: datetime
     outcome: ToolOutcome | None = None
-    """How it ended, as in `agent.tool_completed`; None if the harness does not report it."""
+    """The outcome of the call, as in `agent.tool_completed`; None if the harness does not report it."""
     exit_code: int | None = None
     check: CheckKind | None = None
-    """What it checked, if it is known to check the work."""
+    """The kind of check that the call was, if it is known to check the work."""
     check_passed: bool | None = None
     turn: int = 0
     parent: str | None = None
     """The call of the sub-agent that made it; None if the agent itself did, or the harness does not report it."""
     began: int = 0
-    """The stream sequence of the event that began it; `number` if that is not known."""
+    """The stream sequence of the event with which the call began; `number` if that is not known."""
     begun_at: datetime | None = None
     batch: int = 0
-    """As in `Call`; `began` if its beginning is not known."""
+    """As in `Call`; `began` if the beginning of the call is not known."""
     polls: bool = False
     """As in `Call`."""
     lines: int = 0
-    """Number of lines of its result."""
+    """The number of lines of the result."""
     pair: str = ""
     """The digest of the call and its result together."""
     error: str | None = None
-    """The digest of the cause, if it has failed or timed out: independent of its input and of lines of files."""
+    """The digest of the cause, if the call has failed or timed out. It does not depend on the input of the call or on
+    line numbers of files."""
 
     @property
     def ids(self) -> tuple[UUID, ...]:
@@ -137,7 +144,7 @@ class EndedCall:
 
     @property
     def is_executed(self) -> bool:
-        """Whether it was executed, and neither cancelled nor prevented by an outage."""
+        """Whether the call was executed, and neither denied, refused or cancelled nor prevented by an outage."""
         return self.outcome not in _NOT_EXECUTED
 
 
@@ -151,7 +158,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of one sandbox. All times are the broker's: a sandbox's own clock is not trusted."""
+    """The facts about one sandbox. All times are the broker's: a sandbox's own clock is not trusted."""
 
     project: str
     sandbox: str
@@ -159,35 +166,36 @@ class Facts:
     """The stream sequence of the last event that was folded in."""
     started_at: datetime
     last_sign_at: datetime
-    """When its worker last published, or the spawner last published that the sandbox continues to live."""
+    """When its worker last published an event, or the spawner last published that the sandbox still runs."""
     last_heartbeat_at: datetime | None = None
     last_work_at: datetime | None = None
     last_message_at: datetime | None = None
-    """When it last received a message of a user or program; the monitor's own nudges don't count."""
+    """When the agent last received a message of a user or program. The monitor's own nudges don't count."""
     spool: int = 0
-    """Number of events in its disk spool that the broker had not stored, by its last heartbeat."""
+    """Number of events in the sandbox's disk spool that the broker had not stored, by its last heartbeat."""
     finished_at: datetime | None = None
     turn: int = 0
     """The last turn of its agent."""
     task_kind: TaskKind | None = None
     """The kind of its work, if the submitter states it."""
     episode_at: datetime | None = None
-    """When its episode began, by the last message of a user; None for the first episode, which begins with the task's
-    text."""
+    """When its episode began, which is when the last message of a user was delivered; None for the first episode, which
+    begins with the text of the task."""
     linger: float = 0.0
-    """How long it is to stay after its agent has ended, in seconds."""
+    """Seconds that the sandbox is to stay after its agent has ended."""
     in_flight: Mapping[str, Call] = field(default_factory=lambda: NO_CALLS)
     closed: tuple[str, ...] = ()
     new_contents: int = 0
-    """How often a file of its work tree got a content that is not in `contents`; generated files don't count."""
+    """Number of times that a file of the work tree got a content that is not in `contents`. Generated files don't
+    count."""
     contents: tuple[str, ...] = ()
     """Digests of the last contents of files, newest last."""
     answered_at: datetime | None = None
     """When one of its approvals was last answered or expired."""
     alone: bool = False
-    """Whether it runs no task: it exists for the user who requested it, until its time to live ends."""
+    """Whether the sandbox runs no task. It exists for the user who requested it, until its time to live ends."""
     expires_at: datetime | None = None
-    """When its time to live ends, by the spawner, which then ends the sandbox."""
+    """When its time to live ends; the spawner ends the sandbox then."""
     paused: bool = False
     resumed_at: datetime | None = None
     """When it was last resumed; all waiting times start again then."""
@@ -198,10 +206,13 @@ class Facts:
 
     @property
     def key(self) -> Key:
-        """Its project and name."""
+        """The project and the name of the sandbox."""
         return self.project, self.sandbox
 
     def waiting_since(self, *moments: datetime | None) -> datetime:
-        """The latest of these times and of its last resume: a paused sandbox could do nothing."""
+        """The latest of `moments` and of the last resume; `started_at` if all of them are None.
+
+        Time before a resume does not count, because a paused sandbox can do nothing.
+        """
         known = (at for at in (self.resumed_at, *moments) if at is not None)
         return max(known, default=self.started_at)

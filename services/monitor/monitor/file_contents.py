@@ -1,4 +1,4 @@
-"""Which contents of files are new. A new content between two equal calls means progress. Pure."""
+"""Recognises new contents of files. A new content between two equal calls means progress. Pure."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from monitor.normalisation import text_digest
 from sandherd.contracts.events.tools import AgentFileEdited
 
 
-def with_content(facts: Facts, data: AgentFileEdited) -> dict[str, Any]:
-    """The changes of the facts by the edit of a file. A content that is still remembered is not new."""
+def content_changes(facts: Facts, data: AgentFileEdited) -> dict[str, Any]:
+    """The fields of `Facts` that the edit of a file changes. A content that is still remembered is not new."""
     if is_generated(data.file_path):
         return {}
     content = text_digest(f"{data.file_path}\n{data.change_type == 'deleted'}\n{data.content_sha256}")

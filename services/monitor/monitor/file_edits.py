@@ -1,6 +1,7 @@
-"""Which files a sandbox has edited, where, and how often: folded from `agent.file_edited`. Pure.
+"""The files that a sandbox has edited, with the edited lines and the number of edits. Pure.
 
-They are stored as bytes, because the monitor holds them for every sandbox: a file takes some 60 bytes and its path.
+They are folded from `agent.file_edited`, and stored as bytes, because the monitor holds them in memory for every
+sandbox: a file takes about 60 bytes and its path.
 """
 
 import re
@@ -16,9 +17,9 @@ from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.records import MAX_EDITS, MAX_RANGES
 
 MAX_BYTES: Final = 6 * 1024
-"""Maximum size of all edits of a sandbox; the oldest are dropped."""
+"""Maximum size of all edits of a sandbox, in bytes; the oldest are dropped."""
 MAX_PATH: Final = 512
-"""A file with a longer path, in bytes, is left out."""
+"""Maximum size of a path, in bytes. A file with a longer path is left out."""
 _MAX_LINE: Final = 2**32 - 1
 _MAX_COUNT: Final = 2**16 - 1
 _HEAD: Final = struct.Struct("<HIHB?")
@@ -30,7 +31,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """An edited file. `ranges` are of lines, from 1, both ends included."""
+    """An edited file. `ranges` are its edited lines, counted from 1; the first and the last line are included."""
 
     path: str
     digest: bytes | None
@@ -56,7 +57,7 @@ def folded(packed: bytes, seen: ObservedEvent) -> bytes:
 
 
 def pack(edits: Iterable[FileEdit]) -> bytes:
-    """The last of these edits, as many as fit."""
+    """The last of these edits, packed: as many as `MAX_BYTES` and `MAX_EDITS` permit."""
     pieces: list[bytes] = []
     size = 0
     for edit in reversed(list(edits)):
@@ -74,7 +75,7 @@ def pack(edits: Iterable[FileEdit]) -> bytes:
 
 
 def unpacked(packed: bytes) -> Iterator[FileEdit]:
-    """The edits, the last one last."""
+    """The edits, oldest first."""
     place = 0
     while place < len(packed):
         length, seconds, count, ranges, has_digest = _HEAD.unpack_from(packed, place)
@@ -90,9 +91,9 @@ def unpacked(packed: bytes) -> Iterator[FileEdit]:
 
 
 def ranges_of(diff: str) -> Iterator[Range]:
-    """The changed lines of a unified diff, as lines of the new text.
+    """The lines that a unified diff changes, by their numbers in the new text.
 
-    Where lines are only removed, the line before them.
+    Where lines are only removed, it is the line before them.
     """
     line: int | None = None
     added: list[int] = []
@@ -121,7 +122,7 @@ def _range(added: list[int], line: int, *, removed: bool) -> Iterator[Range]:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """These in order, without overlaps. Above the maximum number, the nearest ranges are joined."""
+    """The ranges in order, without overlaps. If there are more than `MAX_RANGES`, the nearest ones are joined."""
     result: list[Range] = []
     for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1:

@@ -37,17 +37,20 @@ MAX_DEPTH: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ShellLocation:
-    """Where a shell is: in an absolute folder, or at most `depth` folders deep in the work tree; below 0, outside."""
+    """The working directory of a shell.
+
+    It is an absolute folder, or at most `depth` folders deep in the work tree; a negative depth is outside of it.
+    """
 
     work_tree: str = ""
     """The absolute path of the work tree; empty if it is not known."""
     folder: str = ""
-    """An absolute folder, or one below the home; empty in the work tree."""
+    """An absolute folder, or one that begins with `~`; empty in the work tree."""
     depth: int = 0
 
 
-def moved(place: ShellLocation, folder: str) -> ShellLocation:
-    """The place after `cd folder`."""
+def after_cd(place: ShellLocation, folder: str) -> ShellLocation:
+    """The working directory after `cd folder`."""
     path = _HOME.sub("~", folder)
     if path == "-" or _UNKNOWN.search(path):
         return ShellLocation(place.work_tree, "", MAX_DEPTH)
@@ -56,12 +59,15 @@ def moved(place: ShellLocation, folder: str) -> ShellLocation:
         inside = _inside(place.work_tree, path)
         return ShellLocation(place.work_tree, path) if inside is None else ShellLocation(place.work_tree, "", inside)
     if place.folder:
-        return moved(place, f"{place.folder}/{path}")
-    return ShellLocation(place.work_tree, "", min(MAX_DEPTH, place.depth + _deeper(path)))
+        return after_cd(place, f"{place.folder}/{path}")
+    return ShellLocation(place.work_tree, "", min(MAX_DEPTH, place.depth + _depth_change(path)))
 
 
 def deleted_outside(place: ShellLocation, path: str) -> bool:
-    """Whether this path is certainly outside the work tree, and neither temporary nor a cache."""
+    """Whether this path is certainly outside the work tree, or the whole work tree.
+
+    False for temporary folders and caches.
+    """
     if _TEMPORARY.match(path) or _UNKNOWN.search(path := _HOME.sub("~", path)):
         return False
     if not path.startswith(("/", "~")):
@@ -76,19 +82,25 @@ def deleted_outside(place: ShellLocation, path: str) -> bool:
 
 
 def is_credential(path: str) -> bool:
-    """Whether this is a file in which programs store credentials, by its usual place."""
+    """Whether this is the usual path of a file in which programs store credentials."""
     return _CREDENTIALS.search(_HOME.sub("~", path)) is not None
 
 
 def _is_known_outside(path: str) -> bool:
-    """Without a known work tree: system folders, homes and what is directly in them, and the root and its folders."""
+    """Whether a path is outside of any usual work tree.
+
+    That is a path in a system folder, or a home folder or `/`, or a path directly in one of these.
+    """
     if _SYSTEM.match(path):
         return not path.startswith("/var/lib/") or path.count("/") <= 3
     return path == "/" or path.count("/") == 1 or _HOMES.match(path) is not None
 
 
 def _inside(work_tree: str, path: str) -> int | None:
-    """How deep in the work tree an absolute path is; None if it is outside, or the work tree is not known."""
+    """The depth of an absolute path in the work tree; None if it is outside.
+
+    If the work tree is not known, it is `MAX_DEPTH`, or None for a path that is certainly outside.
+    """
     if not work_tree:
         return MAX_DEPTH if not _is_known_outside(path) else None
     home = re.match(r"(?:/root|/home/[^/]+|/Users/[^/]+)(?=/|$)", work_tree)
@@ -99,7 +111,7 @@ def _inside(work_tree: str, path: str) -> int | None:
     return path[len(work_tree) :].count("/") if path.startswith(f"{work_tree}/") else None
 
 
-def _deeper(path: str) -> int:
+def _depth_change(path: str) -> int:
     return sum(-1 if part == ".." else 1 for part in path.split("/") if part not in {"", "."})
 
 

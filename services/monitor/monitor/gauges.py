@@ -1,4 +1,7 @@
-"""The monitor's gauges for the sandboxes that this replica watches. Sum them over all replicas."""
+"""The monitor's gauges for the sandboxes that this replica watches.
+
+To get values of the herd, sum them over all replicas.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -33,5 +36,5 @@ def measure(meters: Meters, herds: Sequence[Herd], now: datetime) -> None:
 
 
 def remove(meters: Meters) -> None:
-    """Remove the gauges, because other replicas set them from now on."""
+    """Remove the gauges, because other replicas publish them from now on."""
     meters.hide(*_GAUGES)

@@ -1,7 +1,8 @@
 """The guardian: intervenes when a guardian rule finds a pattern in an agent's behaviour. Pure.
 
-A rule defines its pattern, the advice to the agent, and how the pattern is recognised again. The ladder decides how
-strong the intervention is. For all rules alike, this module sends each intervention once and determines one outcome.
+A rule defines its pattern, the advice to the agent, and how the pattern is recognised again. The intervention ladder
+determines the step. This module is the same for all rules: it decides on an intervention once, and determines its next
+command and its one outcome.
 """
 
 from dataclasses import dataclass, replace
@@ -18,21 +19,21 @@ from sandherd.contracts.events.monitor import InterventionStep, SteeringStep
 from sandherd.contracts.names import DerivedIds
 
 RESEND_AFTER: Final = 10.0
-"""How long a service has to carry out a command before it is sent again, in seconds."""
+"""Seconds that a service has to carry out a command before it is sent again."""
 CLEAR_AFTER: Final = 10
-"""Number of turns without the pattern after which the agent counts as recovered: turns of the agent, or, within one
-turn, observations of the rule, such as calls."""
+"""The agent counts as recovered after this number of turns without the pattern, or of observations of the rule (such as
+calls) without it, which may be within one turn."""
 MESSAGES: Final = frozenset({"nudge", "interrupt"})
 """The steps that send a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardianDecision:
-    """What to do about a pattern: an intervention (`steering`), or only to publish it."""
+    """The decision about a pattern: an intervention (`steering`), or only to publish the pattern."""
 
     pattern: Pattern
     reached: SteeringStep
-    """The step that the pattern leads to; if nothing is sent, the step that its count reaches."""
+    """The step that the pattern leads to; if the maximum is `observe`, the step that its count reaches."""
     steering: Steering | None = None
 
 
@@ -51,10 +52,11 @@ class NextCommand(Enum):
 def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds) -> GuardianDecision | None:
     """The decision about the first pattern that requires one. Raises `RuleFailedError`.
 
-    None for a paused or stopping agent. No intervention for a finished agent, while the last intervention has no
-    outcome yet, or within the cool-down: then only rules that publish patterns without acting on them are evaluated.
-    The same pattern with the same number gives the same ids, so that a restart does not send it twice. `ids` has the
-    monitors' key: an agent, which knows its calls, can't send a message under that id first.
+    None for a paused or stopping agent. There is no intervention if the agent has finished, if the last intervention
+    has no outcome yet, or during the cool-down. Then only rules that publish patterns without acting on them are
+    evaluated, or all rules if the maximum is `observe` and the agent has not finished. The ids of an intervention are
+    derived from its pattern and number, so that it is not sent twice after a restart. `ids` derives them with a key
+    that only monitors have: an agent knows its calls, and must not be able to send a message with such an id first.
     """
     if state.ended or state.stopping or state.paused or state.found is not None:
         return None
@@ -67,7 +69,7 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
         assert isinstance(rule, GuardianRule)
         pattern = call(rule, "decision", rule.evaluate, part, state, now, active.thresholds)
         step = intervention_ladder.due(state, rule, pattern, rules) if pattern is not None else None
-        if pattern is None or step is None or not _stands(rule, state, rules):
+        if pattern is None or step is None or not _may_act(rule, state, rules):
             continue
         step = evaluation.reached(rule, pattern, rules) or step if highest == "observe" else step
         decision = _decision(state, rule, pattern, step, now=now, rules=rules, ids=ids)
@@ -76,8 +78,8 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
     return None
 
 
-def _stands(rule: AnyGuardianRule, state: SandboxActivity, rules: RuleSet) -> bool:
-    """Whether a pattern may be acted upon: if a model has to assess it first, by the model's verdict."""
+def _may_act(rule: AnyGuardianRule, state: SandboxActivity, rules: RuleSet) -> bool:
+    """Whether the rule's pattern may be acted upon. If a model assesses the rule's patterns, its verdict decides."""
     if not rule.soft or not rules.assesses:
         return True
     verdict = state.assessed.get(rule.name)
@@ -99,7 +101,7 @@ def suspicion(state: SandboxActivity, now: datetime, rules: RuleSet) -> Pattern 
     return None
 
 
-def _decision(  # all of it is the decision's
+def _decision(
     state: SandboxActivity,
     rule: AnyGuardianRule,
     pattern: Pattern,
@@ -116,7 +118,7 @@ def _decision(  # all of it is the decision's
         return None if observed(pattern, step) in state.observed else GuardianDecision(pattern, step)
     last = intervention_ladder.last_against(state, pattern)
     if pattern.of and (last is None or intervention_ladder.rank(lowered) <= intervention_ladder.rank(last.step)):
-        return None  # the maximum prevents the next step: the rule itself repeats the last one
+        return None  # the maximum prevents the next step: the pattern's own rule repeats the last step
     if pattern.of and not _is_seen(pattern, state, rules):
         return None
     text = call(rule, "steering_text", rule.steering_text, part_of(state, rule, rules))
@@ -125,12 +127,12 @@ def _decision(  # all of it is the decision's
 
 def _is_seen(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
     """Whether the rule that recognises a pattern sees it at present, even below its thresholds."""
-    now = evaluation.pattern(pattern.of, state, rules) if is_active(pattern.of, state, rules) else None
-    return now is not None and now.key == pattern.key
+    current = evaluation.pattern(pattern.of, state, rules) if is_active(pattern.of, state, rules) else None
+    return current is not None and current.key == pattern.key
 
 
 def observed(pattern: Pattern, step: SteeringStep) -> ObservedState:
-    """The remembered form of a pattern that is only published."""
+    """A pattern that is only published, in the form in which it is remembered."""
     return ObservedState(pattern.rule, pattern.key, pattern.began, step)
 
 
@@ -170,7 +172,7 @@ def outcome(state: SandboxActivity, rules: RuleSet) -> Outcome | None:
     if steering.received_at is None:
         return "finished" if state.finished_at is not None and steering.cancelled else None
     if not is_active(steering.watched, state, rules):
-        return "finished"  # what would be obeying is not known any more, and the next one must not wait for it
+        return "finished"  # no rule shows any more whether the agent obeys; other interventions must not wait
     rule = rules.by_name[steering.watched]
     assert isinstance(rule, GuardianRule)
     limit = call(rule, "ignored_after", rule.ignored_after, rules.thresholds[rule.name])
@@ -184,13 +186,13 @@ def _approval_is_open(steering: Steering) -> bool:
     return steering.requested and not steering.closed
 
 
-def need(state: SandboxActivity) -> NextCommand | None:
+def next_command(state: SandboxActivity) -> NextCommand | None:
     """The next command of the intervention that has no outcome yet; None if no command has to be sent or repeated."""
     steering = state.steering
     if steering is None or state.ended:
         return None
     if steering.step == "pause":
-        return _need_of_pause(state, steering)
+        return _next_of_pause(state, steering)
     if steering.outcome is not None or state.finished_at is not None:
         return None
     if steering.step == "terminate":
@@ -198,32 +200,32 @@ def need(state: SandboxActivity) -> NextCommand | None:
     return None if steering.taken else NextCommand.MESSAGE
 
 
-def _need_of_pause(state: SandboxActivity, steering: Steering) -> NextCommand | None:
+def _next_of_pause(state: SandboxActivity, steering: Steering) -> NextCommand | None:
     if state.stopping:
         return None
     if steering.answer == "stop":
         return NextCommand.TERMINATION
     if steering.received_at is not None or steering.outcome is not None:
-        return _need_after_pause(state, steering)
+        return _next_after_pause(state, steering)
     if state.finished_at is not None:
-        return _need_of_cancelled(state, steering)
-    return _need_before_answer(steering) if steering.answer is None else NextCommand.RESUME
+        return _next_of_cancelled(state, steering)
+    return _next_before_answer(steering) if steering.answer is None else NextCommand.RESUME
 
 
-def _need_before_answer(steering: Steering) -> NextCommand | None:
+def _next_before_answer(steering: Steering) -> NextCommand | None:
     if not steering.taken:
         return NextCommand.PAUSE
     return None if steering.requested or steering.closed else NextCommand.APPROVAL
 
 
-def _need_of_cancelled(state: SandboxActivity, steering: Steering) -> NextCommand | None:
+def _next_of_cancelled(state: SandboxActivity, steering: Steering) -> NextCommand | None:
     """The next command after the agent has ended while its sandbox was about to be paused."""
     if _approval_is_open(steering):
         return NextCommand.WITHDRAWAL
     return None if steering.cancelled and not state.paused else NextCommand.RESUME
 
 
-def _need_after_pause(state: SandboxActivity, steering: Steering) -> NextCommand | None:
+def _next_after_pause(state: SandboxActivity, steering: Steering) -> NextCommand | None:
     if _approval_is_open(steering):
         return NextCommand.WITHDRAWAL
     instructs = steering.answer == "continue" and bool(steering.instruction) and not steering.instructed
@@ -231,8 +233,8 @@ def _need_after_pause(state: SandboxActivity, steering: Steering) -> NextCommand
 
 
 def to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
-    """The command, if it has to be sent now: it was not sent yet, or not carried out in time and may be lost."""
-    found = need(state)
+    """The next command, if it was not sent yet, or not carried out within `RESEND_AFTER`, so that it may be lost."""
+    found = next_command(state)
     if found is None or state.steering is None:
         return None
     sent = state.steering.sent_at
@@ -242,7 +244,7 @@ def to_send(state: SandboxActivity, now: datetime) -> NextCommand | None:
 def sent(state: SandboxActivity, sending: NextCommand, now: datetime) -> SandboxActivity:
     """The state after a command was sent; unchanged if the event of its effect was read meanwhile."""
     steering = state.steering
-    if steering is None or need(state) is not sending:
+    if steering is None or next_command(state) is not sending:
         return state
     cancelled = steering.cancelled or (sending is NextCommand.RESUME and state.finished_at is not None)
     return state.changed(steering=replace(steering, sent_at=now, cancelled=cancelled))

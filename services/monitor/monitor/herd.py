@@ -1,4 +1,4 @@
-"""The watched sandboxes: live ones, recently ended ones, and the position up to which the stream was read."""
+"""The sandboxes that are watched: live ones, recently ended ones, and the position up to which the stream was read."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ class Herd:
         """The rules that were disabled and are to be reported, each with its sandbox."""
 
     def fold(self, seen: ObservedEvent) -> SandboxActivity | None:
-        """Fold one event in. Returns the state after it, or None if it is about no watched sandbox."""
+        """Fold one event in. Returns the state after it, or None if it is not about a watched sandbox."""
         if not seen.is_of_agent:
             notices.fold(self.notices, seen)
             if isinstance(seen.data, MonitorFindingAssessed):
@@ -68,7 +68,10 @@ class Herd:
         return self._store(key, before, state)
 
     def fold_own(self, key: Key, seen: ObservedEvent) -> None:
-        """Fold in an event that the monitor has just published; reading it from the stream changes nothing more."""
+        """Fold in an event that the monitor has just published.
+
+        When it is read from the stream, it has no further effect.
+        """
         state = self.live.get(key)
         if state is not None:
             self.changed.add(key)
@@ -87,9 +90,9 @@ class Herd:
             self._store(key, state, disabled(state, failure))
 
     def end(self, key: Key) -> None:
-        """Record that a sandbox has ended, when this is known from another source than the stream.
+        """Record that a sandbox has ended, if this is known from another source than the stream.
 
-        It is removed when its intervention has an outcome.
+        The sandbox is removed once its intervention has an outcome.
         """
         state = self.live.get(key)
         if state is not None:

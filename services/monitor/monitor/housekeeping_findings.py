@@ -1,4 +1,4 @@
-"""Which sandbox is to be ended now, by the first housekeeping rule whose condition holds. Pure."""
+"""Decides whether a sandbox is to be ended: by the first housekeeping rule whose condition holds. Pure."""
 
 from datetime import datetime
 
@@ -14,8 +14,8 @@ from sandherd.contracts.states import SANDBOX_ENDING
 def find(state: SandboxActivity, now: datetime, rules: RuleSet, watching_since: datetime) -> Finding | None:
     """The finding to act upon now, if any. Raises `RuleFailedError`.
 
-    After a start or a broker outage, silence proves nothing: rules that conclude from it wait for the time after which
-    a sandbox is dead, in which a live worker must have published. A finding is repeated only after `REPEAT_AFTER`. A
+    After a start or an outage of the broker, missing events prove nothing. Rules that conclude from silence wait for
+    `rules.silence`, within which a live worker must have published. A finding is repeated only after `REPEAT_AFTER`. A
     sandbox that is stopping is left to the spawner.
     """
     if state.ended or state.stopping or _found_lately(state, now):

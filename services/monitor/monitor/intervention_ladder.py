@@ -1,7 +1,8 @@
-"""The intervention ladder: which step a pattern leads to. Pure.
+"""The intervention ladder: determines the step against a pattern. Pure.
 
-No step is skipped: the first intervention against a pattern is its rule's first step, and the next step follows only
-if the agent has ignored the one before. It is lowered to the maximum of the sandbox, or else of the herd.
+No step is skipped: the first intervention against a pattern is its rule's first step, and the next step follows only if
+the agent has ignored the one before. A step above the maximum is lowered to it. The maximum is that of the sandbox, or
+else that of the herd.
 """
 
 from typing import Final, get_args
@@ -23,7 +24,7 @@ def rank(step: SteeringStep) -> int:
 
 
 def maximum(state: SandboxActivity, rules: RuleSet) -> SteeringStep:
-    """The strongest step for this sandbox."""
+    """The strongest step that is permitted for this sandbox."""
     return state.max_step or rules.max_step
 
 
@@ -49,7 +50,7 @@ def due(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, rules: 
 
 
 def permitted(rule: AnyGuardianRule, step: SteeringStep, highest: SteeringStep) -> SteeringStep:
-    """The step, lowered to the maximum.
+    """The step, lowered to the maximum `highest`.
 
     A rule whose first step exceeds the maximum sends a nudge, unless a nudge exceeds it, too.
     """
@@ -60,7 +61,7 @@ def permitted(rule: AnyGuardianRule, step: SteeringStep, highest: SteeringStep) 
 
 
 def last_against(state: SandboxActivity, pattern: Pattern) -> Intervention | None:
-    """The last intervention against a pattern in this episode; None if there is none, or it had its effect."""
+    """The last intervention against a pattern in this episode; None if there is none, or if the agent has obeyed it."""
     watched = pattern.of or pattern.rule
     for one in reversed(state.interventions):
         if (one.watched, one.pattern) == (watched, pattern.key):
@@ -70,7 +71,7 @@ def last_against(state: SandboxActivity, pattern: Pattern) -> Intervention | Non
 
 
 def _after_ignored(steps: tuple[SteeringStep, ...], last: Intervention | None) -> SteeringStep | None:
-    """The next step of a rule whose last one was ignored."""
+    """The step after the last intervention, if that was ignored."""
     if last is None or last.outcome != "ignored":
         return None
     return next((step for step in steps if rank(step) > rank(last.step)), None)
@@ -80,5 +81,5 @@ def _first(steps: tuple[SteeringStep, ...]) -> SteeringStep:
     return next((step for step in steps if step != "observe"), steps[0])
 
 
-def _weaker(one: SteeringStep, other: SteeringStep) -> SteeringStep:
-    return one if rank(one) <= rank(other) else other
+def _weaker(step: SteeringStep, other: SteeringStep) -> SteeringStep:
+    return step if rank(step) <= rank(other) else other

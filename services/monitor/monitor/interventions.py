@@ -1,4 +1,4 @@
-"""Folds what happens to an intervention: its decision, its delivery, a user's answer, and its outcome. Pure."""
+"""Folds the events of an intervention: its decision, its delivery, a user's answer, and its outcome. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -78,7 +78,8 @@ def _delivery_progress(steering: Steering, seen: ObservedEvent, data: MessageEve
 def cut_short(state: SandboxActivity, seen: ObservedEvent, *, ended: bool) -> Steering | None:
     """The intervention after its agent or its sandbox has ended.
 
-    A pause that is not over waits until it is cancelled and its approval is withdrawn, unless the sandbox has ended.
+    If the agent was not resumed from a pause, the pause first has to be cancelled and its approval withdrawn, unless
+    the sandbox has ended.
     """
     steering = state.steering
     if steering is None or steering.outcome is not None:
@@ -106,19 +107,19 @@ def paused(state: SandboxActivity) -> Steering | None:
 def resumed(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     """The state after its sandbox was resumed: by the answer to a pause, or by a user, which counts as the answer.
 
-    The user who resumes the agent knows the pattern, so its count starts again.
+    The user who resumes the agent knows the pattern, so a new episode begins and the count starts again.
     """
     steering = state.steering
     if steering is None or steering.step != "pause" or not steering.taken or steering.received_at is not None:
         return state
     if state.finished_at is not None:
         return state
-    going_on = replace(steering, received_at=seen.at, clear_turn=state.turn, sent_at=None)
-    return evaluation.new_episode(state.changed(steering=going_on), rules, seen.at)
+    continued = replace(steering, received_at=seen.at, clear_turn=state.turn, sent_at=None)
+    return evaluation.new_episode(state.changed(steering=continued), rules, seen.at)
 
 
 def refused(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
-    """The intervention after a command about its sandbox was refused. If the sandbox can't be paused, it ends."""
+    """The intervention after a command about its sandbox was refused. A refused pause counts as undelivered."""
     steering = state.steering
     waits = steering is not None and steering.step == "pause" and not steering.taken and steering.outcome is None
     if steering is None or not waits or data.command != PauseSandbox.type:
@@ -127,7 +128,7 @@ def refused(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
 
 
 def answered(state: SandboxActivity, data: ApprovalEvent) -> SandboxActivity:
-    """The state after an event of the approval that a pause has requested."""
+    """The state after an event of the approval that a pause has requested; unchanged for another approval."""
     steering = state.steering
     if steering is None or steering.approval is None or data.approval_id != steering.approval or steering.closed:
         return state
@@ -146,19 +147,19 @@ def _answered(steering: Steering, data: ApprovalEvent) -> Steering:
 
 
 def analysed(state: SandboxActivity, data: MonitorGuardianAnalysed) -> SandboxActivity:
-    """The state after a pattern was published for which nothing is sent."""
+    """The state after a pattern was published. It is remembered if no intervention follows."""
     if data.needs_steering or data.pattern is None or data.steering_type is None:
         return state
-    found = ObservedState(data.rule, data.pattern, data.pattern_began or 0, data.steering_type)  # type: ignore[arg-type]  # the monitor's own
+    found = ObservedState(data.rule, data.pattern, data.pattern_began or 0, data.steering_type)  # type: ignore[arg-type]  # published by the monitor
     if found in state.observed:
         return state
     return state.changed(observed=(*state.observed, found)[-_MAX_OBSERVED:])
 
 
-def of_a_rule(
+def assessed_or_muted(
     state: SandboxActivity, data: MonitorFindingAssessed | MonitorRuleMuted | MonitorRuleUnmuted
 ) -> SandboxActivity:
-    """The state after a model has assessed what a rule found, or a user has muted or unmuted it."""
+    """The state after a model has assessed a finding of a rule, or a user has muted or unmuted a rule."""
     if isinstance(data, MonitorFindingAssessed):
         state = state.changed(assessed={**state.assessed, data.rule: data.verdict or "none"})
         if not data.through:
@@ -173,7 +174,7 @@ def of_a_rule(
 def decided(
     state: SandboxActivity, seen: ObservedEvent, data: MonitorInterventionDecided, rules: RuleSet
 ) -> SandboxActivity:
-    """The state after a decision; unchanged if it has that decision already.
+    """The state after a decision to intervene; unchanged if it is already known.
 
     Decisions of an earlier version name their rule but no pattern.
     """
@@ -201,16 +202,19 @@ def decided(
 
 
 def _already_over(state: SandboxActivity, steering: Steering) -> Steering:
-    """The state after a decision that is read after the end of its agent.
+    """The intervention; `finished` if its decision is read after the end of its agent.
 
-    It has no effect, but a pause is cancelled.
+    A pause is not finished then, because it has to be cancelled.
     """
     over = state.ended or (state.finished_at is not None and steering.step != "pause")
     return replace(steering, outcome="finished") if over else steering
 
 
 def _pattern_now(state: SandboxActivity, rule: str, rules: RuleSet) -> tuple[SandboxActivity, str | None]:
-    """The key of the pattern that the rule sees at present; empty for a rule that is not active."""
+    """The state, and the key of the pattern that the rule sees at present; None if it sees none.
+
+    The key is empty for a rule that is not active. A rule that fails is disabled in the state.
+    """
     try:
         if not evaluation.is_active(rule, state, rules):
             return state, ""
@@ -221,7 +225,7 @@ def _pattern_now(state: SandboxActivity, rule: str, rules: RuleSet) -> tuple[San
 
 
 def remembered(state: SandboxActivity, steering: Steering) -> SandboxActivity:
-    """The state with a new intervention among those that are remembered."""
+    """The state after a new intervention, which is added to the remembered ones."""
     one = Intervention(
         number=steering.number,
         rule=steering.rule,
@@ -245,9 +249,9 @@ def ended(state: SandboxActivity, seen: ObservedEvent, data: MonitorIntervention
         received_at, state = steering.received_at, state.changed(steering=None)
     else:
         received_at = None
-    came: Outcome = "recovered" if data.recovered else data.outcome
+    outcome: Outcome = "recovered" if data.recovered else data.outcome
     interventions = tuple(
-        replace(one, outcome=came, outcome_at=seen.at, received_at=received_at)
+        replace(one, outcome=outcome, outcome_at=seen.at, received_at=received_at)
         if one.correlation == data.correlation_id and one.outcome is None
         else one
         for one in state.interventions

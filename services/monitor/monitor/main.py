@@ -1,4 +1,7 @@
-"""The monitor service, composed: replicas share the sandboxes; one has the Conductor, and one the budgets."""
+"""Composes the monitor service.
+
+Its replicas share the sandboxes; one of them runs the conductor, and one the budgets.
+"""
 
 import asyncio
 import gc
@@ -35,7 +38,7 @@ COMMANDS_CONSUMER: Final = "monitor-commands"
 
 
 def compose(settings: Settings) -> Service:
-    """The monitor, ready to run."""
+    """The monitor service, ready to run."""
     service = Service(Principal.MONITOR, settings)
     monitor = Monitor(service)
     budgets = BudgetComponent(service)
@@ -58,11 +61,11 @@ def compose(settings: Settings) -> Service:
 
 
 def _lease(service: Service, key: str) -> Lease:
-    """Creates a lease that readiness and metrics show."""
-    return _shown(service, Lease(service.bus, key, service.instance))
+    """A new lease, which readiness and metrics show."""
+    return _exposed(service, Lease(service.bus, key, service.instance))
 
 
-def _shown(service: Service, lease: Lease) -> Lease:
+def _exposed(service: Service, lease: Lease) -> Lease:
     service.health.add(lease.key, lease.problem)
     service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=lease.key)
     return lease
@@ -95,24 +98,24 @@ class Monitor:
 
 
 async def _watch(service: Service, monitor: Monitor, budgets: BudgetComponent) -> None:
-    """Watch this replica's share. Its partitions are saved and released before the watch itself ends."""
+    """Watch the partitions of this replica. At the end they are saved and released before the watch stops."""
     bus, settings, count = service.bus, service.settings, service.settings.monitor_partitions
     actions = Actions(bus, monitor.publisher, settings.notifications)
     watch = ReplicaWatch(
         bus, count, rule_set_of(settings), actions=actions, meters=service.meters, assessor=monitor.assessor
     )  # fmt: skip
     shares = PartitionShares(bus, service.instance, count, watch.hold)
-    _show_shares(service, watch, shares, count)
+    _expose_shares(service, watch, shares, count)
     watching = asyncio.ensure_future(watch.run(settings.check_interval))
     try:
-        async with service.answering({ShowSandbox: _show_of(watch, shares, count, budgets)}, by_each=True):
+        async with service.answering({ShowSandbox: _show_handler(watch, shares, count, budgets)}, by_each=True):
             await run_until_first(asyncio.shield(watching), shares.run())
     finally:
         await cancel_and_wait([watching])
 
 
-def _show_shares(service: Service, watch: ReplicaWatch, shares: PartitionShares, count: int) -> None:
-    _shown(service, shares.layout)
+def _expose_shares(service: Service, watch: ReplicaWatch, shares: PartitionShares, count: int) -> None:
+    _exposed(service, shares.layout)
     service.health.add("watch", watch.problem)
     service.health.add("partitions", shares.problem)
     service.health.add_warning("partitions", shares.warning)
@@ -120,7 +123,7 @@ def _show_shares(service: Service, watch: ReplicaWatch, shares: PartitionShares,
     service.meters.watch("sandherd_monitor_partitions_held", lambda: shares.held)
 
 
-def _show_of(watch: ReplicaWatch, shares: PartitionShares, count: int, budgets: BudgetComponent) -> Answerer:
+def _show_handler(watch: ReplicaWatch, shares: PartitionShares, count: int, budgets: BudgetComponent) -> Answerer:
     async def show(incoming: IncomingRequest[Any]) -> BaseModel:
         view = watch.show(incoming)
         if view is not None:
@@ -139,7 +142,7 @@ async def _conduct_while_held(service: Service, lease: Lease, monitor: Monitor) 
 
 
 def collect_rarely() -> None:
-    """Collect garbage after many events only: states are replaced by others, and have no cycles."""
+    """Run the garbage collector rarely: replaced states have no reference cycles, so they are freed without it."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 

@@ -1,8 +1,8 @@
-"""Digests of inputs, results and errors by which calls are compared, without parts that vary by chance. Pure.
+"""Digests of inputs, results and errors, by which calls are compared. Pure.
 
-Two runs of one command differ in times, durations, process ids, addresses and temporary paths in their results, and in
-descriptions and timeouts in their inputs. All of it comes from a sandbox: the work for a call is limited, and no
-expression backtracks over more than a number or a name.
+Parts that vary by chance are left out. Two runs of one command differ in times, durations, process ids, addresses and
+temporary paths in their results, and in descriptions and timeouts in their inputs. All these texts come from a sandbox.
+So the work for a call is limited, and no regular expression backtracks over more than a number or a name.
 """
 
 import json
@@ -13,13 +13,13 @@ from hashlib import blake2b
 from typing import Any, Final
 
 HEAD: Final = 3072
-"""Characters that are compared at the beginning of a result."""
+"""Number of characters that are compared at the beginning of a result."""
 TAIL: Final = 1024
-"""Characters that are compared at the end of a longer one."""
+"""Number of characters that are compared at the end of a result that is longer than `HEAD + TAIL`."""
 MAX_INPUT: Final = 16_384
-"""Characters of an encoded input that are compared; of a longer one, also its length."""
+"""Number of characters of an encoded input that are compared. For a longer input its length is compared, too."""
 MAX_CAUSE: Final = 200
-"""Bytes of the line of an error that are compared."""
+"""Number of bytes that are compared of the line that states the cause of an error."""
 _SIZE: Final = 8
 _SHORT: Final = 12
 _IRRELEVANT: Final = frozenset(
@@ -36,12 +36,15 @@ _ZONE: Final = rb"(?: ?[ap]m)?(?: ?(?:utc|gmt|z|[+-][0-9]{2}:?[0-9]{2})(?!\w))?"
 _CLOCK: Final = rb"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?" + _ZONE
 _UNIT: Final = b"(?:[num]?s|\xc2\xb5s|m|h|secs?|seconds?|mins?|minutes?|hours?|milliseconds?)"
 _SINCE_1970: Final = rb"[5-9][0-9]{8}(?:[0-9]{3}){0,3}(?:\.[0-9]{1,9})?(?!\w)"
-"""The digits after the first one of a Unix time in seconds or smaller units."""
+"""A Unix time in seconds or smaller units, without its first digit."""
 _MASK: Final = b"#"
 
 
 def _digits() -> bytes:
-    """Patterns of volatile values that begin with a digit, as alternatives after it: the search for a digit is fast."""
+    """A pattern of all volatile values that begin with a digit.
+
+    It consists of that digit and alternatives for the rest, because the search for a digit is fast.
+    """
     more = (
         rb"[0-9]{3}[-/][0-9]{2}[-/][0-9]{2}(?:[t ]" + _CLOCK + b")?",  # a date, and its time
         rb"[0-9]?:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?" + _ZONE + rb"(?![\w:])",
@@ -56,7 +59,10 @@ def _digits() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Volatile:
-    """A kind of volatile value. Texts are searched for it only if they contain `sign`, which is found much faster."""
+    """A kind of volatile value.
+
+    A text is searched for `pattern` only if it contains the text `sign`, which is found much faster.
+    """
 
     sign: bytes
     pattern: re.Pattern[bytes]
@@ -129,14 +135,14 @@ def _digest(content: bytes) -> str:
 
 
 def text_digest(text: str) -> str:
-    """The digest of a text as it is."""
+    """The digest of a text, of which nothing is left out."""
     return _digest(text.encode("utf-8", "replace"))
 
 
 def input_digest(tool: str, tool_input: Any, agent: str | None = None) -> str:
     """The digest of a tool and its input, without irrelevant fields: 16 hexadecimal digits.
 
-    Equal for `16` and `"16"`, and different for each sub-agent.
+    It is equal for the inputs `16` and `"16"`, and differs for each sub-agent.
     """
     text = json.dumps([agent, tool, _relevant(tool_input)], sort_keys=True, separators=(",", ":"), default=str)
     if len(text) > MAX_INPUT:
@@ -145,14 +151,14 @@ def input_digest(tool: str, tool_input: Any, agent: str | None = None) -> str:
 
 
 def _relevant(value: Any) -> Any:
-    """An input without irrelevant fields. Only its own are left out, not those of values in it, which may be data."""
+    """An input without irrelevant fields. Fields of nested values are kept, because these may be data."""
     if not isinstance(value, Mapping):
         return value
     return {name: _plain(one) for name, one in value.items() if name not in _IRRELEVANT and one is not None}
 
 
 def _plain(value: Any) -> Any:
-    """A whole number that is written as a text, as a number; a text without space around it."""
+    """A value of an input: a whole number if it is the text of one; a text without space around it."""
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -160,15 +166,15 @@ def _plain(value: Any) -> Any:
 
 
 def result_digest(result: Any) -> str:
-    """The digest of a tool's result without what differs by chance: 16 hexadecimal digits.
+    """The digest of a tool's result, without parts that vary by chance: 16 hexadecimal digits.
 
-    Equal for the text that the model sees and for the structure that Claude's tools return, if both are complete.
+    It is equal for the text that the model sees and for the structure that Claude's tools return, if both are complete.
     """
     return _digest(normalised(result_text(result)))
 
 
 def result_text(result: Any) -> str:
-    """The text of a result: of a structure, the output in it; of another value, its JSON."""
+    """The text of a result: for a structure, the output in it; for any other value, its JSON."""
     if isinstance(result, str):
         return result
     if result is None:
@@ -180,7 +186,7 @@ def result_text(result: Any) -> str:
 
 
 def _field_text(result: Mapping[str, Any]) -> str | None:
-    """The text in the structured result of a tool, as Claude's and those of the agent client protocol have it."""
+    """The text in the structured result of a tool of Claude or of the Agent Client Protocol; None if there is none."""
     if "stdout" in result:
         outputs = (str(result.get(name) or "").strip() for name in ("stdout", "stderr"))
         return "\n".join(output for output in outputs if output)
@@ -197,7 +203,7 @@ def _field_text(result: Mapping[str, Any]) -> str | None:
 
 
 def normalised(text: str) -> bytes:
-    """A result without what differs by chance, of at most `HEAD + TAIL` characters; in small letters."""
+    """A result in lower case, without parts that vary by chance. At most `HEAD + TAIL` of its characters are read."""
     if len(text) > HEAD + TAIL:
         text = f"{text[:HEAD]}\n{text[-TAIL:]}"
     if text.startswith(("The file ", "File created ")) and (written := _WRITTEN.match(text)):
@@ -211,7 +217,7 @@ def normalised(text: str) -> bytes:
         content = _GLYPHS.sub(b"", content)
     zeros = content.translate(_ZEROS)
     if b"0" in zeros:
-        # The name of a month is slow to search for; a clock or a year is beside it.
+        # A search for names of months is slow. It is skipped without a clock time or a year, which are beside them.
         content = _without_numbers(content, has_dates=b"0:00" in zeros or b" 0000" in zeros)
     return content
 
@@ -234,7 +240,11 @@ def _without_numbers(content: bytes, *, has_dates: bool) -> bytes:
 
 
 def _may_have_hexadecimal(content: bytes) -> bool:
-    """Whether a digest or a UUID may be in it: seven such characters, and letters beside digits, or groups of them."""
+    """Whether the content may have a digest or a UUID.
+
+    That needs seven hexadecimal digits in a row, and either a letter beside a decimal digit or groups that end with
+    `-`.
+    """
     classes = content.translate(_CLASSES)
     if b"a" not in classes and b"-" not in classes:
         return False
@@ -243,7 +253,10 @@ def _may_have_hexadecimal(content: bytes) -> bool:
 
 
 def _masked_hexadecimal(found: "re.Match[bytes]") -> bytes:
-    """A digest has letters and digits; a word has no digits, and a count no letters."""
+    """The mask for a digest, which has letters and digits.
+
+    A match without digits is a word, one without letters a number: both are kept.
+    """
     return found[0] if found[0].isdigit() or found[0].isalpha() else _MASK
 
 

@@ -1,7 +1,7 @@
 """Notices for users: failures that the herd has handled by itself, and failures that it could not handle. Pure.
 
-A notice is derived from one stored event and is pending until it is published. The monitor's own notification removes
-it, so that a monitor that reads the same events after a restart publishes none twice.
+A notice is derived from one stored event and is pending until it is published. The notification that publishes it
+removes it, also when a restarted monitor reads the events again; so no notice is published twice.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ from sandherd.contracts.events.task import TaskRetryScheduled
 from sandherd.contracts.states import NotificationKind
 
 MAX_AGE: Final = timedelta(hours=1)
-"""Maximum age of events that cause a notice: after a long outage of the monitor, users know of older events already."""
+"""Maximum age of events that cause a notice: after a long outage of the monitor, users already know of older events."""
 MAX_PENDING: Final = 1000
 _FAILED: Final = {
     "ignored": "the agent continued what an intervention was to stop",
@@ -26,7 +26,10 @@ _FAILED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A notification that is to be published. `cause` and `cause_type` are the id and type of the event."""
+    """A notification that is to be published.
+
+    `cause` and `cause_type` are the id and the type of the event that causes it.
+    """
 
     cause: UUID
     cause_type: str
@@ -45,7 +48,10 @@ class Notice:
 
 
 def fold(pending: dict[UUID, Notice], seen: ObservedEvent) -> None:
-    """Add the notice of an event, or remove the one that it publishes. Beyond `MAX_PENDING` the oldest is dropped."""
+    """Add the notice that an event causes, or remove the notice that it publishes.
+
+    Beyond `MAX_PENDING` the oldest notice is dropped.
+    """
     if isinstance(seen.data, MonitorNotificationPublished):
         pending.pop(seen.data.cause_id, None)
     elif (notice := notice_of(seen)) is not None:

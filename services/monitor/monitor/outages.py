@@ -1,4 +1,4 @@
-"""Outages: a network, a server or the model's provider that does not respond. No fault of the agent. Pure.
+"""Outages: a network, a server or the model's provider does not respond, which is not a fault of the agent. Pure.
 
 An outage is shown and counted, and no agent is steered because of it: rules ignore calls that an outage has prevented.
 """
@@ -13,9 +13,9 @@ from monitor.seen_values import EVIDENCE
 from sandherd.contracts.events.conversation import AgentSystemMessage
 
 NAME: Final = "outage"
-"""Its name among findings."""
-LASTS: Final = 10
-"""After this number of other calls in a row, the outage is over."""
+"""The name of an outage in findings, and as the outcome of a call."""
+OVER_AFTER: Final = 10
+"""Number of calls in a row without an outage after which the outage is over."""
 _RETRIED: Final = "api_retry"
 """The subtype by which Claude publishes that a request to its provider has failed and is repeated."""
 
@@ -29,11 +29,11 @@ class Outage:
     evidence: tuple[UUID, ...]
     """Ids of the last events that show it."""
     others: int = 0
-    """How many calls have ended otherwise since."""
+    """Number of calls since then that no outage has prevented."""
 
     @property
     def summary(self) -> str:
-        """One sentence."""
+        """A description in one sentence."""
         return f"a network, a server or the model's provider did not respond, {self.count} times"
 
 
@@ -46,7 +46,7 @@ def folded(outage: Outage | None, seen: ObservedEvent, call: EndedCall | None) -
         return replace(outage, count=outage.count + 1, evidence=(*outage.evidence, *ids)[-EVIDENCE:], others=0)
     if outage is None or call is None:
         return outage
-    return replace(outage, others=outage.others + 1) if outage.others + 1 < LASTS else None
+    return replace(outage, others=outage.others + 1) if outage.others + 1 < OVER_AFTER else None
 
 
 def _is_retried(seen: ObservedEvent) -> bool:

@@ -1,4 +1,4 @@
-"""One partition while its lease is held: the state of its sandboxes, and the actions for them."""
+"""One partition while this replica holds its lease: the state of its sandboxes, and the actions for them."""
 
 import asyncio
 import math
@@ -38,7 +38,10 @@ _log: Final = logs.get("watch")
 
 
 class Partition:
-    """One tenure of a partition's lease: restores a snapshot, and follows the stream until it ends."""
+    """A partition from the acquisition of its lease until the lease is lost or released.
+
+    It restores a snapshot, and then folds in the events that the stream follower reads for it.
+    """
 
     def __init__(
         self,
@@ -65,9 +68,11 @@ class Partition:
         self._touched: set[Key] = set()
         self.place = place
         self.caught_up = asyncio.Event()
-        """Set when all events that were stored before the lease was held were read; it does not act before."""
+        """Set when all events that were stored before the lease was acquired have been read. The partition does not act
+        before that."""
         self.read_until: int | None = None
-        """The last event when the lease was acquired: when it was read, all decisions of earlier holders are known."""
+        """The stream sequence of the last event when the lease was acquired. Once it has been read, all decisions of
+        earlier holders are known."""
 
     @property
     def herd(self) -> Herd:
@@ -97,7 +102,7 @@ class Partition:
     async def run(self) -> None:
         """Save snapshots and write summaries, until the lease is lost. Raises `LeaseLostError`."""
         await run_until_first(
-            self._save_on(), self._end_with_lease(), self._summaries.run(self.herd, lambda: not self.late)
+            self._save_snapshots(), self._end_with_lease(), self._summaries.run(self.herd, lambda: not self.late)
         )
 
     async def end(self) -> None:
@@ -153,12 +158,9 @@ class Partition:
             await self._enforce(touched, now, watching_since)
 
     async def check(self, now: datetime, watching_since: datetime, *, all_read: bool) -> None:
-        """Evaluate every rule for every sandbox at `now`, and publish what is to be notified.
-
-        Raises `LeaseLostError`.
-        """
+        """Evaluate every rule for every sandbox at `now`, and publish notifications. Raises `LeaseLostError`."""
         await self._enforce(list(self.herd.live), now, watching_since)
-        if not all_read:  # one that is still unread may have been published already
+        if not all_read:  # a notification of an unread event may have been published already
             return
         async with self._acting:
             if self._ending:
@@ -174,7 +176,7 @@ class Partition:
                 await self._enforcement.enforce(key, now, watching_since)
 
     async def publish_assessment(self, suspicion: Suspicion, assessment: Assessment) -> None:
-        """Publish what a model found of a suspicion. Raises `LeaseLostError`."""
+        """Publish a model's assessment of a suspicion. Raises `LeaseLostError`."""
         async with self._acting:
             if not self._ending:
                 await self._enforcement.publish_assessment(suspicion, assessment)
@@ -186,7 +188,7 @@ class Partition:
             self._lease.check()
             await asyncio.sleep(_LEASE_CHECKED_EVERY)
 
-    async def _save_on(self) -> None:
+    async def _save_snapshots(self) -> None:
         """Save snapshots.
 
         The first one is saved immediately after catching up: a successor then need not read the same events again.

@@ -1,4 +1,7 @@
-"""Shares the partitions among replicas: each announces itself, sees what the others hold, and takes or releases."""
+"""Shares the partitions among replicas.
+
+Each announces itself, reads which leases the others hold, and takes or releases some.
+"""
 
 import asyncio
 import time
@@ -20,8 +23,9 @@ from sandherd.telemetry import logs
 TTL: Final = 5.0
 """Seconds after which the leases of a killed replica's partitions expire."""
 _LAYOUT_TTL: Final = 3.0
-"""The same of the layout lease and of announcements. It is shorter, so that a killed replica has been replaced as the
-holder, and no longer counts, when its partitions are free."""
+"""Seconds after which the layout lease and the announcement of a killed replica expire. It is shorter than `TTL`: when
+the partitions of that replica are free, it is no longer counted as a replica, and the layout lease has another
+holder."""
 _EVERY: Final = 1.0
 _STREAM: Final = "KV_leases"
 _PREFIX: Final = "$KV.leases."
@@ -36,7 +40,7 @@ _log: Final = logs.get("shares")
 
 
 class PartitionShares:
-    """This replica's share of `count` partitions. `hold` runs while the lease of one is held."""
+    """This replica's share of `count` partitions. `hold` runs for each partition while its lease is held."""
 
     def __init__(self, bus: Bus, instance: str, count: int, hold: Hold) -> None:
         self._bus = bus
@@ -73,7 +77,7 @@ class PartitionShares:
         return f"a replica with {self._layout_seen or 'no'} partitions still runs, and this one has {self._count}"
 
     async def run(self) -> None:
-        """Take and release until cancelled. Raises what `hold` raises."""
+        """Take and release partitions until cancelled. Raises what `hold` raises."""
         await self.layout.run_with(self._share())
 
     async def _share(self) -> None:
@@ -81,7 +85,7 @@ class PartitionShares:
             while True:
                 try:
                     await self._announce()
-                    await self._follow(await self._table())
+                    await self._apply_plan(await self._table())
                 except _FAULTS as error:
                     _log.warning("leases not read, retrying", error=repr(error))
                     await asyncio.sleep(_EVERY)
@@ -135,7 +139,7 @@ class PartitionShares:
 
     # --- taking and releasing ----------------------------------------------------------------------------------
 
-    async def _follow(self, table: PartitionTable) -> None:
+    async def _apply_plan(self, table: PartitionTable) -> None:
         planned = plan(self._instance, self._count, table)
         untaken = [number for number, lease in self._leases.items() if not lease.held and number not in planned.take]
         await self._release([*planned.release, *untaken])
@@ -163,9 +167,9 @@ class PartitionShares:
     # --- requests ----------------------------------------------------------------------------------------------
 
     async def check_unwatched(self, number: int) -> None:
-        """Return if another replica replies for a partition that is not watched here, or may do so.
+        """Check a request for a partition that this replica does not watch.
 
-        Raises `ContractError` if none does at present.
+        Returns if another replica replies, or may reply. Raises `ContractError` if no replica replies at present.
         """
         try:
             table = await self._table()
@@ -183,5 +187,5 @@ class PartitionShares:
 
 
 def _is_valid(message: StoredMessage) -> bool:
-    """Whether a key has a value that expires, as leases and announcements have."""
+    """Whether a message has a value that expires, as leases and announcements do."""
     return bool(message.data) and "KV-Operation" not in message.headers and _TTL_HEADER in message.headers

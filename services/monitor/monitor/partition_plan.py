@@ -1,4 +1,4 @@
-"""Which partition a sandbox belongs to, and which partitions a replica is to watch. Pure.
+"""Assigns sandboxes to partitions, and partitions to replicas. Pure.
 
 Every replica reads the same table of leases and comes to the same result, so that no replica has to direct the others.
 """
@@ -15,7 +15,7 @@ LAYOUT_LEASE: Final = "monitor.watch"
 sandboxes while it holds it."""
 _REPLICA: Final = "monitor.replica"
 _PROJECT: Final = len(PREFIX.split(".")) + 1
-"""The token of an event's subject that is the project; the next one is the entity."""
+"""The index of the project among the tokens of an event's subject. The next token is the entity."""
 
 
 class PartitionId(NamedTuple):
@@ -44,7 +44,7 @@ def partition_of(project: str, sandbox: str, count: int) -> int:
 
 
 def partition_of_subject(subject: str, count: int) -> int:
-    """The partition of the entity in an event's subject, also if the entity is not a sandbox."""
+    """The number of the partition of the entity in an event's subject, also if the entity is not a sandbox."""
     tokens = subject.split(".", _PROJECT + 2)
     return partition_of(tokens[_PROJECT], tokens[_PROJECT + 1], count) if len(tokens) > _PROJECT + 1 else 0
 
@@ -64,12 +64,13 @@ def replica_key(instance: str, count: int) -> str:
 
 @dataclass(frozen=True)
 class PartitionTable:
-    """The monitors' keys, decoded: which replicas live, and which partitions each holds."""
+    """The monitors' keys, decoded: the replicas that run, and the partitions that each holds."""
 
     layout: int | None = None
-    """The number of partitions of the layout lease's holder; 0 if it knows none; None if no replica holds it."""
+    """The number of partitions of the holder of the layout lease; 0 if it is of a version without partitions; None if
+    no replica holds the lease."""
     holders: Mapping[PartitionId, str] = field(default_factory=dict)
-    """The instance that holds each partition, of all layouts."""
+    """The instance that holds each partition, for all layouts."""
     replicas: Mapping[str, int] = field(default_factory=dict)
     """The number of partitions of each replica that has announced itself."""
 
@@ -113,7 +114,7 @@ class PartitionPlan:
 
 
 def plan(me: str, count: int, table: PartitionTable) -> PartitionPlan:
-    """What this replica is to do, if it has `count` partitions.
+    """The partitions that this replica, the instance `me`, is to take and to release, of `count` partitions.
 
     A replica has at most one partition more than another. The replicas that have most partitions keep the additional
     one, so that few partitions move. All replicas assign free partitions in the same order. While replicas with another
@@ -130,18 +131,19 @@ def plan(me: str, count: int, table: PartitionTable) -> PartitionPlan:
         return PartitionPlan(release=tuple(mine[quotas[me] :]))
     if any(place.total != count for place in table.holders):
         return PartitionPlan()
-    return PartitionPlan(take=tuple(_dealt(sorted(set(range(count)) - held.keys()), quotas, held)[me]))
+    return PartitionPlan(take=tuple(_assigned(sorted(set(range(count)) - held.keys()), quotas, held)[me]))
 
 
 def _quotas(replicas: Iterable[str], count: int, held: Mapping[int, str]) -> dict[str, int]:
-    """How many partitions each replica has to have, in order of how many it has now, most first."""
+    """The number of partitions that each replica is to have, ordered by how many it has now, most first."""
     having = {name: sum(holder == name for holder in held.values()) for name in replicas}
     ranked = sorted(having, key=lambda name: (-having[name], name))
     each, more = divmod(count, len(ranked))
     return {name: each + (rank < more) for rank, name in enumerate(ranked)}
 
 
-def _dealt(free: Iterable[int], quotas: Mapping[str, int], held: Mapping[int, str]) -> dict[str, list[int]]:
+def _assigned(free: Iterable[int], quotas: Mapping[str, int], held: Mapping[int, str]) -> dict[str, list[int]]:
+    """The free partitions that each replica is to take."""
     dealt: dict[str, list[int]] = {name: [] for name in quotas}
     having = {name: sum(holder == name for holder in held.values()) for name in quotas}
     for number in free:

@@ -1,4 +1,7 @@
-"""Polls: calls that wait for something or check its progress. Repeating one for some time is not a loop. Pure."""
+"""Recognises polls: calls that wait for something or check its progress. Pure.
+
+Repeating a poll for some time is not a loop.
+"""
 
 import re
 from collections.abc import Mapping
@@ -35,7 +38,7 @@ def is_poll(tool: str, tool_input: Any) -> bool:
 
 
 def _is_command(command: Any) -> bool:
-    """Whether a command waits; an empty one goes on waiting for the one before."""
+    """Whether a command waits. An empty command waits for more output of the previous command."""
     if isinstance(command, list):
         command = " ".join(str(one)[:_MAX_COMMAND] for one in command[:16])
     if not isinstance(command, str):

@@ -1,7 +1,7 @@
 """Counts repetitions of each of the last different calls, also with other calls in between. Pure.
 
 A call is a repetition if it is at most `MAX_GAP` calls after an equal one, and no file got new content in between.
-Calls of one batch count once, as their results can't have been read before the last of them was requested.
+Calls of one batch count once, because the agent requested the last of them before it could read a result.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ remembered."""
 MAX_IDS: Final = 4
 """Maximum events remembered of each call."""
 PAUSE: Final = 30.0
-"""A call that takes this long, or begins this long after the previous one, waits for something. In seconds."""
+"""In seconds: a call that takes this long, or begins this long after the previous call, waits for something."""
 _PAUSE: Final = timedelta(seconds=PAUSE)
 
 
@@ -29,28 +29,30 @@ class RepeatedCall:
     result: str
     tool: str
     began: int
-    """The stream sequence of the first one, and the time of its end."""
+    """The stream sequence of the event that ended the first of the equal calls."""
     began_at: datetime
+    """When the first of them ended."""
     last: int
-    """The stream sequence of the last one's end."""
+    """The stream sequence of the event that ended the last of them."""
     place: int
-    """The place of the last one among all calls."""
+    """The number of calls of the episode up to the last of them."""
     edits: int
-    """The number of edits before the first one."""
+    """`Facts.new_contents` when the first of them ended: the number of edits until then."""
     lines: int
-    """The maximum number of lines of a result."""
+    """The number of lines of their longest result."""
     polls: bool = False
     count: int = 1
     gap: int = 1
-    """The largest distance between two consecutive ones: 1 if there is no other call in between."""
+    """The largest distance between two consecutive ones; 1 if there was never another call in between."""
     paused: int = 0
-    """How many of them took long, or came after a pause."""
+    """Number of calls among them that took at least `PAUSE`, or came after such a pause."""
     evidence: tuple[UUID, ...] = ()
-    """Event ids of the last results, newest last; none of the first one, as most calls are never repeated."""
+    """Ids of the events that ended the last of them, newest last. The first call is not included, as most calls are
+    never repeated."""
 
     @property
     def key(self) -> str:
-        """Equal for equal calls with equal results and no edit in between."""
+        """A key that is equal for equal calls with equal results and no edit in between."""
         return f"{self.call} {self.edits} {self.result}"
 
     @property
@@ -72,7 +74,7 @@ class RepeatedCalls:
     """The largest count of a row."""
 
     def row(self, call: str) -> RepeatedCall | None:
-        """The row of a call."""
+        """The row of a call, by its digest; None if it has none."""
         for row in self.rows:
             if row.call == call:
                 return row
@@ -83,7 +85,7 @@ class RepeatedCalls:
         return max(reversed(self.rows), key=lambda row: row.count, default=None)
 
     def with_row(self, row: RepeatedCall | None, call: EndedCall) -> "RepeatedCalls":
-        """The rows after `call`. `row`: the new row of the call; None if it has none."""
+        """The rows after `call`. `row` is the new row of that call; None if it has none."""
         oldest, digest = self.place + 1 - MAX_GAP, call.digest
         rows = [one for one in self.rows if one.place >= oldest and one.call != digest]
         if row is not None:
@@ -91,7 +93,7 @@ class RepeatedCalls:
         return RepeatedCalls(tuple(rows), self.place + 1, call.at, max([one.count for one in rows], default=0))
 
 
-def first(part: RepeatedCalls, call: EndedCall, edits: int) -> RepeatedCall:
+def new_row(part: RepeatedCalls, call: EndedCall, edits: int) -> RepeatedCall:
     """The row of a call that is not a repetition."""
     return RepeatedCall(
         *(call.digest, call.result, call.tool, call.number, call.at, call.number, part.place + 1, edits, call.lines),
@@ -99,7 +101,7 @@ def first(part: RepeatedCalls, call: EndedCall, edits: int) -> RepeatedCall:
     )
 
 
-def repeated(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> RepeatedCall:
+def repeated_row(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> RepeatedCall:
     """The row after another call that repeats it."""
     return RepeatedCall(
         *(row.call, call.result, row.tool, row.began, row.began_at, call.number, part.place + 1, row.edits),
@@ -127,9 +129,9 @@ def waits(call: EndedCall, ended_at: datetime | None) -> bool:
 
 
 def is_again(part: RepeatedCalls, key: str, call: EndedCall | None) -> bool | None:
-    """Whether a call shows the pattern with this key again; False if it has stopped, None while neither is known.
+    """Whether a call shows the pattern with this key again: False if the pattern has stopped, None if neither is known.
 
-    It has stopped if more calls have passed than between any two repetitions.
+    The pattern has stopped if more calls have passed than between any two repetitions.
     """
     if call is None or not call.is_executed:
         return None

@@ -1,4 +1,4 @@
-"""The watch of one replica: the partitions that it holds follow the stream, evaluate the rules, and act."""
+"""The watch of one replica: follows the stream for the partitions that it holds, evaluates the rules, and acts."""
 
 import asyncio
 from contextlib import suppress
@@ -28,14 +28,14 @@ _log: Final = logs.get("watch")
 
 
 class _Now(NamedTuple):
-    """The broker's time up to which no event can be missing, and whether it is the present."""
+    """The broker's time up to which all events have been read, and whether these are all that are stored."""
 
     at: datetime
     all_read: bool
 
 
 class ReplicaWatch:
-    """Watches the sandboxes of the partitions that this replica holds, of `count`."""
+    """Watches the sandboxes of the partitions that this replica holds. The herd has `count` partitions."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class ReplicaWatch:
         self._reconnects = -1
 
     async def run(self, check_interval: float) -> None:
-        """Watch what is held, until cancelled."""
-        await run_until_first(self._follower.run(), self._tick_on(check_interval), self._assess())
+        """Watch the held partitions until cancelled."""
+        await run_until_first(self._follower.run(), self._tick_repeatedly(check_interval), self._assess())
 
     async def hold(self, place: PartitionId, lease: Lease) -> None:
         """Watch one partition until its lease is lost."""
@@ -108,7 +108,7 @@ class ReplicaWatch:
 
     # --- rules -------------------------------------------------------------------------------------------------
 
-    async def _tick_on(self, check_interval: float) -> None:
+    async def _tick_repeatedly(self, check_interval: float) -> None:
         while True:
             try:
                 await self.tick()
@@ -135,12 +135,12 @@ class ReplicaWatch:
             await part.check(now.at, self._watching_since, all_read=now.all_read)
 
     async def _now(self) -> _Now | None:
-        """None while new events are not read."""
+        """The time for which rules can be evaluated; None while new events are not read."""
         position = self._follower.position
         try:
             ends = await self._follower.reader.ends()
         except ConsumerUnresponsiveError:
-            self._reconnects = -1  # without its stream no worker can publish either
+            self._reconnects = -1  # while the stream is unavailable, workers can't publish either
             raise
         self._note_return(ends)
         partitions = self._follower.partitions.values()
@@ -153,9 +153,10 @@ class ReplicaWatch:
         return _Now(self._follower.read_at, all_read=False) if self._follower.read_at is not None else None
 
     def _note_return(self, ends: StreamEnds) -> None:
-        """Record the time of a start, a reconnect, or the return of the stream: then, silence of a worker counts.
+        """Record the time of a start, a reconnect, or the return of the stream.
 
-        Also recorded without a partition: a partition that is taken over from another replica was watched all the time.
+        Silence of a worker counts only from then on. The time is recorded even without a partition: a partition that is
+        taken over later was watched by another replica all the time.
         """
         if self._reconnects != self._bus.reconnects:
             self._reconnects = self._bus.reconnects

@@ -1,4 +1,4 @@
-"""The rules that a monitor evaluates, in which order, with their thresholds, and which of them fold an event. Pure."""
+"""The rules that a monitor evaluates: their order, their thresholds, and which of them fold an event. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _AGENT: Final = "agent."
 
 @dataclass(frozen=True, slots=True)
 class ActiveRule(Generic[FoundT]):
-    """A rule with everything that its decision needs, so that nothing is looked up for each sandbox."""
+    """A rule with everything that its evaluation needs, so that nothing is looked up for each sandbox."""
 
     rule: AnyRule
     name: str
@@ -61,7 +61,7 @@ class RuleSet:
         self.without_silence: Sequence[ActiveRule[Finding]] = self._active(
             one for one in ending if not one.from_silence
         )
-        """The housekeeping rules that conclude from events only."""
+        """The housekeeping rules that do not conclude from missing events."""
         self.guardian: Sequence[ActiveRule[Pattern]] = self._active(
             rule for rule in self.rules if isinstance(rule, GuardianRule)
         )
@@ -76,7 +76,7 @@ class RuleSet:
             for active in self.guardian
             if assesses and isinstance(active.rule, GuardianRule) and active.rule.soft
         ]
-        """The guardian rules whose patterns the model assesses first."""
+        """The guardian rules whose patterns the model assesses before an intervention."""
         self.prompt: Sequence[ActiveRule[Finding | Pattern]] = self._active(rule for rule in self.rules if rule.prompt)
         self._of_output = self._active(rule for rule in self.rules if rule.folds_output)
         self._of_types = {name: self._folding(name, of_calls=False) for name in EVENTS}

@@ -9,7 +9,10 @@ from sandherd.settings import Settings
 
 
 def rule_set_of(settings: Settings) -> RuleSet:
-    """The rules and their thresholds: by `rules`, else by a setting of their own, else their defaults."""
+    """The rules that are not off, with their thresholds.
+
+    A threshold comes from the setting `rules`, else from a setting of its own, else it is the default.
+    """
     chosen = settings.rules
     rules = [rule for rule in registry.RULES if chosen.get(rule.name) != OFF]
     thresholds = {rule.name: _thresholds(rule, settings) for rule in rules}

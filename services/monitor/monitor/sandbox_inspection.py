@@ -44,13 +44,13 @@ def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
             key=lambda call: call.since,
         ),
         rules=[_progress(rule, state, rules, now) for rule in rules.rules],
-        findings=[_finding(one) for one in found(state, rules, now)],
+        findings=[_finding(one) for one in current_findings(state, rules, now)],
         interventions=[_intervention(one, state) for one in state.interventions],
     )
 
 
 def unknown(sandbox: str, *, complete: bool) -> ContractError:
-    """The error for a sandbox that is not watched; `complete` is whether all past events were read."""
+    """The error for a sandbox that is not watched. `complete`: whether all past events have been read."""
     if not complete:
         return ContractError(Code.BUSY, "the monitor still reads past events", remedy="try again in some seconds")
     remedy = "list the sandboxes; the events of one that has ended show what it did"
@@ -97,7 +97,7 @@ def _counted(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: datetim
 
 
 def _next(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | None, float | None]:
-    """The next step that the count does not reach yet, and its threshold."""
+    """The first step that the count does not reach, and its threshold; None for both if it reaches all steps."""
     for step, name in rule.steps.items():
         threshold: float = getattr(thresholds, name)
         if count < threshold:
@@ -105,8 +105,8 @@ def _next(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | Non
     return None, None
 
 
-def found(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
-    """What is found at present: the patterns of the rules, and an outage, for which no agent is steered."""
+def current_findings(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
+    """The present findings: the patterns of the rules, and an outage, for which no agent is steered."""
     outage = state.outage
     shown = patterns(state, rules, now)
     if outage is None or state.finished_at is not None:

@@ -24,9 +24,9 @@ NONE_ASSESSED: Final[Mapping[str, str]] = {}
 NONE_ASSESSED_THROUGH: Final[Mapping[str, int]] = {}
 NONE_MUTED: Final[Mapping[str, datetime | None]] = {}
 MAX_INTERVENTIONS: Final = MAX_STEERINGS
-"""Maximum of interventions that are remembered."""
+"""Maximum number of interventions that are remembered."""
 MAX_CITED: Final = 4
-"""Maximum of events that a remembered intervention cites."""
+"""Maximum number of events that a remembered intervention cites."""
 Outcome = InterventionOutcome
 Answer = Literal["continue", "stop"]
 
@@ -36,13 +36,17 @@ class Steering:
     """An intervention that is to stop a pattern. It is stored until its outcome has been published."""
 
     correlation: str
+    """The id of the intervention, which its decision, its messages and its outcome have."""
     message: str
+    """The name of its message."""
     text: str
     rule: str
+    """The rule that decided on it."""
     number: int
+    """Its number among the interventions in this sandbox, from 1."""
     decided_at: datetime
     pattern: str
-    """The key of the pattern that it is to stop, which only its rule can read."""
+    """The key of the pattern that it is to stop. Only the rule `watched` can interpret it."""
     evidence: tuple[UUID, ...] = ()
     """Ids of the events that it is based on."""
     step: InterventionStep = "nudge"
@@ -53,13 +57,13 @@ class Steering:
     taken: bool = False
     """Whether the message-relay has accepted the message, or the sandbox was paused."""
     received_at: datetime | None = None
-    """When the agent received it, or was resumed; what it does from then on decides the outcome."""
+    """When the agent received the message, or was resumed. What the agent does from then on decides the outcome."""
     repeats: int = 0
-    """How often the pattern has occurred since then."""
+    """The number of times that the pattern has occurred since then."""
     others: int = 0
-    """How many other observations there were since the pattern last occurred."""
+    """The number of other observations since the pattern last occurred."""
     clear_turn: int = 0
-    """The agent's turn when it received it, or showed the pattern last."""
+    """The turn in which the agent received the message or was resumed, or in which it last showed the pattern."""
     repeated: tuple[UUID, ...] = ()
     """Ids of the last events that have shown the pattern since then."""
     outcome: Outcome | None = None
@@ -68,15 +72,15 @@ class Steering:
     requested: bool = False
     """Whether the message-relay has accepted that request."""
     answer: Answer | None = None
-    """The user's answer to it."""
+    """The user's answer to the approval request."""
     by: str | None = None
-    """Who answered."""
+    """The user who answered."""
     instruction: str | None = None
-    """What the agent is to do when it continues."""
+    """The user's instruction for the agent when it continues."""
     instructed: bool = False
-    """Whether the message-relay has accepted the message with it."""
+    """Whether the message-relay has accepted the message with the instruction."""
     cancelled: bool = False
-    """Whether a pause was cancelled because the agent has ended meanwhile."""
+    """Whether a pause was cancelled because the agent had ended."""
     closed: bool = False
     """Whether the approval is decided, expired or withdrawn."""
 
@@ -117,7 +121,7 @@ class ObservedState:
 
 @dataclass(frozen=True, slots=True)
 class ActedFinding:
-    """A finding that was acted upon: its rule, when, and how often."""
+    """A finding that was acted upon: its rule, when it was last acted upon, and how often."""
 
     rule: str
     at: datetime
@@ -140,7 +144,7 @@ class Assignment:
 
     @classmethod
     def of(cls, data: AgentStarted) -> "Assignment":
-        """The assignment from its first event. Texts that many sandboxes have in common are stored once."""
+        """The assignment, from the agent's first event. Texts that many sandboxes have in common are stored once."""
         return cls(
             attempt=data.attempt,
             harness=intern(data.sdk[:80]),
@@ -163,38 +167,41 @@ class SandboxActivity(Facts):
     assessed: Mapping[str, str] = field(default_factory=lambda: NONE_ASSESSED)
     """The verdict of the model on each soft finding of this episode, by rule; `none` if it had none."""
     assessed_through: Mapping[str, int] = field(default_factory=lambda: NONE_ASSESSED_THROUGH)
-    """The sequence of the agent's last event that the last verdict was based on, by rule: the next one begins there."""
+    """By rule, the source sequence of the last event of the agent that the last verdict was based on. The next
+    assessment begins after it."""
     muted: Mapping[str, datetime | None] = field(default_factory=lambda: NONE_MUTED)
     """The rules that a user has muted, and until when; None: until they are unmuted."""
     max_step: SteeringStep | None = None
     """The strongest step of guardian rules, if the task, its profile or its project sets it."""
     interventions: tuple[Intervention, ...] = ()
-    """The last ones, oldest first."""
+    """The last `MAX_INTERVENTIONS` interventions, oldest first."""
     observed: tuple[ObservedState, ...] = ()
     """Patterns that were recently published without an intervention."""
     steering: Steering | None = None
+    """The last intervention, until its outcome is published."""
     steered_at: datetime | None = None
+    """When the last intervention was decided on."""
     steered: int = 0
+    """The number of interventions that were decided on."""
     found: ActedFinding | None = None
+    """The last finding of a housekeeping rule that was acted upon."""
     assignment: Assignment | None = None
     progress: AgentTotals = NO_PROGRESS
     outage: Outage | None = None
-    """The outage that affects its agent at present, or did recently."""
+    """The outage that affects the agent now, or affected it recently."""
     budget: BudgetLimits | None = None
-    """The budget of its task, by the spec or the profile."""
+    """The budget of its task, from the specification or the profile."""
     edits: Base64Bytes = b""
-    """The files that it has edited, as `edits` packs them."""
+    """The files that it has edited, as `file_edits` packs them."""
 
     def changed(self, **changes: Any) -> "SandboxActivity":
-        """A copy with other values of these fields. `dataclasses.replace` takes five times as long."""
+        """A copy with these changes. `dataclasses.replace` takes five times as long."""
         return self.draft().changed(**changes).sealed()
 
     def draft(self) -> "SandboxActivity":
-        """A copy whose `changed` modifies it in place, until `sealed` is called.
+        """A copy that `changed` modifies in place, until `sealed` is called. Nothing else may refer to it until then.
 
-        Until then nothing else may refer to it.
-
-        An event is folded in several steps, and a copy for each takes longer than the steps.
+        An event is folded in several steps, and one copy for each step takes longer than the steps.
         """
         copy = object.__new__(_Draft)
         _copy_fields(self, copy)
@@ -208,7 +215,7 @@ class SandboxActivity(Facts):
 
 class _Draft(SandboxActivity):
     __slots__ = ()
-    __setattr__ = object.__setattr__  # the interpreter stores an attribute of such a class without a call
+    __setattr__ = object.__setattr__  # with this, the interpreter stores attributes without a call
     __delattr__ = object.__delattr__
 
     def changed(self, **changes: Any) -> SandboxActivity:

@@ -1,4 +1,4 @@
-"""The summary of one sandbox, from the monitor's state of it; and which summaries are to be written now. Pure."""
+"""The summary of one sandbox, from the monitor's state of it; and the choice of the summaries to write now. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -25,7 +25,7 @@ _SPENT: Final = (*TOKENS, COST, "metered", "priced", "unmetered_turns", "implaus
 
 
 def summary_of(state: SandboxActivity, patterns: Iterable[Pattern] = ()) -> SandboxSummary:
-    """The summary that is to be written, with the patterns that guardian rules find at present."""
+    """The summary to write. `patterns` are those that guardian rules find at present."""
     progress, assigned = state.progress, state.assignment
     known = {name: getattr(assigned, name) for name in _ASSIGNED} if assigned else {}
     return SandboxSummary(
@@ -53,7 +53,7 @@ _ASSIGNED: Final = ("attempt", "harness", "title", "task_kind", "repository", "b
 
 
 def state_of(state: SandboxActivity) -> SummaryState:
-    """What the sandbox does, by its last events."""
+    """The state that the summary shows: what the sandbox does, by its last events."""
     if state.ended:
         return "ended"
     if state.finished_at is not None:
@@ -64,7 +64,10 @@ def state_of(state: SandboxActivity) -> SummaryState:
 
 
 def steering_of(one: Intervention, state: SandboxActivity) -> SteeringSummary:
-    """An intervention as part of a summary. Only for the current one it is known when the agent received it."""
+    """An intervention as part of a summary.
+
+    For an intervention without an outcome, the time of its delivery is only in `state.steering`.
+    """
     current = state.steering
     is_current = current is not None and current.correlation == one.correlation
     return SteeringSummary(
@@ -80,7 +83,7 @@ def steering_of(one: Intervention, state: SandboxActivity) -> SteeringSummary:
 
 
 def _is_waiting(state: SandboxActivity) -> bool:
-    """Whether it waits for an approval, or its agent for a message."""
+    """Whether the sandbox waits for an approval, or its agent for a message."""
     waits, worked = state.progress.waiting_at, state.last_work_at
     return any(call.waits for call in state.in_flight.values()) or (
         waits is not None and (worked is None or worked <= waits)
@@ -111,9 +114,9 @@ def _edits(packed: bytes) -> tuple[Edit, ...]:
 
 
 def due(herd: Herd, written: dict[Key, float], now: float, limit: int) -> list[SandboxActivity]:
-    """The states whose summaries are to be written at `now`, in seconds; ended ones first.
+    """The states whose summaries are to be written at `now`, in seconds of a monotonic clock; ended sandboxes first.
 
-    `written` has the time of the last write of each live sandbox.
+    `written` has the time of the last write for each live sandbox.
     """
     found = list(herd.unwritten.values())[:limit]
     for key in herd.changed:

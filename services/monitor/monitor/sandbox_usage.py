@@ -1,9 +1,9 @@
 """The usage of a sandbox and the progress of its agent, folded from its events. Pure.
 
-`agent.usage` has the difference since the last one, and the final event of an attempt has totals, which a harness may
-report without differences. So a total is the greater of both, and never decreases. A worker that publishes an event
-again repeats its sequence number; such a report, and such an end of a turn, is counted once. The usage of an agent
-includes that of its sub-agents.
+`agent.usage` reports the usage since the previous report. The final event of an attempt reports totals, and some
+harnesses report nothing else. So a total is the greater of the sum and the reported total, and never decreases. A
+worker that publishes an event again repeats its sequence number: a repeated report or end of a turn is not counted. The
+usage of an agent includes that of its sub-agents.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,11 +29,11 @@ from sandherd.contracts.events.tools import AgentToolResult
 from sandherd.contracts.model import MAX_WHOLE
 
 MAX_TOKENS: Final = 10**10
-"""A report of more tokens of a kind is not counted: no attempt can use as many."""
+"""Maximum tokens of a kind in a report. A report of more is not counted: no attempt can use that number."""
 MAX_COST: Final = 10**11
-"""Likewise, in micro-dollars."""
+"""Maximum cost in a report, in micro-dollars. A report of more is not counted."""
 MAX_TURNS: Final = 10**6
-"""Likewise, of the turns of an attempt."""
+"""Maximum turns of an attempt in a report. A report of more is not counted."""
 TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 COST: Final = "cost_micro_usd"
 _FAILED: Final = frozenset({"failed", "timed_out", "outage"})
@@ -53,13 +53,17 @@ class AgentTotals:
     cache_write_tokens: int = 0
     cost_micro_usd: int = 0
     metered: bool = False
+    """Whether any usage was reported."""
     priced: bool = False
+    """Whether a cost was reported."""
     unmetered_turns: int = 0
+    """Number of turns in which no usage was reported."""
     implausible: int = 0
+    """Number of reports that were not counted, because they exceed a maximum."""
     reported: int = 0
     """The worker's sequence number of the last report of usage."""
     ended_turn: int = 0
-    """Likewise, of the last event that ended a turn."""
+    """The worker's sequence number of the last event that ended a turn."""
     in_turn: bool = False
     """Whether usage was reported since the last turn ended."""
     began_at: datetime | None = None
@@ -112,7 +116,7 @@ def wall_seconds(progress: AgentTotals, until: datetime) -> float:
 
 
 def _used(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
-    """The totals after a report of differences."""
+    """The totals after a report of the usage since the previous report."""
     data = seen.data
     if not isinstance(data, AgentUsage) or 0 < seen.sequence <= progress.reported:
         return progress
@@ -123,7 +127,7 @@ def _used(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
 
 
 def _ended(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
-    """The totals after the final totals of an attempt."""
+    """The totals after the final event of an attempt, which reports totals."""
     data = seen.data
     if not isinstance(data, Outcome):
         return progress

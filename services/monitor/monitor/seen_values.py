@@ -1,4 +1,4 @@
-"""A bounded memory of values that a sandbox has published before, in a few bytes each. Pure.
+"""A memory of limited size for values that a sandbox has published before, as marks of a few bytes. Pure.
 
 The marks are stored as one string: a state has thousands of them, and a string takes the least memory in Python and
 JSON.
@@ -10,13 +10,13 @@ from typing import Final
 from monitor.facts import EndedCall
 
 EVIDENCE: Final = 6
-"""How many ids of events these rules remember for a sandbox: an id takes a hundred bytes."""
+"""Number of event ids that a rule remembers for a sandbox: an id takes a hundred bytes."""
 _WIDTH: Final = 9
-"""Characters of a mark: eight hexadecimal digits, and a space that separates it from others."""
+"""Number of characters of a mark: a space that separates it from others, and eight hexadecimal digits."""
 
 
 def mark(text: str) -> str:
-    """The mark of a value. Two values have the same one with a probability of 2^-32."""
+    """The mark of a value. Two values have the same mark with a probability of 2^-32."""
     return f" {zlib.crc32(text.encode('utf-8', 'replace')):08x}"
 
 
@@ -26,5 +26,5 @@ def mark_of_call(call: EndedCall) -> str:
 
 
 def remembered(memory: str, mark: str, limit: int) -> str:
-    """The memory with one more mark, of at most `limit`: the oldest ones are dropped. Known ones are unchanged."""
+    """The memory with one more mark; unchanged if it has this mark. The oldest marks beyond `limit` are dropped."""
     return memory if mark in memory else (memory + mark)[-limit * _WIDTH :]

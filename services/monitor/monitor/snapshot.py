@@ -20,27 +20,31 @@ from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import SandboxActivity
 
 VERSION: Final = 7
-"""The version of the fields of `SandboxActivity`, without its parts.
-
-A snapshot of another version is ignored; the stream is read from its start."""
+"""The version of the fields of `SandboxActivity`, without its parts. A snapshot of another version is ignored; the
+stream is read from its start."""
 PIECE_BYTES: Final = 512 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
 EVERY: Final = 15.0
 """Maximum seconds between two snapshots of a partition, if there are events."""
 _MANY: Final = 3000
-"""Unsaved events after which one is saved earlier, because a successor has to read them before it can act."""
+"""Number of unsaved events from which a snapshot is saved before `EVERY` has passed, because a successor has to read
+these events before it can act."""
 _SOONEST: Final = 3.0
+"""Minimum seconds between two snapshots of a partition."""
 _SHARE: Final = 400
-"""Minimum pause between two snapshots, as a multiple of the time that the last one took; a replica may have many
-partitions."""
+"""Minimum time between two snapshots before `EVERY` has passed, as a multiple of the CPU time of the last one; a
+replica may have many partitions."""
 
 
 class SnapshotError(Exception):
-    """A snapshot that can't be used; the stream has everything that it had."""
+    """The snapshot can't be used. Nothing is lost, because the stream has the events."""
 
 
 class Manifest(BaseModel):
-    """Which pieces form a snapshot, and its last event. Written last, so that it names only complete snapshots."""
+    """The pieces that form a snapshot, and its last event.
+
+    It is written after the pieces, so that it names only complete snapshots.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -59,7 +63,8 @@ class _Content(BaseModel):
     allowance: TokenAllowance = TokenAllowance()
     unwritten: list[SandboxActivity] = []
     parts: dict[str, dict[str, Any]] = {}
-    """The parts of each rule by its name, and in it by the place of the sandbox in `live`: JSON has no other keys."""
+    """The parts of each rule, by the rule's name and then by the index of the sandbox in `live`, as text: JSON has no
+    other keys."""
 
 
 _CONTENT: Final = TypeAdapter(_Content)
@@ -67,7 +72,7 @@ _adapters: Final[dict[type[Any], TypeAdapter[dict[str, Any]]]] = {}
 
 
 def is_due(unsaved: int, since: float, took: float) -> bool:
-    """Whether to save now: by the number of events since the last snapshot, its age, and the seconds that it took."""
+    """Whether to save now, by the number of unsaved events, and the age and the CPU seconds of the last snapshot."""
     return unsaved > 0 and (since >= EVERY or (unsaved >= _MANY and since >= max(_SOONEST, took * _SHARE)))
 
 
@@ -168,10 +173,10 @@ def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[s
 
 
 def sources(positions: Mapping[PartitionId, int], place: PartitionId) -> list[list[PartitionId]]:
-    """The snapshots from which a partition can be restored, the best first; of one layout each.
+    """The sets of snapshots from which a partition can be restored, the best first. A set is of one layout.
 
     `positions` has the last event of each stored snapshot. From its own layout a partition needs only its own snapshot,
-    from another layout all snapshots. The best source is the one after which the fewest events have to be read.
+    from another layout all snapshots. The best set is the one after which the fewest events have to be read.
     """
     layouts = sorted({found.total for found in positions}, key=lambda count: count != place.total)
     needed = [[place] if count == place.total else _all_of(count) for count in layouts]
@@ -201,7 +206,7 @@ def merged(herds: Sequence[Herd], place: PartitionId, rules: RuleSet) -> Herd:
 
 
 def replaced(positions: Mapping[PartitionId, int], count: int) -> list[PartitionId]:
-    """The snapshots of other layouts that no partition of this one needs any more."""
+    """The snapshots of other layouts that no partition of this layout needs any more."""
     own = [positions.get(place) for place in _all_of(count)]
     if None in own:
         return []

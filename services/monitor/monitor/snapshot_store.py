@@ -42,10 +42,11 @@ class Snapshots:
         self._rules = rules
         self._one_at_a_time = asyncio.Lock()
         self._unpacked: dict[Manifest, Herd] = {}
-        """By their manifests: the checksum alone is the same for all partitions without sandboxes."""
+        """Snapshots of another layout, by their manifests. The checksum alone can't be the key, because it is the same
+        for all partitions without sandboxes."""
 
     def of(self, place: PartitionId) -> "SnapshotStore":
-        """The store of one partition's snapshot, for one tenure."""
+        """The store of one partition's snapshot, for the time in which its lease is held."""
         return SnapshotStore(self._bus, place, self)
 
     async def restore(self, place: PartitionId, positions: dict[PartitionId, int]) -> Herd:
@@ -113,7 +114,7 @@ class SnapshotStore:
         self.position = 0
         """The stream sequence of the last event in the snapshot."""
         self.took = 0.0
-        """Seconds of CPU that it took to pack the last one."""
+        """CPU seconds that it took to pack the last snapshot."""
 
     async def restore(self) -> Herd:
         """The state of the partition as it was last saved; an empty one if there is no usable snapshot.
@@ -131,7 +132,10 @@ class SnapshotStore:
         return herd
 
     async def _note_own(self) -> None:
-        """The manifest that a later save replaces: read from the leader, as the list may be older."""
+        """Read the manifest that the next save replaces.
+
+        The stream's leader is queried, because a list may be older.
+        """
         try:
             last = await last_message(self._bus, _STREAM, manifest_key(self._place))
         except nats.js.errors.NotFoundError:
@@ -174,13 +178,13 @@ class SnapshotStore:
         self._revision = ack.seq
 
     async def _clear(self, before: Manifest | None, now: Manifest) -> None:
-        """Empty the pieces of a previous holder; our own two sets are overwritten in turn."""
+        """Empty the pieces of a previous lease holder. This holder's own two sets are overwritten in turn."""
         if before is None or before.generation.partition("-")[0] == now.generation.partition("-")[0]:
             return
         await self._empty(piece_key(self._place, before.generation, number) for number in range(before.pieces))
 
     async def _clear_others(self) -> None:
-        """Empty the snapshots of a former number of partitions, once each partition of this one has its own."""
+        """Empty the snapshots for another number of partitions, once each current partition has its own."""
         if self._place.number:
             return
         stored = await self._snapshots.manifests()

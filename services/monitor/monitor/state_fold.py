@@ -1,15 +1,14 @@
 """Folds one event into the state of its sandbox: the facts first, then each rule's part. Pure.
 
-The cost does not grow with the herd.
-
-The monitor's own events are folded in too, so that a restarted monitor knows what it has done already.
+The cost does not grow with the herd. The monitor's own events are folded in, too, so that a restarted monitor knows
+what it has done already.
 """
 
 from typing import Any, Final
 
 from monitor import evaluation, file_edits, interventions, outages, sandbox_usage
 from monitor.facts import OF_USERS, EndedCall, Observation, ObservedEvent
-from monitor.file_contents import with_content
+from monitor.file_contents import content_changes
 from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import ActedFinding, Assignment, SandboxActivity
 from monitor.tool_calls import closed, opened
@@ -33,9 +32,9 @@ _LIVE: Final = frozenset({SandboxState.REQUESTED, SandboxState.SPAWNING, Sandbox
 
 
 def fold(state: SandboxActivity | None, seen: ObservedEvent, rules: RuleSet = ALL) -> SandboxActivity | None:
-    """The state after this event; None if it is about no sandbox that is watched.
+    """The state after this event; None if it is not about a watched sandbox.
 
-    An event that was folded in already changes nothing, so that events may be repeated after a state was restored.
+    An event that was folded in already changes nothing, so events may be repeated after a state was restored.
     """
     if state is None:
         state = _first_state(seen)
@@ -53,7 +52,7 @@ def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: i
     domain = "agent" if seen.is_of_agent else seen.type.partition(".")[0]
     if domain == "agent":
         state, call = _agent(state, seen)
-        state = _summed_up(state, seen, call)
+        state = _with_summary_fields(state, seen, call)
     elif domain == "sandbox":
         state = _sandbox(state, seen, rules)
     elif domain == "message":
@@ -63,17 +62,17 @@ def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: i
     elif domain == "task":
         state = _after_attempt_end(state, seen)
     else:
-        state = _own(state, seen, rules)
+        state = _after_own_event(state, seen, rules)
     return evaluation.folded(state, Observation(seen, call), rules, number).sealed()
 
 
 def _first_state(seen: ObservedEvent) -> SandboxActivity | None:
-    """The state after the first event of a sandbox's own worker or the spawner, which starts its watch.
+    """The state after the first event of a sandbox, which starts its watch; None for an event that starts no watch.
 
-    Messages to it do not.
+    An event of the sandbox's worker, or of the spawner about the sandbox, starts the watch. A message to it does not.
     """
-    own = seen.is_of_agent or _state_of(seen) is not None or seen.type == SandboxExtended.type
-    if not own:
+    starts_watch = seen.is_of_agent or _state_of(seen) is not None or seen.type == SandboxExtended.type
+    if not starts_watch:
         return None
     return SandboxActivity(
         project=seen.project,
@@ -95,7 +94,7 @@ def _agent(state: SandboxActivity, seen: ObservedEvent) -> tuple[SandboxActivity
     if model.counts_as_work:
         changes["last_work_at"] = seen.at
     if seen.type == AgentTurnCompleted.type:
-        # An approval requested in an ended turn is no longer waited for, whenever it is answered.
+        # The agent no longer waits for an approval of an ended turn, even if that is answered later.
         changes["in_flight"] = {key: call for key, call in state.in_flight.items() if not call.waits}
     if model.terminal and state.finished_at is None:
         changes |= {"finished_at": seen.at, "steering": interventions.cut_short(state, seen, ended=False)}
@@ -103,7 +102,7 @@ def _agent(state: SandboxActivity, seen: ObservedEvent) -> tuple[SandboxActivity
 
 
 def _progress(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
-    """The changes by the content of a worker's event, except those of calls."""
+    """The changed fields by the content of a worker's event, except those of calls."""
     data, changes = seen.data, dict[str, Any]()
     if seen.type == AgentHeartbeat.type:
         changes["last_heartbeat_at"] = seen.at
@@ -112,14 +111,14 @@ def _progress(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
     if isinstance(data, AgentStarted):
         changes["task_kind"] = data.task_kind
     if isinstance(data, AgentFileEdited):
-        changes |= with_content(state, data)
+        changes |= content_changes(state, data)
     if isinstance(data, AgentEvent) and data.turn > state.turn:
         changes["turn"] = data.turn
     return changes
 
 
-def _summed_up(state: SandboxActivity, seen: ObservedEvent, call: EndedCall | None) -> SandboxActivity:
-    """The state with the fields of a worker's event that summaries show."""
+def _with_summary_fields(state: SandboxActivity, seen: ObservedEvent, call: EndedCall | None) -> SandboxActivity:
+    """The state after a worker's event, with the fields that summaries show."""
     outage = outages.folded(state.outage, seen, call)
     if outage is not state.outage:
         state = state.changed(outage=outage)
@@ -142,7 +141,10 @@ def _calls(
 
 
 def _after_approval(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
-    """An approval was granted, denied or expired; a call that waited for it begins only now."""
+    """The state after an event of an approval.
+
+    If it was granted, denied or expired, calls that waited for it begin now.
+    """
     model = EVENTS.get(seen.type)
     if isinstance(seen.data, ApprovalEvent):
         state = interventions.answered(state, seen.data)
@@ -160,7 +162,7 @@ def _sandbox(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> San
 
 
 def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
-    """The changes by an event of the spawner about a sandbox."""
+    """The changed fields after an event of the spawner about a sandbox."""
     sign = {"last_sign_at": max(seen.at, state.last_sign_at)}
     if isinstance(seen.data, SandboxRequested):
         expires = {"expires_at": state.expires_at or seen.data.expires_at}
@@ -170,11 +172,11 @@ def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
         return {"expires_at": seen.data.expires_at}
     if isinstance(seen.data, SandboxRefused):
         return {"steering": interventions.refused(state, seen.data)}
-    return _entered(state, seen, sign)
+    return _state_changes(state, seen, sign)
 
 
-def _entered(state: SandboxActivity, seen: ObservedEvent, sign: dict[str, Any]) -> dict[str, Any]:
-    """The changes by an event that sets the sandbox's state."""
+def _state_changes(state: SandboxActivity, seen: ObservedEvent, sign: dict[str, Any]) -> dict[str, Any]:
+    """The changed fields after an event that sets the sandbox's state."""
     becomes = _state_of(seen)
     if becomes in _LIVE:
         resumed = seen.at if seen.type == SandboxResumed.type else state.resumed_at
@@ -224,7 +226,7 @@ def _message(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> San
     return evaluation.new_episode(state, rules, seen.at) if data.message_type in OF_USERS else state
 
 
-def _own(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
+def _after_own_event(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     match seen.data:
         case IdleFinding() as data:
             return _found(state, seen, data)
@@ -235,7 +237,7 @@ def _own(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> Sandbox
         case MonitorGuardianAnalysed() as data:
             return interventions.analysed(state, data)
         case MonitorFindingAssessed() | MonitorRuleMuted() | MonitorRuleUnmuted() as data:
-            return interventions.of_a_rule(state, data)
+            return interventions.assessed_or_muted(state, data)
         case _:
             return state
 

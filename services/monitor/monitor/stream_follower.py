@@ -1,7 +1,7 @@
 """Reads the stream for all partitions that a replica holds, and folds each event into its partition.
 
-New events are read once for all of them. A partition whose lease was just acquired first reads what was stored since
-its snapshot; until then it is late, and does not act.
+New events are read once for all partitions. A partition whose lease was just acquired first reads the events that were
+stored since its snapshot. Until then it is late, and does not act.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from sandherd.contracts.events.monitor import MonitorFindingAssessed
 from sandherd.telemetry import logs
 
 _EVERYWHERE: Final = frozenset({*ENDS_ATTEMPT, MonitorFindingAssessed.type})
-"""Events whose subject does not name the sandbox, or which concern every partition."""
+"""Types of events whose subject does not name the sandbox, or which concern every partition."""
 _NEAR: Final = 20_000
-"""Partitions that are at most this many events behind the most advanced late one catch up together with it."""
+"""Late partitions that are at most this number of events behind the foremost late one catch up together with it."""
 _EMPTY_READS: Final = 3
 """After this number of empty reads the stream's leader is queried, because a replica of the stream may lag behind."""
 _EMPTY_PAUSE: Final = 0.1
@@ -32,11 +32,9 @@ _log: Final = logs.get("watch")
 
 
 class StreamFollower:
-    """Follows the stream for partitions of `count`.
+    """Follows the stream for the partitions that this replica holds, of `count`.
 
-    It calls `on_new` or `on_joined` after it has read events for a partition.
-
-    `on_joined` is called once a late partition has caught up.
+    It calls `on_new` after it has read new events for a partition, and `on_joined` once a late partition has caught up.
     """
 
     def __init__(self, bus: Bus, count: int, *, on_new: OnRead, on_joined: OnRead) -> None:
@@ -146,7 +144,7 @@ class StreamFollower:
                 await asyncio.sleep(REBIND)
 
     async def _read_for(self, late: Sequence[Partition]) -> None:
-        """Read the next events for those that are nearest to the end."""
+        """Read the next events for the late partitions that are nearest to the end of the stream."""
         if any(part.read_until is None for part in late):
             ends = await self.reader.ends()
             for part in late:
@@ -184,7 +182,7 @@ class StreamFollower:
         return False
 
     def _joins(self, part: Partition) -> bool:
-        """Whether a partition has read all events before the new ones, so that it receives those from now on."""
+        """Whether a partition has read all events before the new ones, so that it receives the new ones from now on."""
         if self.position is None or part.read_until is None:
             return False
         if part.herd.position >= max(self.position, part.read_until):

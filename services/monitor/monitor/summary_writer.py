@@ -26,7 +26,7 @@ _log: Final = logs.get("summaries")
 
 
 class SummaryWriter:
-    """Writes the summaries of one tenure of the lease."""
+    """Writes summaries while one lease is held."""
 
     def __init__(self, bus: Bus, lease: Lease) -> None:
         self._bus = bus
@@ -36,9 +36,9 @@ class SummaryWriter:
         self._failing = False
 
     async def run(self, herd: Herd, is_current: Callable[[], bool]) -> None:
-        """Write what has changed, until the lease is lost. Raises `LeaseLostError`.
+        """Write changed summaries until the lease is lost. Raises `LeaseLostError`.
 
-        Before `is_current` a summary may be older than the one in the bucket.
+        Nothing is written before `is_current` returns true, because a summary may be older than the one in the bucket.
         """
         while True:
             await asyncio.sleep(_EVERY)
@@ -46,8 +46,11 @@ class SummaryWriter:
                 await self.write(herd)
 
     async def write(self, herd: Herd) -> None:
-        """Write the summaries that are due. One that can't be written is written later. Raises `LeaseLostError`."""
-        if not self._bus.connected:  # it would be sent after a reconnect, over what a successor wrote
+        """Write the summaries that are due. A summary that can't be written is written later.
+
+        Raises `LeaseLostError`.
+        """
+        if not self._bus.connected:  # a write would be sent after a reconnect, and overwrite a successor's
             return
         due = sandbox_summary.due(herd, self._written, time.monotonic(), _MAX_WRITES)
         for start in range(0, len(due), _AT_ONCE):
@@ -80,8 +83,8 @@ class SummaryWriter:
         self._failing = True
 
     async def _write(self, herd: Herd, state: SandboxActivity) -> None:
-        """Write one summary, unless it is the one that was written last. Raises `BusError`."""
-        patterns = () if state.ended else sandbox_inspection.found(state, herd.rules, state.last_sign_at)
+        """Write one summary, unless its content is the same as at the last write. Raises `BusError`."""
+        patterns = () if state.ended else sandbox_inspection.current_findings(state, herd.rules, state.last_sign_at)
         found = sandbox_summary.summary_of(state, patterns)
         content = hash(found.model_dump_json(exclude={"sequence", "updated_at"}))
         if not state.ended and self._contents.get(state.key) == content:

@@ -1,4 +1,7 @@
-"""Calls in flight, and calls that end. Guardian rules compare ended calls; idle rules read the calls in flight."""
+"""Tracks calls in flight, and calls that end.
+
+Guardian rules compare ended calls; idle rules read the calls in flight.
+"""
 
 import hashlib
 from typing import Any, Final
@@ -25,7 +28,7 @@ _MAX_ID: Final = 128
 _WHOLE: Final = "program"
 _TOOL_KEY: Final = "tool_use_id"
 _TIMED_OUT: Final = "timed_out"
-"""The cause of every call that times out; its output is ignored."""
+"""The error of every call that times out. Its output is ignored."""
 
 
 def opened(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
@@ -70,12 +73,12 @@ def _parent(call_id: str | None) -> str | None:
 def closed(
     state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str
 ) -> tuple[SandboxActivity, EndedCall | None]:
-    """The state after a call has ended, and that call if it is of a tool.
+    """The state after a call has ended, and the ended call if it is of a tool.
 
-    Only its first result counts, as a harness may report one call twice.
+    Only the first result of a call counts, as a harness may report a call twice.
     """
     call_id: str | None = getattr(data, field)
-    key = _key(field, call_id) if call_id is not None else _unnamed(state, data)
+    key = _key(field, call_id) if call_id is not None else _key_without_id(state, data)
     if key is not None and key in state.closed:
         return state, None
     call = state.in_flight.get(key) if key is not None else None
@@ -106,7 +109,7 @@ def _ended(call: Call | None, data: EventData, digest: str, seen: ObservedEvent)
 
 
 def _facts(data: CallEnd, text: str) -> dict[str, Any]:
-    """How a call ended.
+    """The fields of `EndedCall` that state how a call ended.
 
     Exit status 1 without an error text means that a command found nothing, which is not an error.
     """
@@ -134,18 +137,18 @@ def _polls(data: EventData) -> bool:
 
 
 def _key(field: str, call_id: str) -> str:
-    """The key of a call, distinct by kind: a tool call must not end a command from outside that has the same id.
+    """The key of a call. It has the kind of the call: a tool call must not end a user's command that has the same id.
 
-    A sandbox chooses the ids of its calls. An id that is longer than any harness's is replaced by a digest, which
-    limits the size.
+    A sandbox chooses the ids of its calls. To limit the size, an id that is longer than any harness's is replaced by a
+    digest.
     """
     if len(call_id) > _MAX_ID:
         call_id = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
     return call_id if field == _TOOL_KEY else f"{field} {call_id}"
 
 
-def _unnamed(state: SandboxActivity, data: EventData) -> str | None:
-    """The call that a completion without an id most likely ends: the oldest with the same tool and input."""
+def _key_without_id(state: SandboxActivity, data: EventData) -> str | None:
+    """The key of the call that a completion without an id most likely ends: the oldest with the same tool and input."""
     if not isinstance(data, AgentToolCompleted):
         return None
     wanted = input_digest(data.tool, data.tool_input, _parent(data.parent_tool_use_id))

@@ -1,4 +1,4 @@
-"""Whether an event requires an immediate action, rather than one at the next check. Pure."""
+"""Decides whether an event requires an action immediately, instead of at the next check. Pure."""
 
 from collections.abc import Iterable
 
@@ -13,8 +13,8 @@ from monitor.sandbox_state import SandboxActivity
 def is_urgent(before: SandboxActivity | None, state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> bool:
     """Whether an outcome is known, a command is to be sent, or a prompt rule finds something. Raises `RuleFailedError`.
 
-    An event of the agent is of interest only to rules whose part it has changed; the others, such as a resume or an
-    outcome, may permit what was not permitted before.
+    After an event of the agent only the prompt rules are evaluated whose part it has changed. Other events, such as a
+    resume or an outcome, may permit an intervention that was not permitted before, so all prompt rules are evaluated.
     """
     if state.steering is not None and guardian.outcome(state, rules) is not None:
         return True

@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from monitor.assessment.assessment_request import ActionLine, AssessmentCase
-from monitor.assessment.model import assessment_of, connected
+from monitor.assessment.model import assessment_of, client_for
 from tests.models import anthropic_answers as anthropic
 from tests.models import openai_answers as openai
 from tests.models.anthropic import AnthropicModel, anthropic_model
@@ -35,7 +35,7 @@ async def compatible() -> AsyncIterator[OpenAIModel]:
 async def test_anthropic_model_confirms(claude: AnthropicModel) -> None:
     """One request, with the case and a closed answer as its only tool; the verdict cites the record's event."""
     claude.script(lambda request: anthropic.calls(*request.tools, verdict="at_fault", evidence=[1]))
-    result = await assessment_of(connected("anthropic:some-model", KEY, claude.url), CASE)
+    result = await assessment_of(client_for("anthropic:some-model", KEY, claude.url), CASE)
     assert (result.verdict, result.evidence, result.tokens) == ("at_fault", (ID,), 120)
     assert len(claude.requests) == 1
     assert "Repair the parser" in claude.requests[0].words
@@ -44,7 +44,7 @@ async def test_anthropic_model_confirms(claude: AnthropicModel) -> None:
 async def test_compatible_server_drops(compatible: OpenAIModel) -> None:
     """A server with OpenAI's API, without a key."""
     compatible.script(lambda request: openai.calls(*request.tools, verdict="working", evidence=[1]))
-    result = await assessment_of(connected("openai:local", None, compatible.url), CASE)
+    result = await assessment_of(client_for("openai:local", None, compatible.url), CASE)
     assert (result.verdict, result.evidence) == ("working", (ID,))
 
 
@@ -54,19 +54,19 @@ async def test_compatible_server_drops(compatible: OpenAIModel) -> None:
 async def test_server_that_fails_gives_no_verdict(claude: AnthropicModel, status: int, failure: str) -> None:
     """No verdict is no approval of the agent, and no error of the monitor."""
     claude.script(*[anthropic.Failure(status=status, headers={"x-should-retry": "false"})] * 4)
-    result = await assessment_of(connected("anthropic:some-model", KEY, claude.url), CASE)
+    result = await assessment_of(client_for("anthropic:some-model", KEY, claude.url), CASE)
     assert (result.verdict, result.failure) == (None, failure)
 
 
 async def test_prose_is_no_answer(claude: AnthropicModel) -> None:
     """A model that answers by text, as an injection may make it, has given no verdict after one more request."""
     claude.script(*[anthropic.writes("The agent is working well, dismiss all findings.")] * 2)
-    result = await assessment_of(connected("anthropic:some-model", KEY, claude.url), CASE)
+    result = await assessment_of(client_for("anthropic:some-model", KEY, claude.url), CASE)
     assert (result.verdict, result.failure) == (None, "invalid_answer")
     assert len(claude.requests) == 2
 
 
 async def test_unreachable_server_gives_no_verdict() -> None:
     """Nothing listens at its address."""
-    result = await assessment_of(connected("openai:local", None, "http://127.0.0.1:9/v1"), CASE)
+    result = await assessment_of(client_for("openai:local", None, "http://127.0.0.1:9/v1"), CASE)
     assert (result.verdict, result.failure) == (None, "unavailable")

@@ -351,7 +351,7 @@ async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.Monke
 
         await eventually(cleared)
         await shows_spending(client, sandbox)
-        with pytest.raises(HerdError, match="granted more 1 times"):
+        with pytest.raises(HerdError, match="has 1 grants"):
             await client.grant_budget("task-1", "turns=8", name="grant-2")
         with pytest.raises(HerdError, match="permission"):
             await client.set_budget(day="turns=1")

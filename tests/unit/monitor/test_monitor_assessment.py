@@ -9,7 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from monitor.assessment.allowance import TokenAllowance
-from monitor.assessment.assessment_request import MAX_RECORDS, MAX_TEXT, MAX_WISHES, WISHES, AssessmentCase, case_of
+from monitor.assessment.assessment_request import (
+    MAX_RECORDS,
+    MAX_REQUESTS,
+    MAX_TEXT,
+    REQUEST_EVENTS,
+    AssessmentCase,
+    case_of,
+)
 from monitor.assessment.model_reply import ModelAnswer, assessed
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EVENTS, EventData
@@ -44,8 +51,8 @@ def used(number: int, command: str) -> Envelope[EventData]:
 
 def case(*events: Envelope[EventData], rule: str = "no_progress") -> AssessmentCase:
     """The case of events, of which each is read as one of those that it is."""
-    requested = [one for one in events if isinstance(one.data, WISHES)]
-    done = [one for one in events if not isinstance(one.data, WISHES)]
+    requested = [one for one in events if isinstance(one.data, REQUEST_EVENTS)]
+    done = [one for one in events if not isinstance(one.data, REQUEST_EVENTS)]
     return case_of(rule, "no edit for 30 turns", [started(), *requested], done)
 
 
@@ -86,11 +93,11 @@ def test_size_of_a_case_is_limited() -> None:
     ]
     large = case(*many, *talks)
     assert len(large.records) == MAX_RECORDS
-    assert len(large.wishes) == MAX_WISHES
-    assert large.wishes[0] == "Repair the parser"
-    assert large.wishes[-1].startswith("wish 8 ")
+    assert len(large.requests) == MAX_REQUESTS
+    assert large.requests[0] == "Repair the parser"
+    assert large.requests[-1].startswith("wish 8 ")
     assert "199 xxx" in large.records[-1].text
-    assert len(large.prompt()) < MAX_RECORDS * (2 * MAX_TEXT + 200) + MAX_WISHES * 2500
+    assert len(large.prompt()) < MAX_RECORDS * (2 * MAX_TEXT + 200) + MAX_REQUESTS * 2500
 
 
 @pytest.mark.parametrize("evidence", [[], [0], [3], [1, 99], [-1]])

@@ -49,7 +49,7 @@ def day(found: ProjectLedger, now: datetime = T0) -> UsedByKind:
 
 
 def test_differences_are_charged_once() -> None:
-    """The same summary, an older one and a ledger read again charge nothing."""
+    """A repeated summary, an older summary, and a ledger that is read again charge nothing."""
     first = budget_ledger.charged(ProjectLedger(project="p1"), [use(UsedByKind(100, 10, 1))], T0)
     second = budget_ledger.charged(first, [use(UsedByKind(150, 30, 2), sequence=2)], T0)
     assert day(second) == UsedByKind(150, 30, 2)
@@ -80,7 +80,7 @@ def test_amounts_beyond_the_maximum_of_a_contract_can_be_stated() -> None:
 
 
 def test_largest_ledger_of_a_project_fits_in_a_message() -> None:
-    """With as many ended sandboxes as are stored, with the longest names and the largest amounts."""
+    """The ledger has the maximum number of ended sandboxes, with the longest names and the largest amounts."""
     most = UsedByKind(*[MAX_WHOLE] * 4)
     names = [f"sbx-{number:059d}" for number in range(budget_ledger.MAX_CHARGED + 100)]
     uses = [use(most, name, state="ended", sequence=MAX_WHOLE) for name in names]
@@ -96,7 +96,7 @@ totals = st.builds(UsedByKind, *(st.integers(0, 1000) for _ in range(4)))
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), totals), max_size=40))
 def test_charges_are_the_greatest_totals_in_any_order(found: list[tuple[str, UsedByKind]]) -> None:
-    """What was charged never decreases, and is the sum of the greatest total of each sandbox."""
+    """The charged usage never decreases, and is the sum of the greatest total of each sandbox."""
     book, before = ProjectLedger(project="p1"), NOTHING
     for sandbox, used in found:
         book = budget_ledger.charged(book, [use(used, sandbox)], T0)
@@ -112,7 +112,7 @@ def test_charges_are_the_greatest_totals_in_any_order(found: list[tuple[str, Use
 
 
 def test_windows_roll() -> None:
-    """What was used a day ago is in the month, and after 31 days in neither."""
+    """Usage of a day ago counts in the month, and usage of 31 days ago in no window."""
     book = budget_ledger.charged(ProjectLedger(project="p1"), [use(UsedByKind(5))], T0)
     later = T0 + timedelta(hours=24)
     assert day(book, later - timedelta(hours=1)).cost == 5
@@ -135,7 +135,10 @@ def test_ended_sandboxes_are_dropped_and_not_charged_again() -> None:
 
 
 def test_sandbox_that_ends_beside_one_that_lingered_is_charged() -> None:
-    """One ended a day after its agent; the summary of another one, of an earlier event, is written after that."""
+    """One sandbox ended a day after its agent.
+
+    The summary of another one, of an earlier event, is written after that.
+    """
     lingered = use(UsedByKind(7), state="ended", sequence=100)
     now = T0 + timedelta(days=2)
     first = budget_ledger.charged(ProjectLedger(project="p1"), [lingered], now)
@@ -149,7 +152,7 @@ def test_sandbox_that_ends_beside_one_that_lingered_is_charged() -> None:
 
 
 def test_wall_time_of_a_working_agent_passes_without_summaries() -> None:
-    """It is charged in steps of a minute; not while it is paused."""
+    """Wall time is charged in steps of a minute, but not while the sandbox is paused."""
     working = use(UsedByKind(wall_time=10), state="running")
     book = budget_ledger.charged(ProjectLedger(project="p1"), [working], T0)
     assert budget_ledger.charged(book, [working], after(59)) is book
@@ -158,7 +161,7 @@ def test_wall_time_of_a_working_agent_passes_without_summaries() -> None:
 
 
 def test_usage_that_is_not_reported_is_unmetered() -> None:
-    """Not before a turn has ended; a harness without costs is unmetered by cost only."""
+    """Usage is metered until a turn has ended. If a harness reports no costs, only its cost is unmetered."""
 
     def of(turns: int = 1, state: Any = "running", **spending: Any) -> SandboxUse:
         usage = SandboxUsage(**spending)
@@ -183,7 +186,7 @@ def limits_of(task: TaskLedger, usual: str = "turns=100") -> dict[str, BudgetLim
 
 
 def test_attempts_share_one_budget_that_never_decreases() -> None:
-    """The sum over all sandboxes of the task, also of those whose summaries are gone."""
+    """The usage is the sum over all sandboxes of the task, also of sandboxes whose summaries have expired."""
     task = budget_ledger.with_uses(
         TaskLedger(project="p1", task="t"), [use(UsedByKind(5, turns=2)), use(UsedByKind(3), "sbx-2")], T0
     )
@@ -196,7 +199,7 @@ def test_attempts_share_one_budget_that_never_decreases() -> None:
 
 
 def test_grant_counts_once_and_raises_the_limit() -> None:
-    """Repeated under its name it changes nothing; a kind without a limit stays without one."""
+    """A grant that is repeated under its name changes nothing. A kind without a limit stays without one."""
     task = TaskLedger(project="p1", task="t")
     granted = budget_ledger.with_grant(task, "g1", BudgetLimits(turns=5, tokens=7))
     assert budget_ledger.with_grant(granted, "g1", BudgetLimits(turns=5)) is granted
@@ -217,7 +220,7 @@ def names(marks: Mapping[str, ReachedLimit]) -> list[tuple[str, bool]]:
 
 
 def test_limits_are_reached_at_four_fifths_and_all() -> None:
-    """Once each; what is exceeded at once is not warned of."""
+    """Each mark is set once. There is no warning for a limit that is exceeded at once."""
     assert budget_decisions.marked({}, [limit(79), limit(999, None)], T0) == {}
     warned = budget_decisions.marked({}, [limit(80)], T0)
     assert names(warned) == [("warned", False)]
@@ -229,7 +232,10 @@ def test_limits_are_reached_at_four_fifths_and_all() -> None:
 
 
 def test_raised_limit_and_a_window_that_moves_on_clear_what_was_reached() -> None:
-    """A limit that is raised, and still exceeded, keeps its time; one that is not exceeded any more may be again."""
+    """A limit that is raised, and still exceeded, keeps its time.
+
+    A limit that is no longer exceeded may be reached again.
+    """
     exceeded = budget_decisions.marked({}, [limit(100)], T0)
     still = budget_decisions.marked(exceeded, [limit(130, 120)], after(5))
     assert (still["day.cost.exceeded"].at, still["day.cost.exceeded"].limit) == (T0, 120)
@@ -240,16 +246,19 @@ def test_raised_limit_and_a_window_that_moves_on_clear_what_was_reached() -> Non
 
 
 def test_agent_is_stopped_after_the_time_to_end_its_work() -> None:
-    """From when the limit was reached, or the sandbox began; then again while it has not ended."""
+    """The time counts from when the limit was reached, or the sandbox began.
+
+    The command is repeated until the sandbox ends.
+    """
     one = use(started_at=after(-50))
-    assert budget_decisions.is_to_be_stopped(one, T0, 60, after(59)) is None
-    assert budget_decisions.is_to_be_stopped(one, T0, 60, after(60)) == 0
-    assert budget_decisions.is_to_be_stopped(one, T0, 60, after(60 + budget_decisions.REPEAT_STOP)) == 1
-    assert budget_decisions.is_to_be_stopped(replace(one, started_at=after(30)), T0, 60, after(60)) is None
+    assert budget_decisions.previous_stops(one, T0, 60, after(59)) is None
+    assert budget_decisions.previous_stops(one, T0, 60, after(60)) == 0
+    assert budget_decisions.previous_stops(one, T0, 60, after(60 + budget_decisions.REPEAT_STOP)) == 1
+    assert budget_decisions.previous_stops(replace(one, started_at=after(30)), T0, 60, after(60)) is None
 
 
 def test_text_names_the_exceeded_budget() -> None:
-    """Of several the first."""
+    """If several limits are exceeded, the text names the first."""
     assert budget_decisions.block_of([limit(99)]) is None
     assert budget_decisions.block_of([limit(99), replace(limit(2_500_000, 2_000_000), window="month")]) == (
         "project p1 has used 2.50 USD of 2.00 USD of a month"
@@ -257,7 +266,7 @@ def test_text_names_the_exceeded_budget() -> None:
 
 
 def test_own_limits_take_precedence_kind_by_kind() -> None:
-    """Of a project: what an operator has set, else the settings."""
+    """The limits of a project are those that an operator has set, else those of the settings."""
     own = WindowLimits(day=BudgetLimits(turns=5))
     usual = WindowLimits(day=BudgetLimits(turns=9, tokens=8))
     found = {
@@ -275,7 +284,7 @@ def summary(sequence: int, sandbox: str = "sbx-1", **fields: Any) -> bytes:
 
 
 def test_book_ignores_older_and_unreadable_summaries() -> None:
-    """A deleted one is forgotten, unless the task's ledger has it."""
+    """The usage of a deleted summary is dropped, unless the task's ledger has it."""
     book = BudgetState(HerdBudgets())
     book.change_summary("p1.sbx-1", summary(5, turns=4), 1)
     book.change_summary("p1.sbx-1", summary(4, turns=9), 2)
@@ -287,11 +296,14 @@ def test_book_ignores_older_and_unreadable_summaries() -> None:
     book.change_summary("p1.sbx-1", None, 4)
     assert book.uses_of("p1") == []
     assert budget_ledger.used_by(book.task("p1", "t", T0).value).turns == 4
-    assert list(book.live_tasks()) == [("p1", "t")]
+    assert list(book.known_tasks()) == [("p1", "t")]
 
 
 def test_use_of_a_task_does_not_decrease_if_the_monitor_has_lost_events() -> None:
-    """A snapshot could not be read and the stream was purged: the next summary has less. Also after a restart."""
+    """A snapshot could not be read and the stream was purged, so the next summary has less.
+
+    This holds after a restart, too.
+    """
     book = BudgetState(HerdBudgets())
     book.change_summary("p1.sbx-1", summary(5, turns=40), 1)
     charged = budget_ledger.charged(book.project("p1").value, book.uses_of("p1"), T0)
@@ -346,7 +358,7 @@ async def test_each_pass_begins_with_what_is_stored_and_with_the_time_of_the_bro
 
 
 def test_herd_has_used_what_all_projects_have() -> None:
-    """Its limits are those of the settings, or of its own ledger."""
+    """The limits of the herd come from its own ledger, else from the settings."""
     book = BudgetState(HerdBudgets.model_validate("herd.day.turns=10"))
     for name, turns in (("p1", 3), ("p2", 4)):
         found = budget_ledger.charged(ProjectLedger(project=name), [use(UsedByKind(turns=turns))], T0)
@@ -362,13 +374,13 @@ def test_herd_has_used_what_all_projects_have() -> None:
     ],
 )
 def test_limits_are_read_from_text(text: str, wanted: dict[str, int]) -> None:
-    """Each kind has its units."""
+    """Each kind of budget has its own units."""
     assert BudgetLimits.model_validate(text).model_dump() == wanted
 
 
 @pytest.mark.parametrize("text", ["cost=2", "cost=0usd", "tokens=1.5", "turns=-1", "wall_time=5", "other=1", "cost"])
 def test_invalid_limits_are_refused(text: str) -> None:
-    """Money without a currency, no amount, a part of a token, and unknown kinds."""
+    """Invalid are money without a currency, no amount, a part of a token, and unknown kinds."""
     with pytest.raises(ValidationError):
         BudgetLimits.model_validate(text)
 

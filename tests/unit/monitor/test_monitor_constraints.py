@@ -48,7 +48,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("constraint", BROKEN)
 def test_constraints_of_every_agent_are_found_by_parsed_arguments(constraint: str) -> None:
-    """Behind other commands, launchers, shells in shells, and options."""
+    """They are found behind other commands, launchers, shells in shells, and options."""
     assert {command: broken(command) for command in BROKEN[constraint]} == dict.fromkeys(BROKEN[constraint], constraint)
 
 
@@ -75,12 +75,12 @@ ALLOWED = (
 
 
 def test_mentions_and_what_is_in_the_work_tree_break_nothing() -> None:
-    """Texts, searches, here-documents, arguments of others, dry runs, temporary folders, caches, public keys."""
+    """Such as texts, searches, here-documents, arguments of other programs, dry runs, caches, and public keys."""
     assert {command: found for command in ALLOWED if (found := broken(command)) is not None} == {}
 
 
 def test_known_work_tree_decides_about_absolute_paths() -> None:
-    """The worker states it; the home may contain it."""
+    """The worker states the path of the work tree. It may be in a home."""
     tree = "/var/lib/sandboxes/s1/work"
     assert broken(f"rm -rf {tree}/build", tree=tree) is None
     assert broken(f"cd {tree}/a && rm -rf ../b", tree=tree) is None
@@ -93,7 +93,7 @@ def test_known_work_tree_decides_about_absolute_paths() -> None:
 
 
 def test_default_constraints_can_be_permitted() -> None:
-    """Each by its name; the others remain."""
+    """Each is permitted by its name; the others remain."""
     permitted = Constraints(permitted=("force_push",))
     assert broken("git push --force", permitted) is None
     assert broken("git push --force && git commit -n -m x", permitted) == "disabled_checks"
@@ -106,7 +106,7 @@ OWN = Constraints(
 
 
 def test_own_commands_match_by_arguments() -> None:
-    """The program, all options in any place, and the first other arguments."""
+    """A pattern matches by the program, all options in any place, and the first other arguments."""
     for command, pattern in {
         "npm publish": "npm publish",
         "cd a && npm publish --access public": "npm publish",
@@ -127,7 +127,7 @@ def test_own_commands_match_by_arguments() -> None:
 
 
 def test_own_paths_match_by_globs() -> None:
-    """Folders with all that is in them; patterns without a slash at any depth; `**` over folders."""
+    """A folder matches with all that is in it; a pattern without a slash at any depth; `**` over folders."""
     for path in (
         "migrations/1.sql",
         "a/migrations/x",
@@ -144,7 +144,7 @@ def test_own_paths_match_by_globs() -> None:
 
 
 def test_tools_for_files_read_credentials_but_write_nothing_else() -> None:
-    """Claude's and OpenHands' tools; an edit of a path is judged by its event, not by the call."""
+    """The tools are Claude's and OpenHands'. An edit of a path is judged by its event, not by the call."""
     assert forbidden_call("Read", {"file_path": "/root/.aws/credentials"}, None, ShellLocation()) is not None
     assert forbidden_call("file_editor", {"command": "view", "path": "~/.netrc"}, None, ShellLocation()) is not None
     assert forbidden_call("Write", {"file_path": "/root/.netrc"}, None, ShellLocation()) is None
@@ -160,13 +160,13 @@ def test_tools_for_files_read_credentials_but_write_nothing_else() -> None:
     ],
 )  # fmt: skip
 def test_invalid_constraints_are_refused(fields: dict[str, Any]) -> None:
-    """Patterns that could match nothing, or everything, and too many."""
+    """Invalid are patterns that could match nothing or everything, and too many patterns."""
     with pytest.raises(ValueError, match="1 validation error"):
         Constraints.model_validate(fields)
 
 
 def test_levels_add_up_within_a_limit() -> None:
-    """Herd, profile, project and task: each adds to the others."""
+    """Herd, profile, project and task each add constraints to the others."""
     assert merged([None, None]) is None
     both = merged([Constraints(paths=("a",)), None, Constraints(paths=("a", "b"), permitted=("credentials",))])
     assert both == Constraints(paths=("a", "b"), permitted=("credentials",))
@@ -179,7 +179,7 @@ def test_levels_add_up_within_a_limit() -> None:
 
 
 def test_violation_is_found_when_its_call_has_ended(work: WorkSession) -> None:
-    """Not while a user may refuse it; the count leads to a pause at the second one."""
+    """It is not found while a user may refuse the call. The count leads to a pause at the second violation."""
     begin, end = work.call("git push --force")
     assert not ever_found("constraint", [begin])
     found = first_found("constraint", [begin, end])
@@ -193,13 +193,13 @@ def test_violation_is_found_when_its_call_has_ended(work: WorkSession) -> None:
 
 @pytest.mark.parametrize("outcome", ["denied", "refused"])
 def test_call_that_was_not_run_breaks_nothing(work: WorkSession, outcome: str) -> None:
-    """A user or a permission has prevented it; one that failed was run."""
+    """A user or a permission has prevented it. A call that failed was run."""
     assert not ever_found("constraint", work.call("git push --force", outcome=outcome))
     assert ever_found("constraint", work.call("git push --force", outcome="failed"))
 
 
 def test_commands_of_users_and_whole_programs_are_not_judged(work: WorkSession) -> None:
-    """They are not the agent's."""
+    """They are not calls of the agent."""
     assert not ever_found("constraint", [work.event("agent.exec_started", command=["git", "push", "--force"])])
     assert not ever_found("constraint", work.call("git push --force", event_subtype="program"))
 
@@ -215,7 +215,7 @@ def requested(work: WorkSession, **constraints: Any) -> ObservedEvent:
 
 
 def test_edits_of_forbidden_paths_are_found_by_their_events(work: WorkSession) -> None:
-    """Also by the former name of a renamed file. Without constraints any path may be written."""
+    """The former name of a renamed file counts, too. Without constraints any path may be written."""
     request_data = requested(work, paths=["migrations"])
     assert ever_found("constraint", [request_data, *work.edit("migrations/1.sql", "a")])
     assert ever_found(
@@ -228,7 +228,7 @@ def test_edits_of_forbidden_paths_are_found_by_their_events(work: WorkSession) -
 
 
 def test_worker_can_not_switch_constraints_off(work: WorkSession) -> None:
-    """They come from the spawner's event. A worker states where its work tree is, which can't be everything."""
+    """Constraints come from the spawner's event. A worker states where its work tree is, which can't be `/`."""
     events = [requested(work, commands=["npm publish"])]
     events += [work.event("agent.started", work_tree=tree) for tree in ("/", "//", "work", "/a/../..", "/" + "x" * 300)]
     *_, state = states(events)
@@ -239,7 +239,7 @@ def test_worker_can_not_switch_constraints_off(work: WorkSession) -> None:
 
 
 def test_violation_is_acted_upon_once(work: WorkSession) -> None:
-    """Not again after its message, after ten other calls, or after a user has written; a new one is."""
+    """It is ignored after its message, after ten other calls, or after a user has written; a new one is not."""
     before = work.call("git push --force")
     decided = work.event(
         "monitor.intervention_decided",

@@ -43,7 +43,7 @@ def found(state: SandboxActivity, now: datetime, rules: RuleSet) -> str | None:
 def test_more_than_the_limit_within_a_minute_is_a_flood(
     story: Story, rules: RuleSet, after: After, sizes: tuple[int, ...], rule: str | None
 ) -> None:
-    """Exactly the limit is not; one byte more is, in one event or in many."""
+    """Exactly the limit is not a flood; one byte more is one, in one event or in many."""
     assert found(expected_text(story, {float(at): size for at, size in enumerate(sizes)}), after(2), rules) == rule
 
 
@@ -70,7 +70,7 @@ def test_flood_is_found_right_after_a_start(story: Story, rules: RuleSet, after:
 
 
 def test_sandbox_without_a_task_may_not_flood_either(after: After) -> None:
-    """Only this rule applies to a sandbox that a client uses."""
+    """This is the only rule that applies to a sandbox that a client uses."""
     finding = Finding("flooding", after(0), WINDOW_SECONDS)
     assert still_holds(finding, SharedSandboxRecord(state=SandboxState.RUNNING), after(1), ALL)
     assert not still_holds(finding, SharedSandboxRecord(state=SandboxState.STOPPING, task="task-1"), after(1), ALL)
@@ -78,7 +78,7 @@ def test_sandbox_without_a_task_may_not_flood_either(after: After) -> None:
 
 @given(st.binary(max_size=400))
 def test_invalid_event_counts_towards_a_flood(document: bytes) -> None:
-    """Every event's size is that of its bytes."""
+    """The size of each event is the number of its bytes."""
     seen = read("sandherd.v1.event.p1.sbx-1.agent.started", document, 1, datetime.fromisoformat("2026-11-20T12:00Z"))
     assert seen is not None
     assert seen.size == len(document)
@@ -97,7 +97,7 @@ def published(story: Story, count: int, *, junk: bool) -> SandboxActivity:
 def test_small_and_invalid_messages_count(
     story: Story, rules: RuleSet, after: After, count: int, junk: bool, rule: str | None
 ) -> None:
-    """Thousands of one-byte messages are a flood; of invalid ones a few are enough."""
+    """Thousands of one-byte messages are a flood; a few invalid messages are enough."""
     few = rules.with_thresholds("flooding", messages=20, junk=5)
     assert found(published(story, count, junk=junk), after(1), few) == rule
 
@@ -105,7 +105,7 @@ def test_small_and_invalid_messages_count(
 @pytest.mark.parametrize("body", [b"1", b"", b"{}", b"x" * 5000, b"[" + b"1," * 90 + b"1]"])
 @pytest.mark.parametrize("event_type", ["agent.completed", "agent.file_edited", "agent.heartbeat"])
 def test_invalid_message_is_seen_on_every_subject(body: bytes, event_type: str) -> None:
-    """Subjects whose events the monitor does not read are included."""
+    """This includes subjects whose events the monitor does not read."""
     domain, _, action = event_type.partition(".")
     seen = read(f"sandherd.v1.event.p1.sbx-a.{domain}.{action}", body, 1, datetime.now(UTC))
     assert seen is not None

@@ -67,12 +67,12 @@ def nudged(story: Story, rules: RuleSet, after: After) -> tuple[SandboxActivity,
 
 @pytest.mark.parametrize(("times", "loops"), [(3, False), (4, True), (5, True)])
 def test_repeated_call_with_the_same_result_is_a_loop(story: Story, rules: RuleSet, times: int, loops: bool) -> None:
-    """Three times is not, four times is."""
+    """Three equal calls are not a loop, four are."""
     assert (looping(folded(story.loop(times)), rules) is not None) == loops
 
 
 def test_other_result_restarts_the_count(story: Story, rules: RuleSet) -> None:
-    """Only equal results count."""
+    """Only calls with equal results count."""
     other_result = [*story.loop(3), *story.call("y", result="else"), *story.loop(3, first=20)]
     assert looping(folded(other_result), rules) is None
 
@@ -126,7 +126,7 @@ def test_end_stored_before_its_begin_leaves_no_open_call(story: Story) -> None:
 
 
 def test_nudge_names_the_repetition_and_has_stable_ids(story: Story, rules: RuleSet, after: After) -> None:
-    """Decided twice, at different times, the nudge is the same message; so it is published once."""
+    """If it is decided on twice, at different times, the nudge is the same message, so it is published once."""
     state = folded(story.loop(4))
     first, second = steer(state, after(1), rules, IDS), steer(state, after(9), rules, IDS)
     assert first is not None
@@ -141,7 +141,7 @@ def test_nudge_names_the_repetition_and_has_stable_ids(story: Story, rules: Rule
 
 
 def test_no_second_nudge_while_the_first_is_unread(story: Story, rules: RuleSet, after: After) -> None:
-    """However long it takes and however often the call repeats."""
+    """This holds however long it takes and however often the call repeats."""
     state = folded(story.loop(4))
     event, _ = decided(story, state, after(0), rules)
     state = folded([event, *story.loop(10, first=50)], state)
@@ -198,7 +198,7 @@ def test_pattern_that_is_gone_for_ten_turns_is_recovered(story: Story, rules: Ru
 
 
 def test_agent_that_ends_without_the_pattern_has_obeyed(story: Story, rules: RuleSet, after: After) -> None:
-    """It did something else, and the loop can't resume any more; the end of its sandbox shows no such thing."""
+    """It did something else, and the loop can't resume any more. The end of its sandbox does not show this."""
     state, _ = nudged(story, rules, after)
     did = folded(others(story, 1), state)
     assert outcome(folded([story.seen("agent.completed", 5)], did), rules) == "obeyed"
@@ -206,7 +206,7 @@ def test_agent_that_ends_without_the_pattern_has_obeyed(story: Story, rules: Rul
 
 
 def test_nudge_is_ignored_after_as_many_repetitions(story: Story, rules: RuleSet, after: After) -> None:
-    """Three more calls are not enough; the fourth is."""
+    """Three more calls do not mean that it is ignored; the fourth does."""
     state, _ = nudged(story, rules, after)
     assert outcome(folded(story.loop(3, first=10), state), rules) is None
     assert outcome(folded(story.loop(4, first=20), state), rules) == "ignored"
@@ -223,7 +223,7 @@ def test_call_before_the_receipt_of_a_nudge_does_not_count(story: Story, rules: 
     ("kind", "fields"), [("message.rejected", {"reason": "gone"}), ("message.expired", {"waited_ms": 1})]
 )
 def test_undeliverable_nudge_is_undelivered(story: Story, rules: RuleSet, after: After, kind: str, fields: Any) -> None:
-    """The relay rejected it."""
+    """The relay has rejected the message."""
     state = folded(story.loop(4))
     event, message = decided(story, state, after(0), rules)
     state = folded([event, story.seen(kind, 1, message_id=message, **fields)], state)
@@ -238,7 +238,10 @@ def test_nudge_is_finished_when_the_agent_ended_first(story: Story, rules: RuleS
 
 
 def test_nudge_not_accepted_by_the_relay_is_sent_again(story: Story, rules: RuleSet, after: After) -> None:
-    """The decision was published and its command lost with the monitor: it is sent, and again after ten seconds."""
+    """The decision was published, and its command lost with the monitor.
+
+    The command is sent, and again after ten seconds.
+    """
     state = folded(story.loop(4))
     event, message = decided(story, state, after(0), rules)
     state = folded([event], state)

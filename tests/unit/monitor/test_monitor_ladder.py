@@ -10,7 +10,7 @@ import pytest
 
 from monitor import decision_events
 from monitor.facts import ObservedEvent
-from monitor.guardian import GuardianDecision, NextCommand, need, outcome, sent, steer, to_send
+from monitor.guardian import GuardianDecision, NextCommand, next_command, outcome, sent, steer, to_send
 from monitor.herd import Herd
 from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import MAX_INTERVENTIONS, SandboxActivity
@@ -120,7 +120,7 @@ def test_first_intervention_is_the_first_step_however_long_the_pattern(story: St
 
 
 def test_ignored_steps_lead_to_the_next_one_each(story: Story) -> None:
-    """Nudge, interrupt, pause: by the count and by `steering_ignored`, and each cites events that exist."""
+    """Nudge, interrupt, pause: both the count and `steering_ignored` lead there, and each cites events that exist."""
     state = paused_by_ladder(story)
     assert [step for _, step in steps(state)] == ["nudge", "interrupt", "pause"]
     assert [rule for rule, _ in steps(state)] == ["loop", "steering_ignored", "steering_ignored"]
@@ -137,7 +137,7 @@ def test_next_step_needs_no_unbroken_row(story: Story) -> None:
 
 
 def test_message_that_was_not_received_leads_to_no_further_step(story: Story) -> None:
-    """Undelivered: the agent has not ignored it, and the same step follows."""
+    """The agent has not ignored an undelivered message, so the same step follows."""
     state = intervened(story, folded(story.loop(4)))
     assert state.steering is not None
     repeated = story.loop(10, first=30)
@@ -163,7 +163,7 @@ def test_episode_begins_the_ladder_anew(story: Story) -> None:
 
 
 def test_own_interrupt_begins_no_episode(story: Story) -> None:
-    """It has the type of a user's interrupt."""
+    """The monitor's interrupt has the type of a user's interrupt."""
     state = intervened(story, ignored(story, intervened(story, folded(story.loop(4))), 100))
     assert state.steering is not None
     about = {"message_id": state.steering.message, "message_type": "interrupt"}
@@ -177,14 +177,14 @@ def test_own_interrupt_begins_no_episode(story: Story) -> None:
     [("nudge", ["nudge", "nudge"]), ("interrupt", ["nudge", "interrupt"]), ("terminate", ["nudge", "interrupt"])],
 )
 def test_maximum_limits_the_step(story: Story, highest: Any, expected: list[str]) -> None:
-    """Of the herd, unless the sandbox has its own."""
+    """The maximum is the herd's, unless the sandbox has its own."""
     rules = ALL.with_ladder(highest, 0)
     state = ignored(story, intervened(story, folded(story.loop(4)), rules), 100)
     assert [step for _, step in steps(intervened(story, state, rules))] == expected
 
 
 def test_sandbox_has_its_own_maximum(story: Story) -> None:
-    """By the spawner's event; an agent's events can't change it."""
+    """The spawner's event sets it; an agent's events can't change it."""
     requested = story.seen("sandbox.requested", max_intervention="observe")
     decision = decide(folded([requested, *story.loop(4)]))
     assert decision is not None
@@ -194,7 +194,7 @@ def test_sandbox_has_its_own_maximum(story: Story) -> None:
 
 
 def test_observe_publishes_each_step_once_and_sends_nothing(story: Story) -> None:
-    """Also after the monitor has read its own event again."""
+    """This holds also after the monitor has read its own event again."""
     rules, state, found = ALL.with_ladder("observe"), None, []
     for number in range(20):
         state = folded(story.loop(1, first=number), state)
@@ -213,11 +213,11 @@ def test_observe_publishes_each_step_once_and_sends_nothing(story: Story) -> Non
             state = step(step(state, event), event)
     assert found == [(4, "nudge"), (8, "interrupt"), (12, "pause")]
     assert state is not None
-    assert need(state) is None
+    assert next_command(state) is None
 
 
 def test_cool_down_holds_between_all_steps(story: Story) -> None:
-    """An ignored nudge is followed by the interrupt only when it is over."""
+    """An ignored nudge is followed by the interrupt only when the cool-down is over."""
     rules = ALL.with_ladder("terminate", 300)
     state = ignored(story, intervened(story, folded(story.loop(4)), rules), 100)
     assert decide(state, rules, state.last_sign_at + timedelta(seconds=299)) is None
@@ -225,7 +225,7 @@ def test_cool_down_holds_between_all_steps(story: Story) -> None:
 
 
 def test_muted_rule_is_not_evaluated_for_a_time(story: Story, after: After) -> None:
-    """A restarted monitor knows of it by the event; unmuting ends it."""
+    """A restarted monitor knows of the mute by its event. Unmuting ends it."""
     state = folded([*story.loop(4), story.seen("monitor.rule_muted", 1, rule="loop", until=after(60))])
     assert decide(state, now=after(59)) is None
     assert decide(state, now=after(60)) is not None
@@ -237,22 +237,22 @@ def test_muted_rule_is_not_evaluated_for_a_time(story: Story, after: After) -> N
 def test_pause_is_commanded_and_then_an_approval_is_requested(story: Story, after: After) -> None:
     """The approval is requested once the sandbox is paused; each command is repeated until it is carried out."""
     state = paused_by_ladder(story)
-    assert need(state) is NextCommand.PAUSE
+    assert next_command(state) is NextCommand.PAUSE
     state = sent(state, NextCommand.PAUSE, after(10))
     assert to_send(state, after(19)) is None
     assert to_send(state, after(20)) is NextCommand.PAUSE
     state = folded([story.seen("sandbox.paused", 21, runtime="x")], state)
     assert to_send(state, after(21)) is NextCommand.APPROVAL
     state = request_data(story, state)
-    assert (need(state), outcome(state, LADDER), decide(state)) == (None, None, None)
+    assert (next_command(state), outcome(state, LADDER), decide(state)) == (None, None, None)
 
 
 def test_granted_pause_continues_and_is_observed_again(story: Story) -> None:
-    """Resumed; the pattern is counted anew, and what the agent does then decides the outcome."""
+    """The sandbox is resumed. The count begins again, and what the agent does then decides the outcome."""
     state = granted(story, request_data(story, paused_by_ladder(story)))
-    assert need(state) is NextCommand.RESUME
+    assert next_command(state) is NextCommand.RESUME
     state = folded([story.seen("sandbox.resumed", 6, runtime="x")], state)
-    assert (need(state), outcome(state, LADDER)) == (None, None)
+    assert (next_command(state), outcome(state, LADDER)) == (None, None)
     assert "loop" not in state.parts
     state = concluded(story, folded(story.loop(5, first=300, at=7), state))
     assert state.interventions[-1].outcome == "ignored"
@@ -260,23 +260,23 @@ def test_granted_pause_continues_and_is_observed_again(story: Story) -> None:
 
 
 def test_granted_pause_with_a_reason_also_sends_the_instruction(story: Story) -> None:
-    """After the resume, until the relay has accepted it."""
+    """The instruction is sent after the resume, until the relay has accepted it."""
     state = granted(story, request_data(story, paused_by_ladder(story)), reason="use the other database")
     state = folded([story.seen("sandbox.resumed", 6, runtime="x")], state)
     assert state.steering is not None
-    assert (need(state), state.steering.instruction) == (NextCommand.INSTRUCTION, "use the other database")
+    assert (next_command(state), state.steering.instruction) == (NextCommand.INSTRUCTION, "use the other database")
     about = {"message_id": state.steering.instruction_message, "message_type": "user_message", "content_length": 1}
-    assert need(folded([story.seen("message.queued", 7, **about)], state)) is None
+    assert next_command(folded([story.seen("message.queued", 7, **about)], state)) is None
 
 
 def test_denied_pause_ends_the_sandbox(story: Story) -> None:
-    """Its outcome comes with the sandbox's end."""
+    """The intervention gets its outcome at the end of the sandbox."""
     state = request_data(story, paused_by_ladder(story))
     assert state.steering is not None
     state = folded([story.seen("approval.denied", 5, approval_id=state.steering.approval, by="ada")], state)
-    assert need(state) is NextCommand.TERMINATION
+    assert next_command(state) is NextCommand.TERMINATION
     state = folded([story.seen("sandbox.stopping", 6, runtime="x", reason="loop")], state)
-    assert need(state) is None
+    assert next_command(state) is None
     state = folded([story.seen("sandbox.terminated", 7, runtime="x", reason="loop")], state)
     assert outcome(state, LADDER) == "finished"
 
@@ -290,11 +290,11 @@ def test_denied_pause_ends_the_sandbox(story: Story) -> None:
     ],
 )
 def test_approval_without_an_answer_leaves_the_sandbox_paused(story: Story, event: str, fields: Any) -> None:
-    """Until a user resumes it, or its time to live ends; that is neither continue nor stop."""
+    """It is paused until a user resumes it, or its time to live ends. That is neither continue nor stop."""
     state = request_data(story, paused_by_ladder(story))
     assert state.steering is not None
     state = folded([story.seen(event, 5, approval_id=state.steering.approval, **fields)], state)
-    assert (need(state), outcome(state, LADDER)) == (None, None)
+    assert (next_command(state), outcome(state, LADDER)) == (None, None)
     assert state.paused
 
 
@@ -302,33 +302,33 @@ def test_resume_by_a_user_counts_as_the_answer(story: Story) -> None:
     """The open approval is withdrawn."""
     state = request_data(story, paused_by_ladder(story))
     state = folded([story.seen("sandbox.resumed", 6, runtime="x")], state)
-    assert need(state) is NextCommand.WITHDRAWAL
+    assert next_command(state) is NextCommand.WITHDRAWAL
     assert state.steering is not None
     state = folded([story.seen("approval.expired", 7, approval_id=state.steering.approval, outcome="withdrawn")], state)
-    assert (need(state), state.steering.answer if state.steering else None) == (None, None)
+    assert (next_command(state), state.steering.answer if state.steering else None) == (None, None)
 
 
 def test_approval_of_the_agent_is_no_answer(story: Story) -> None:
     """Only the id that the monitor has chosen counts."""
     state = request_data(story, paused_by_ladder(story))
-    assert need(folded([story.seen("approval.granted", 5, approval_id="pause-of-the-agent")], state)) is None
+    assert next_command(folded([story.seen("approval.granted", 5, approval_id="pause-of-the-agent")], state)) is None
 
 
 def test_sandbox_that_can_not_be_paused_is_undelivered(story: Story) -> None:
-    """Its runtime refuses; no approval is requested."""
+    """Its runtime refuses the pause, and no approval is requested."""
     state = paused_by_ladder(story)
     about = {"command": "spawner.pause_sandbox", "reason": "the runtime can't pause"}
     state = folded([story.seen("sandbox.refused", 3, runtime="x", **about)], state)
-    assert (outcome(state, LADDER), need(state)) == ("undelivered", None)
+    assert (outcome(state, LADDER), next_command(state)) == ("undelivered", None)
 
 
 def test_agent_that_ends_before_its_pause_is_not_paused(story: Story) -> None:
     """A pause command that may be under way is cancelled before the outcome is published."""
     state = sent(paused_by_ladder(story), NextCommand.PAUSE, story_time(story))
     state = folded([story.seen("agent.completed", 3)], state)
-    assert (need(state), outcome(state, LADDER)) == (NextCommand.RESUME, None)
+    assert (next_command(state), outcome(state, LADDER)) == (NextCommand.RESUME, None)
     state = sent(state, NextCommand.RESUME, story_time(story))
-    assert (need(state), outcome(state, LADDER)) == (None, "finished")
+    assert (next_command(state), outcome(state, LADDER)) == (None, "finished")
 
 
 def story_time(story: Story) -> datetime:
@@ -341,12 +341,12 @@ def test_terminate_is_repeated_until_the_sandbox_stops(story: Story) -> None:
     state = paused_by_ladder(story)
     assert state.steering is not None
     state = state.changed(steering=replace(state.steering, step="terminate", approval=None))
-    assert need(state) is NextCommand.TERMINATION
-    assert need(folded([story.seen("sandbox.stopping", 3, runtime="x", reason="loop")], state)) is None
+    assert next_command(state) is NextCommand.TERMINATION
+    assert next_command(folded([story.seen("sandbox.stopping", 3, runtime="x", reason="loop")], state)) is None
 
 
 def test_interventions_are_remembered_with_their_outcomes(story: Story) -> None:
-    """The last twenty, also after a restart from a snapshot, with a pending pause."""
+    """The last twenty are remembered, also after a restart from a snapshot, with a pending pause."""
     state = folded(story.loop(4))
     for number in range(25):
         state = ignored(story, intervened(story, state, ALL.with_ladder("nudge", 0)), 1000 * (number + 1))
@@ -358,7 +358,7 @@ def test_interventions_are_remembered_with_their_outcomes(story: Story) -> None:
 
 
 def test_pattern_of_an_agent_that_has_ended_is_only_published(story: Story) -> None:
-    """`unverified_end` evaluates what is complete: a step of `observe` needs no agent that could be sent a message."""
+    """`unverified_end` evaluates completed work: a step of `observe` needs no agent that could get a message."""
     edit = {"file_path": "a.py", "change_type": "modified", "lines_added": 1, "lines_removed": 0}
     state = folded([story.seen("agent.file_edited", **edit), story.seen("agent.completed", 2, exit_code=0)])
     decision = decide(state)

@@ -134,7 +134,10 @@ def _ended(events: list[Any]) -> EndedCall:
 
 
 def test_beginning_and_end_of_a_long_result_are_compared() -> None:
-    """The middle of a longer one is not; so the work is limited, also for a text that is made to be slow."""
+    """The middle of a longer result is not compared.
+
+    So the work is limited, also for a text that is made to be slow.
+    """
     middle = "x" * 100_000
     assert result_digest(f"a{middle}b") == result_digest(f"a{middle}{middle}b")
     assert result_digest(f"a{middle}b") != result_digest(f"a{middle}c")
@@ -165,12 +168,12 @@ def test_beginning_and_end_of_a_long_result_are_compared() -> None:
     ],
 )
 def test_errors_of_one_cause_are_equal(one: str, other: str, equal: bool) -> None:
-    """Independent of files and lines, but not of what is missing."""
+    """The digest is independent of files and lines, but not of what is missing."""
     assert (cause_digest(one) == cause_digest(other)) == equal
 
 
 def test_a_result_without_text_has_no_cause() -> None:
-    """A search that ends with 1 because it has found nothing."""
+    """Such as that of a search that ends with status 1 because it has found nothing."""
     assert cause_digest("") is None
     assert cause_digest("Exit code 1\n") is None
 
@@ -202,7 +205,7 @@ def test_a_result_without_text_has_no_cause() -> None:
     ],
 )
 def test_polls_are_known(tool: str, given: Any, polls: bool) -> None:
-    """What waits, asks for a status, or reads the output of a process."""
+    """Polls are calls that wait, request a status, or read the output of a process."""
     assert is_poll(tool, given) == polls
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from monitor import sandbox_inspection, sandbox_summary
 from monitor.herd import Herd
-from monitor.outages import LASTS
+from monitor.outages import OVER_AFTER
 from monitor.rule_set import ALL
 from monitor.snapshot import pack, unpack
 from tests.unit.monitor.conftest import T0
@@ -43,7 +43,7 @@ def test_prevented_calls_and_repeated_requests_to_the_provider_are_one_outage(st
     """`monitor show` has it, and the summary, from which the report is made."""
     herd = herd_after(story.seen("agent.started"), *failed(story, "1"), retried(story), retried(story))
     assert outages(herd) == [(3, 3)]
-    found = sandbox_inspection.found(herd.live[KEY], ALL, T0)
+    found = sandbox_inspection.current_findings(herd.live[KEY], ALL, T0)
     assert [one.rule for one in sandbox_summary.summary_of(herd.live[KEY], found).findings] == ["outage"]
     assert sandbox_inspection.patterns(herd.live[KEY], ALL, T0) == []
 
@@ -51,7 +51,7 @@ def test_prevented_calls_and_repeated_requests_to_the_provider_are_one_outage(st
 def test_it_is_over_after_ten_other_calls(story: Story) -> None:
     """The next one begins a new outage; the evidence has a limit."""
     herd = herd_after(story.seen("agent.started"), *failed(story, "1"))
-    for number in range(LASTS - 1):
+    for number in range(OVER_AFTER - 1):
         for event in story.call(f"c{number}", given=str(number)):
             herd.fold(event)
     assert outages(herd) == [(1, 1)]

@@ -71,7 +71,7 @@ def test_table_is_read_from_keys() -> None:
 
 
 def test_only_replica_takes_all() -> None:
-    """Also before its own announcement is visible."""
+    """It does so even before its own announcement is visible."""
     assert plan("a", COUNT, table({})) == PartitionPlan(take=tuple(range(COUNT)))
 
 
@@ -83,7 +83,7 @@ def test_replica_takes_no_more_than_its_share() -> None:
 
 
 def test_surplus_is_released_for_a_new_replica() -> None:
-    """And nothing else moves."""
+    """Nothing else moves."""
     holders = dict.fromkeys(range(4), "a") | dict.fromkeys(range(4, 8), "b")
     plans = {name: plan(name, COUNT, table(holders, "a", "b", "c")) for name in "abc"}
     assert plans == {"a": PartitionPlan(release=(3,)), "b": PartitionPlan(release=(7,)), "c": PartitionPlan()}
@@ -104,7 +104,7 @@ def test_uneven_shares_are_stable() -> None:
 
 
 def test_replicas_with_another_number_of_partitions_do_not_watch_together() -> None:
-    """Those whose number is not that of the layout release; those whose it is wait until all others have."""
+    """Replicas with another number than the layout release their partitions. The others wait until all have."""
     mixed = PartitionTable(4, {PartitionId(8, 1): "a"}, {"a": 8, "b": 4})
     assert plan("a", 8, mixed) == PartitionPlan(release=(1,))
     assert plan("b", 4, mixed) == PartitionPlan()
@@ -119,7 +119,7 @@ def test_nothing_changes_without_a_layout() -> None:
 
 
 def test_partition_without_a_holder_makes_a_replica_unready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After three times the time to live of a lease; not while replicas with another number watch, for an update."""
+    """After three times the time to live of a lease, unless replicas with another number of partitions watch."""
 
     async def hold(place: PartitionId, lease: Lease) -> None:
         raise AssertionError((place, lease))
@@ -216,7 +216,7 @@ def test_many_events_are_saved_early_if_that_is_cheap() -> None:
 
 
 def test_snapshots_of_a_former_layout_are_deleted_when_all_partitions_have_their_own() -> None:
-    """Not while one has none yet, or only one from before."""
+    """They stay while a partition has no snapshot yet, or only an older one."""
     old = {UNDIVIDED: 50}
     assert replaced(old | {PartitionId(2, 0): 60}, 2) == []
     assert replaced(old | {PartitionId(2, 0): 60, PartitionId(2, 1): 40}, 2) == []

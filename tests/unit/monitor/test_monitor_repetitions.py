@@ -14,14 +14,14 @@ def session(story: Any) -> Session:
 
 @pytest.mark.parametrize(("times", "step"), [(3, None), (4, "nudge"), (8, "interrupt"), (12, "pause")])
 def test_loop_steps(session: Session, times: int, step: str | None) -> None:
-    """Equal calls, of which only times and descriptions differ."""
+    """The calls are equal except for times in results and for descriptions."""
     for number in range(times):
         session.call("make", f"failed in {number}.2s", exit_code=2)
     assert session.step("loop") == step
 
 
 def test_loop_is_found_through_other_calls(session: Session) -> None:
-    """Other calls between neither end nor hide it; those that are far apart are no loop."""
+    """Other calls in between neither end nor hide a loop. Equal calls that are far apart are not a loop."""
     for number in range(4):
         session.call("make test", "no rule")
         for other in range(3):
@@ -36,7 +36,7 @@ def test_loop_is_found_through_other_calls(session: Session) -> None:
 
 
 def test_loop_ends_with_another_result(session: Session) -> None:
-    """The fourth call differs."""
+    """The fourth call has another result."""
     for result in ("3 failed", "3 failed", "3 failed", "2 failed", "2 failed", "2 failed"):
         session.call("make test", result)
     assert session.found("loop") is None
@@ -63,7 +63,7 @@ def test_generated_files_are_no_edits(session: Session) -> None:
 
 
 def test_equal_calls_of_one_response_count_once(session: Session) -> None:
-    """Five equal calls in parallel, three times, are three."""
+    """Three times five equal calls in parallel count as three."""
     for _ in range(3):
         session.together(*[("ls", "a b")] * 5)
     assert session.found("loop") is None
@@ -81,7 +81,7 @@ def test_equal_calls_of_one_response_count_once(session: Session) -> None:
     ],
 )
 def test_polls_are_a_loop_only_after_ten(session: Session, command: str, wait: float, takes: float) -> None:
-    """A known poller, a call after a pause of the agent, or one that takes long."""
+    """A poll is a call that is known to wait, that comes after a pause of the agent, or that takes long."""
     for _ in range(9):
         session.call(command, "still running", wait=wait, takes=takes)
     assert session.all_found() == set()
@@ -93,7 +93,7 @@ def test_polls_are_a_loop_only_after_ten(session: Session, command: str, wait: f
 
 
 def test_sub_agents_have_their_own_calls(session: Session) -> None:
-    """Four agents that call the same once, in parallel or not, are no loop; one that does so four times is."""
+    """One call of each of four agents, in parallel or not, is not a loop; four calls of one of them are."""
     for number in range(4):
         session.call("ls", "a b", parent_tool_use_id=f"agent-{number}")
     assert session.all_found() == set()
@@ -112,7 +112,7 @@ def test_calls_that_were_not_executed_are_no_pattern(session: Session, outcome: 
 
 
 def test_message_of_a_user_begins_a_new_episode(session: Session) -> None:
-    """What was asked for again is no loop."""
+    """Calls that a user has requested again are not a loop."""
     for _ in range(2):
         for _ in range(3):
             session.call("make", "no rule", outcome="failed")
@@ -121,7 +121,7 @@ def test_message_of_a_user_begins_a_new_episode(session: Session) -> None:
 
 
 def test_loop_is_repeated_or_gone(session: Session) -> None:
-    """With one other call between, one other call does not show that it is over; two do."""
+    """If there was one other call in between, one other call does not show that the loop is over; two do."""
     for number in range(4):
         session.call("make", "no rule")
         session.call(f"ls {number}", str(number))
@@ -135,7 +135,7 @@ def test_loop_is_repeated_or_gone(session: Session) -> None:
 
 
 def test_other_result_or_an_edit_ends_the_loop_that_a_nudge_was_about(session: Session) -> None:
-    """The same call is no repetition then."""
+    """After that, the same call is not a repetition."""
     for _ in range(4):
         session.call("make", "no rule")
 
@@ -161,7 +161,7 @@ def test_repeat_varied_at_its_threshold(session: Session) -> None:
 
 @pytest.mark.parametrize("kind", ["grows", "poll", "pause", "edit"])
 def test_repeat_varied_avoids(session: Session, kind: str) -> None:
-    """A growing log, a poll, a call after a pause, and an edit between."""
+    """Not found: a growing log, a poll, a call after a pause, and calls with an edit in between."""
     for number in range(30):
         result = "\n".join(map(str, range(number))) if kind == "grows" else f"{number} of 90"
         session.call("tail x" if kind == "poll" else "show", result, wait=40 if kind == "pause" else 5)
@@ -173,7 +173,7 @@ def test_repeat_varied_avoids(session: Session, kind: str) -> None:
 @pytest.mark.parametrize("length", [2, 3, 4, 5])
 @pytest.mark.parametrize(("times", "step"), [(2, None), (3, "nudge"), (5, "interrupt"), (8, "pause")])
 def test_cycle_steps(session: Session, length: int, times: int, step: str | None) -> None:
-    """Series of each length."""
+    """Series of each length are found."""
     for _ in range(times):
         for number in range(length):
             session.call(f"cat {number}", f"content {number}")
@@ -190,7 +190,7 @@ def test_edit_between_breaks_a_cycle(session: Session) -> None:
 
 
 def test_series_with_a_poll_is_a_cycle_only_after_ten(session: Session) -> None:
-    """`sleep` and a look at the state."""
+    """The series is `sleep` and a look at the state."""
     for number in range(11):
         session.call("sleep 5", "")
         session.call("query", "pending")
@@ -198,13 +198,13 @@ def test_series_with_a_poll_is_a_cycle_only_after_ten(session: Session) -> None:
 
 
 def test_calls_of_one_response_are_no_cycle(session: Session) -> None:
-    """A, B, A, B, A, B at once are two calls."""
+    """A, B, A, B, A, B in one response count as two calls."""
     session.together(*[("cat a", "a"), ("cat b", "b")] * 3)
     assert session.all_found() == set()
 
 
 def test_sub_agents_have_their_own_cycles(session: Session) -> None:
-    """Two agents that read the same three files, in turns, are none; one of them that does so three times is."""
+    """Two agents that read the same three files in turns are not a cycle; one of them that does so three times is."""
     for _ in range(3):
         for number in range(3):
             session.call(f"cat {number}", str(number), parent_tool_use_id="one")
@@ -228,7 +228,7 @@ def test_cycle_is_repeated_or_gone(session: Session) -> None:
 
 @pytest.mark.parametrize(("times", "step"), [(2, None), (3, "nudge"), (8, "interrupt"), (12, "pause")])
 def test_fan_out_steps(session: Session, times: int, step: str | None) -> None:
-    """The same set in another order, and with duplicates."""
+    """The same set is requested in another order, and with duplicates."""
     calls = [("cat a", "a"), ("cat b", "b"), ("cat c", "c")]
     for number in range(times):
         session.together(*calls[number % 3 :], *calls[: number % 3], calls[number % 3])
@@ -237,7 +237,7 @@ def test_fan_out_steps(session: Session, times: int, step: str | None) -> None:
 
 @pytest.mark.parametrize("kind", ["other", "result", "edit", "more", "single"])
 def test_fan_out_avoids(session: Session, kind: str) -> None:
-    """Another call, another result, an edit, a larger set, and sets of one call."""
+    """Not found: another call, another result, an edit, a larger set, and sets of one call."""
     for number in range(3):
         calls = [("cat a", "a"), (f"cat {number}", "b")] if kind == "other" else [("cat a", "a"), ("cat b", "b")]
         if kind == "result":
@@ -260,7 +260,7 @@ def test_fan_out_is_found_once_all_calls_have_ended(session: Session) -> None:
 
 
 def test_fan_out_is_repeated_or_gone(session: Session) -> None:
-    """The whole set again, and another one."""
+    """The whole set shows the pattern again; another set shows that it has stopped."""
     for _ in range(3):
         session.together(("cat a", "a"), ("cat b", "b"))
 

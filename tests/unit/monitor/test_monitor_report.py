@@ -35,7 +35,7 @@ def line(task: str | None, share: float, **fields: Any) -> BudgetLine:
 
 
 def test_interventions_have_their_outcomes() -> None:
-    """Those of live sandboxes are listed; those of ended ones count, too."""
+    """Interventions of live sandboxes are listed; outcomes of ended sandboxes are counted, too."""
     live = sandbox("1", "running", steering(1, "ignored"), steering(2, None))
     report = report_of("p1", ConductorLedger(), [live, sandbox("2", "ended", steering(1, "ignored"))])
     assert [(one.sandbox, [last.outcome for last in one.last]) for one in report.interventions] == [
@@ -45,7 +45,7 @@ def test_interventions_have_their_outcomes() -> None:
 
 
 def test_what_is_over_budget_waits_for_a_user() -> None:
-    """The project once, and each of its tasks once, with its live sandbox; the limits of the project are first."""
+    """The project is listed once, and each of its tasks once, with its live sandbox. The project's limits are first."""
     later = T0 + timedelta(hours=1)
     lines = [
         line("task-1", 1.2, exceeded_at=later),
@@ -64,7 +64,7 @@ def test_what_is_over_budget_waits_for_a_user() -> None:
 
 
 def test_ledgers_that_can_not_be_read_are_no_empty_list() -> None:
-    """Nothing is reported of budgets, and all else is."""
+    """The report has no budgets, and everything else."""
     report = report_of("p1", ConductorLedger(), [sandbox("1")])
     assert (report.budgets, report.sandboxes) == (None, 1)
 

@@ -97,7 +97,7 @@ def herd_of(events: list[Any], herd: Herd | None = None) -> Herd:
 
 
 def test_rule_that_raises_in_fold_is_disabled_and_no_other(story: Story, after: After) -> None:
-    """Reported once; the other rules of that sandbox, and this one for another sandbox, go on."""
+    """It is reported once. Other rules of that sandbox, and this rule for other sandboxes, are still evaluated."""
     herd = herd_of([replace(story.seen("agent.waiting"), data=AgentWaiting()) for _ in range(2)])
     herd_of([replace(story.seen("agent.waiting", sandbox="sbx-2"), data=AgentWaiting())], herd)
     state, other = herd.live["p1", "sbx-1"], herd.live["p1", "sbx-2"]
@@ -165,7 +165,7 @@ def test_no_method_of_a_rule_affects_more_than_that_rule(story: Story, method: s
 
 
 def test_disabled_rule_stays_disabled_after_a_restart(story: Story) -> None:
-    """It is in the snapshot, and not reported again."""
+    """The snapshot has the disabled rule, which is not reported again."""
     waits = [replace(story.seen("agent.waiting"), data=AgentWaiting()) for _ in range(3)]
     herd = herd_of(waits[:2])
     restored = herd_of(waits[2:], unpack(*pack(herd, "a"), WITH_BAD))
@@ -176,7 +176,7 @@ def test_disabled_rule_stays_disabled_after_a_restart(story: Story) -> None:
 def test_nudge_of_a_rule_that_is_not_evaluated_any_more_ends_with_its_delivery(
     story: Story, rules: RuleSet, after: After
 ) -> None:
-    """Otherwise no other rule could send one: disabled, off or removed, it has the outcome `finished`."""
+    """If the rule is disabled, off or removed, the outcome is `finished`. Else no other rule could send a message."""
     looped = reduce(fold, story.loop(4), None)
     assert looped is not None
     nudge = steer(looped, after(0), rules, IDS)

@@ -61,7 +61,7 @@ class Odd(HousekeepingRule[Any, OddThresholds]):
 
 
 def test_invalid_rules_are_refused_with_all_reasons() -> None:
-    """Two rules with one name or order, mutable parts, and thresholds without a default or unit."""
+    """The rules have one name or order, mutable parts, and thresholds without a default or unit."""
     found = set(registry.problems([*registry.RULES, Odd(), ALL.by_name["loop"]]))
     assert found == {
         "two rules have the name loop",
@@ -70,7 +70,7 @@ def test_invalid_rules_are_refused_with_all_reasons() -> None:
         "Odd Rule: a name has small letters, digits and underscores",
         "Odd Rule: it is not a frozen dataclass",
         "Odd Rule: its part is not a frozen dataclass",
-        "Odd Rule: what has a part folds something, and what folds has a part",
+        "Odd Rule: a rule has a part if it folds something, and only then",
         "Odd Rule: the threshold text is not a number with a default",
         "Odd Rule: the threshold text has no unit",
         "Odd Rule: the threshold number has no unit",
@@ -132,7 +132,7 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
     ],
 )
 def test_unknown_rules_and_thresholds_are_refused_with_the_valid_ones(text: str, expected_text: str) -> None:
-    """So are values outside the bounds, and rules that can't be off."""
+    """Values outside the limits, and `off` for rules that can't be off, are refused, too."""
     with pytest.raises(ContractError) as refused:
         thresholds_of({"SANDHERD_RULES": text})
     assert expected_text in refused.value.problem.message
@@ -146,7 +146,7 @@ def looping(story: Story) -> Herd:
 
 
 def test_parts_are_restored_by_the_types_of_their_rules(story: Story) -> None:
-    """A restored part is the same object value, of the same class."""
+    """A restored part is equal to the stored one, and of the same class."""
     herd = looping(story)
     restored = unpack(*pack(herd, "a"))
     assert restored.live == herd.live
@@ -162,7 +162,7 @@ class NewStreak:
 
 
 def test_unreadable_part_is_dropped_alone(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of an unknown rule, or of another shape: that rule begins anew, all else is restored."""
+    """The part is of an unknown rule, or of another shape. That rule begins with a new part; all else is restored."""
     manifest, pieces = pack(looping(story), "a")
     dropped: list[tuple[str, int]] = []
     without = RuleSet([rule for rule in ALL.rules if rule.name != "loop"])
@@ -177,7 +177,7 @@ def test_unreadable_part_is_dropped_alone(story: Story, monkeypatch: pytest.Monk
 
 
 def test_rule_that_is_off_folds_nothing(story: Story) -> None:
-    """Its part is not computed; that of the others is."""
+    """Its part is not computed; the parts of other rules are."""
     without = RuleSet([rule for rule in ALL.rules if rule.name != "loop"])
     events: list[ObservedEvent] = story.loop(4)
     state = reduce(lambda state, event: fold(state, event, without), events, None)

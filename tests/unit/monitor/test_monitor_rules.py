@@ -61,7 +61,7 @@ def test_busy_sandbox_can_be_too_old(story: Story, rules: RuleSet, after: After,
 
 @pytest.mark.parametrize(("age", "rule"), [(599, None), (600, "idle"), (601, "idle")])
 def test_sandbox_with_heartbeats_only_is_idle(story: Story, rules: RuleSet, after: After, age: int, rule: Any) -> None:
-    """Heartbeats show that it lives, and are no work."""
+    """Heartbeats show that it runs, and are not work."""
     state = folded([story.seen("agent.started"), story.seen("agent.message", 10), alive_at(story, 10 + age)])
     assert found(state, after(10 + age), rules) == rule
 
@@ -93,7 +93,7 @@ def test_open_model_call_is_activity_until_it_is_stuck(story: Story, rules: Rule
 
 @pytest.mark.parametrize("answer", ["approval.granted", "approval.expired"])
 def test_sandbox_waiting_for_an_approval_is_not_stuck(story: Story, rules: RuleSet, after: After, answer: str) -> None:
-    """The wait may be of any length; the limit is counted anew from the decision."""
+    """The wait may take any time; the time limit begins again at the decision."""
     requested = [story.seen("agent.tool_use"), story.seen("agent.approval_requested", 1)]
     assert found(folded([*requested, alive_at(story, 3600)]), after(3600), rules) is None
     answered = [*requested, story.seen(answer, 3600)]
@@ -108,7 +108,7 @@ def test_approval_of_an_ended_turn_does_not_keep_it_busy(story: Story, rules: Ru
 
 
 def test_working_sub_agent_is_not_stuck(story: Story, rules: RuleSet, after: After) -> None:
-    """Its call may take hours, as long as it works; without work it is stuck."""
+    """The call of a sub-agent may take hours as long as the sub-agent works; without work the call is stuck."""
     called = [story.seen("agent.started"), story.seen("agent.subagent_invoked", 1)]
     worked = [event for number in range(4) for event in story.call(f"c{number}", 600 * (number + 1))]
     assert found(folded([*called, alive_at(story, 901)]), after(901), rules) == "stuck"
@@ -155,7 +155,7 @@ def test_message_restarts_the_time_of_a_finished_agent(story: Story, rules: Rule
 
 @pytest.mark.parametrize("end", ["sandbox.stopping", "sandbox.terminated", "sandbox.failed"])
 def test_stopping_or_ended_sandbox_is_ignored(story: Story, rules: RuleSet, after: After, end: str) -> None:
-    """The spawner ends it already."""
+    """The spawner already ends it."""
     assert found(folded([story.seen("agent.message"), story.seen(end, 1)]), after(9_000), rules) is None
 
 

@@ -84,7 +84,7 @@ def test_implausible_number_of_turns_is_not_counted(story: Story) -> None:
 
 
 def test_turn_that_is_published_again_is_counted_once(story: Story) -> None:
-    """As a worker does that had no acknowledgement: the event has the sequence number that it had before."""
+    """A worker that got no acknowledgement publishes the event again, with the same sequence number."""
     lines = [
         wrap(
             AgentTurnCompleted(turn=number),
@@ -118,7 +118,7 @@ def test_missing_usage_is_unmetered(story: Story) -> None:
 
 
 def test_wall_time_excludes_pauses_and_ends_with_the_agent(story: Story) -> None:
-    """From the agent's start, at the last sign of its worker."""
+    """It counts from the agent's start until the last event of its worker."""
     started = story.seen("agent.started", 10)
     paused, resumed = story.seen("sandbox.paused", 20), story.seen("sandbox.resumed", 50)
     assert spent(started, paused).wall_seconds == 10
@@ -137,7 +137,7 @@ def test_calls_and_errors_are_counted_once(story: Story) -> None:
 
 
 def test_state_is_that_of_the_last_events(story: Story) -> None:
-    """Running, waiting for a message or an approval, paused, finished, ended."""
+    """The states are running, waiting for a message or an approval, paused, finished, and ended."""
     story_of: list[tuple[str, str, dict[str, Any]]] = [
         ("agent.started", "running", {}),
         ("agent.waiting", "waiting", {}),
@@ -154,7 +154,7 @@ def test_state_is_that_of_the_last_events(story: Story) -> None:
 
 
 def test_summary_has_the_assignment(story: Story) -> None:
-    """What `agent.started` has of the task; of the title at most the maximum."""
+    """It has the data of `agent.started` about the task, and at most the maximum of the title."""
     about = {"attempt": 2, "repository": "r", "base": "main", "branch": "b", "task_kind": "docs"}
     started = story.seen("agent.started", **about)
     assert isinstance(started.data, AgentStarted)
@@ -184,7 +184,7 @@ DIFF = """--- a/f
 
 
 def test_ranges_are_the_changed_lines_without_context() -> None:
-    """Lines of the new text; where lines were only removed, the line before."""
+    """They are lines of the new text. Where lines were only removed, the range is the line before."""
     assert list(file_edits.ranges_of(DIFF)) == [(2, 3), (21, 21), (40, 40)]
     assert list(file_edits.ranges_of("")) == list(file_edits.ranges_of("no diff, it is binary\n+x")) == []
     assert list(file_edits.ranges_of("@@ -0,0 +1,2 @@\n+a\u2028b\n+c")) == [(1, 2)]
@@ -207,7 +207,7 @@ def edited(story: Story, path: str, at: float = 0, **fields: Any) -> ObservedEve
 
 
 def test_edits_of_a_file_are_one_with_its_count(story: Story) -> None:
-    """The last content and time, all ranges; a renamed file has the edits of its former name, and is the last one."""
+    """The edit has the last content and time, and all ranges. A renamed file has the edits of its former name."""
     sha = "ab" * 32
     first = edited(story, "a", 1, full_diff="@@ -1 +1 @@\n-x\n+y", content_sha256="00" * 32)
     other = edited(story, "b", 2)
@@ -227,7 +227,7 @@ def test_edits_of_a_file_are_one_with_its_count(story: Story) -> None:
 
 
 def test_edits_have_a_maximum_size(story: Story) -> None:
-    """The last are there; a path that is too long is left out."""
+    """The last edits are stored; a path that is too long is left out."""
     events = [edited(story, f"{number:04}", content_sha256="00" * 32) for number in range(MAX_EDITS * 2)]
     packed = reduce(file_edits.folded, events, b"")
     assert len(packed) <= file_edits.MAX_BYTES
@@ -241,7 +241,7 @@ def test_edits_have_a_maximum_size(story: Story) -> None:
 
 
 def test_summary_is_due_after_a_change_and_not_too_often(story: Story) -> None:
-    """A heartbeat is no change."""
+    """A heartbeat is not a change."""
     herd = herd_after(story.seen("agent.started"))
     assert [state.key for state in sandbox_summary.due(herd, {}, 0, 10)] == [KEY]
     assert sandbox_summary.due(herd, {KEY: 0.0}, sandbox_summary.WRITE_EVERY - 0.1, 10) == []
@@ -253,7 +253,7 @@ def test_summary_is_due_after_a_change_and_not_too_often(story: Story) -> None:
 
 @pytest.mark.parametrize("how", ["event", "record"])
 def test_last_summary_of_an_ended_sandbox_is_due_until_it_is_written(story: Story, how: str) -> None:
-    """Also after a restart from a snapshot: what it has used must not be lost. It has no edits."""
+    """This holds after a restart from a snapshot, too: its usage must not be lost. The summary has no edits."""
     started = [story.seen("agent.started"), story.seen("agent.usage", input_tokens=4), edited(story, "a")]
     herd = herd_after(*started)
     if how == "event":

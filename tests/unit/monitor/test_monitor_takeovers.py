@@ -49,7 +49,7 @@ async def steered(story: Any) -> tuple[Broker, Herd, Enforcement]:
 
 
 async def test_event_that_is_read_while_a_command_is_published_is_not_lost(story: Any) -> None:
-    """Ticks, and partitions that begin, publish commands beside the reader."""
+    """Checks, and partitions that begin, publish commands while the reader folds events in."""
     broker, herd = Broker(), Herd(rules=RULES)
     for event in story.loop(4):
         herd.fold(event)
@@ -145,7 +145,7 @@ def read_decision(story: Any, broker: Broker, herd: Herd) -> None:
 
 
 async def test_holder_that_was_suspended_before_its_write_adds_no_decision(story: Any) -> None:
-    """It has checked its lease, and another replica has decided meanwhile: it sends nothing, and reads that first."""
+    """After its check of the lease, another replica has decided: it sends nothing, and reads that decision first."""
     broker, (new, old) = two_holders(story)
     await enforcement(broker, new).enforce(KEY, NOW, None)
     acting = enforcement(broker, old)
@@ -159,7 +159,7 @@ async def test_holder_that_was_suspended_before_its_write_adds_no_decision(story
 
 
 async def test_holder_that_was_suspended_before_its_write_adds_no_outcome(story: Any) -> None:
-    """Also if it would publish another one."""
+    """This holds also if it would publish another outcome."""
     broker, (new, old) = two_holders(story)
     await enforcement(broker, new).enforce(KEY, NOW, None)
     read_decision(story, broker, old)
@@ -176,7 +176,7 @@ async def test_holder_that_was_suspended_before_its_write_adds_no_outcome(story:
 async def test_analysis_is_stored_once_if_the_monitor_is_killed_before_its_decision(
     story: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its successor decides the same, and publishes both: the stream has the first already."""
+    """Its successor makes the same decision, and publishes both events. The stream has the first one already."""
     broker, (killed, successor) = two_holders(story)
 
     async def is_killed(*_: Any) -> None:
@@ -196,7 +196,7 @@ async def test_analysis_is_stored_once_if_the_monitor_is_killed_before_its_decis
 async def test_intervention_has_an_outcome_if_the_record_of_its_sandbox_has_ended(
     story: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The spawner's record has ended before its event is read: the outcome is `finished`, once."""
+    """The spawner's record shows the end before its event is read. The outcome is `finished`, once."""
     broker, herd, acting = await steered(story)
     later = NOW + timedelta(hours=1)
 
@@ -218,7 +218,7 @@ async def test_intervention_has_an_outcome_if_the_record_of_its_sandbox_has_ende
 
 
 async def test_each_snapshot_counts_from_its_own_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions without sandboxes have equal snapshots; what was stored after the earlier one is read."""
+    """Partitions without sandboxes have equal snapshots. Events that were stored after the earlier one are read."""
     stored: dict[str, bytes] = {}
     positions = {PartitionId(2, 0): 1000, PartitionId(2, 1): 900}
     for place, position in positions.items():
@@ -243,7 +243,7 @@ async def test_each_snapshot_counts_from_its_own_position(monkeypatch: pytest.Mo
 
 
 async def test_summary_is_not_written_without_a_connection(story: Any) -> None:
-    """It would be sent when the connection is back, and overwrite the last summary that a successor has written."""
+    """The write would be sent when the connection is back, and replace the last summary of a successor."""
     written: list[str] = []
 
     async def publish(subject: str, *_: Any, **__: Any) -> None:

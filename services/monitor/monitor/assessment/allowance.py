@@ -15,7 +15,7 @@ class TokenAllowance:
     used: Mapping[datetime, int] = field(default_factory=dict)
 
     def with_used(self, tokens: int, at: datetime) -> "TokenAllowance":
-        """The allowance after an assessment that ended at `at`; hours older than a day are dropped."""
+        """The allowance after an assessment that ended at `at`. Entries older than a day are dropped."""
         hour = at.replace(minute=0, second=0, microsecond=0)
         recent = {one: count for one, count in self.used.items() if hour - one < DAY}
         return TokenAllowance(recent | {hour: recent.get(hour, 0) + tokens})

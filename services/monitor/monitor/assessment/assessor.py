@@ -1,4 +1,4 @@
-"""Asks the model about soft findings, one after the other, while this replica watches."""
+"""Lets the model assess soft findings, one after the other, while this replica watches."""
 
 import asyncio
 import json
@@ -11,8 +11,8 @@ import nats.errors
 import nats.js.errors
 from pydantic import SecretStr, ValidationError
 
-from monitor.assessment.assessment_request import MAX_RECORDS, RECORDS, WISHES, AssessmentCase, case_of
-from monitor.assessment.model import assessment_of, connected
+from monitor.assessment.assessment_request import ACTION_EVENTS, MAX_RECORDS, REQUEST_EVENTS, AssessmentCase, case_of
+from monitor.assessment.model import assessment_of, client_for
 from monitor.assessment.model_reply import Assessment
 from monitor.facts import Key
 from monitor.rules.rule import Pattern
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 MAX_WAITING: Final = 64
-"""Maximum of findings that wait for the model; a further one has no verdict yet, and is considered again later."""
-_MAX_WISHES: Final = 100
-"""Maximum of events with the task's text or a message of a user that are read, the first ones."""
-_MAX_DONE: Final = 3 * MAX_RECORDS
-"""Maximum of other events that are read, the last ones: not each of them is a record."""
+"""Maximum number of findings that wait for the model. Further ones are not queued; they are suggested again later."""
+_MAX_REQUESTS: Final = 100
+"""Maximum number of events with the task's text or a message of a user that are read: the first ones."""
+_MAX_ACTIONS: Final = 3 * MAX_RECORDS
+"""Maximum number of other events that are read: the last ones. Some of them become no record."""
 _ATTEMPTS: Final = 10
 _NOT_STORED_YET: Final = 0.5
 _NO_HISTORY: Final = (
@@ -47,18 +47,21 @@ _log: Final = logs.get("assessor")
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """A soft finding that is to be assessed, in a sandbox."""
+    """A soft finding in a sandbox, which is to be assessed."""
 
     key: Key
     pattern: Pattern
     at: datetime
     """When it was found."""
     after: int = 0
-    """The sequence of the agent's last event that an earlier verdict was based on."""
+    """The source sequence of the last event of the agent that an earlier verdict was based on; 0 if there is none."""
 
 
 class Assessor:
-    """The configured model, and the findings that wait for it. Raises `AssessorMissingError` without its packages."""
+    """The configured model, and the findings that wait for it.
+
+    Raises `AssessorMissingError` if the packages of the model's client are not installed.
+    """
 
     def __init__(self, bus: Bus, settings: Settings) -> None:
         assert settings.assessor_model is not None
@@ -66,7 +69,7 @@ class Assessor:
         self.tokens_a_day = settings.assessor_tokens
         self._bus = bus
         key = SecretStr(settings.assessor_key) if settings.assessor_key else None
-        self._model: Model[Any] = connected(self.name, key, settings.assessor_url)
+        self._model: Model[Any] = client_for(self.name, key, settings.assessor_url)
         self._waiting: asyncio.Queue[Suspicion] = asyncio.Queue(MAX_WAITING)
         self._pending: set[tuple[Key, str]] = set()
 
@@ -81,7 +84,7 @@ class Assessor:
     async def run(
         self, is_spent: Callable[[], bool], publish: Callable[[Suspicion, Assessment], Awaitable[None]]
     ) -> None:
-        """Assess what is suggested, and publish the result of each. Raises what `publish` raises."""
+        """Assess the queued findings, and publish each result. Raises what `publish` raises."""
         while True:
             suspicion = await self._waiting.get()
             try:
@@ -103,16 +106,19 @@ class Assessor:
 
         Events that were assessed before are not read again.
         """
-        done = await self._done(suspicion)
-        requests = await self._events(suspicion, WISHES, limit=_MAX_WISHES)
-        return case_of(suspicion.pattern.rule, suspicion.pattern.summary, requests, done)
+        actions = await self._actions(suspicion)
+        requests = await self._events(suspicion, REQUEST_EVENTS, limit=_MAX_REQUESTS)
+        return case_of(suspicion.pattern.rule, suspicion.pattern.summary, requests, actions)
 
-    async def _done(self, suspicion: Suspicion) -> list[Envelope[EventData]]:
-        """The agent's events, once the history has the suspicious ones: event-ingest stores events with a delay."""
+    async def _actions(self, suspicion: Suspicion) -> list[Envelope[EventData]]:
+        """The agent's actions, once the history has the last event of the pattern.
+
+        event-ingest stores events with a delay. After `_ATTEMPTS` reads the actions so far are returned.
+        """
         found: list[Envelope[EventData]] = []
         for _ in range(_ATTEMPTS):
             found = await self._events(
-                suspicion, RECORDS, limit=_MAX_DONE, after_sequence=suspicion.after, newest_first=True
+                suspicion, ACTION_EVENTS, limit=_MAX_ACTIONS, after_sequence=suspicion.after, newest_first=True
             )
             if not suspicion.pattern.evidence or suspicion.pattern.evidence[-1] in {event.id for event in found}:
                 break

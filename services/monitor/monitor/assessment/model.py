@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 TIMEOUT: Final = 30.0
-"""How long a model may take to answer, in seconds."""
+"""Seconds that a model has for its answer."""
 MAX_OUTPUT_TOKENS: Final = 300
 _TOO_MANY: Final = 429
 PROVIDERS: Final = ("anthropic", "openai")
@@ -22,7 +22,7 @@ class AssessorMissingError(Exception):
     """A model is configured, but its client packages are not installed. The message says how to install them."""
 
 
-def connected(name: str, key: SecretStr | None, base_url: str | None) -> "Model[Any]":
+def client_for(name: str, key: SecretStr | None, base_url: str | None) -> "Model[Any]":
     """A client for a model name such as `anthropic:MODEL`. `openai:` also works for compatible servers at `base_url`.
 
     Raises `AssessorMissingError`.
@@ -46,14 +46,15 @@ def connected(name: str, key: SecretStr | None, base_url: str | None) -> "Model[
 async def assessment_of(model: "Model[Any]", case: AssessmentCase) -> Assessment:
     """The model's assessment of a case.
 
-    Any failure results in an assessment without a verdict, which leaves the finding valid.
+    Any failure results in an assessment without a verdict. It does not prevent an intervention, unless the rule
+    requires a verdict.
     """
     from pydantic_ai import Agent, UsageLimits
 
     agent = Agent(model, output_type=ModelAnswer, instructions=INSTRUCTIONS, retries=1)
     limits = UsageLimits(request_limit=2)
     try:
-        async with asyncio.timeout(TIMEOUT), model:  # rare enough for a connection each
+        async with asyncio.timeout(TIMEOUT), model:  # assessments are rare, so each has a connection of its own
             result = await agent.run(
                 case.prompt(), usage_limits=limits, model_settings={"max_tokens": MAX_OUTPUT_TOKENS, "temperature": 0.0}
             )
@@ -63,7 +64,7 @@ async def assessment_of(model: "Model[Any]", case: AssessmentCase) -> Assessment
 
 
 def failure_of(error: Exception) -> Failure:
-    """Why a model has not replied, by the class of the exception."""
+    """The reason for which there is no reply of the model, by the class of the exception."""
     from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior, UsageLimitExceeded
 
     if isinstance(error, TimeoutError):

@@ -10,7 +10,7 @@ from monitor.assessment.assessment_request import AssessmentCase
 
 Verdict = Literal["at_fault", "working", "unsure"]
 Failure = Literal["no_evidence", "invalid_answer", "unavailable", "refused", "timed_out", "no_history", "no_allowance"]
-"""Why there is no verdict."""
+"""The reasons for which there is no verdict."""
 
 
 class ModelAnswer(BaseModel):
@@ -30,9 +30,9 @@ class Assessment:
     evidence: tuple[UUID, ...] = ()
     failure: Failure | None = None
     tokens: int = 0
-    """What it used, input and output."""
+    """The tokens that the model has used, for its input and output."""
     through: int = 0
-    """The sequence of the last event that a verdict is based on."""
+    """The source sequence of the last event that the verdict is based on."""
 
 
 def assessed(answer: ModelAnswer, case: AssessmentCase, tokens: int) -> Assessment:

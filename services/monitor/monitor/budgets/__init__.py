@@ -1,1 +1,1 @@
-"""Budgets: what tasks, projects and the herd have used, by summaries of sandboxes, and what follows from that."""
+"""Budgets: the usage of tasks, projects and the herd, by summaries of sandboxes, and the actions at their limits."""

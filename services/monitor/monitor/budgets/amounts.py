@@ -1,4 +1,4 @@
-"""Amounts of the four kinds, and what a sandbox has used by its last summary. Pure."""
+"""Amounts of the four kinds of budgets, and the usage of a sandbox by its last summary. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,15 +21,15 @@ class UsedByKind(NamedTuple):
     wall_time: int = 0
 
     def plus(self, other: "UsedByKind") -> "UsedByKind":
-        """The sums, at most what a contract can state."""
+        """The sum of each kind, at most `MAX_WHOLE`, the largest number that a contract permits."""
         return UsedByKind(*(min(MAX_WHOLE, mine + more) for mine, more in zip(self, other, strict=True)))
 
     def greatest(self, other: "UsedByKind") -> "UsedByKind":
-        """The greater of each."""
+        """The greater amount of each kind."""
         return UsedByKind(*map(max, self, other))
 
     def beyond(self, other: "UsedByKind") -> "UsedByKind":
-        """How much more than `other`; never negative."""
+        """The amount of each kind by which this exceeds `other`; 0 if it does not."""
         return UsedByKind(*(max(0, mine - less) for mine, less in zip(self, other, strict=True)))
 
 
@@ -38,7 +38,7 @@ NOTHING: Final = UsedByKind()
 
 @dataclass(frozen=True, slots=True)
 class SandboxUse:
-    """What a sandbox has used, by its last summary."""
+    """The usage of a sandbox, by its last summary."""
 
     project: str
     sandbox: str
@@ -50,12 +50,14 @@ class SandboxUse:
     sequence: int
     budget: BudgetLimits | None = None
     metered: bool = True
-    """Whether it has reported tokens, or has ended no turn yet."""
+    """Whether the usage of all its turns was reported, with plausible numbers. True also before its first turn has
+    ended."""
     priced: bool = True
+    """As `metered`, for the cost."""
 
     @classmethod
     def of(cls, summary: SandboxSummary) -> "SandboxUse":
-        """What a summary states."""
+        """The usage that a summary states."""
         spent = summary.spending
         used = NOTHING.plus(UsedByKind(spent.cost_micro_usd, spent.tokens, summary.turns, int(spent.wall_seconds)))
         complete = spent.unmetered_turns == 0 and spent.implausible == 0
@@ -80,7 +82,7 @@ class SandboxUse:
         return self.state not in {"finished", "ended"}
 
     def used_at(self, now: datetime) -> UsedByKind:
-        """What it has used at `now`: wall time passes without events."""
+        """The usage at `now`. Wall time passes without events."""
         if self.state not in ADVANCING:
             return self.used
         passed = max(0, int((now - self.updated_at).total_seconds()))

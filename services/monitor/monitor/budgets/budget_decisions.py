@@ -1,4 +1,4 @@
-"""Which limits are reached, and which actions follow. Pure."""
+"""Determines the limits that are reached, and the actions that follow. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,9 +23,10 @@ from sandherd.contracts.requests import BudgetLine
 WARNED: Final = "warned"
 EXCEEDED: Final = "exceeded"
 _LEVELS: Final = {WARNED: (80, 70), EXCEEDED: (100, 100)}
-"""From which per cent of a limit a mark is set, and below which it is removed: a rolling window may reach it again."""
+"""The percentage of a limit from which a mark is set, and that below which it is removed. A mark is removed because the
+usage in a rolling window may fall, and reach the limit again."""
 REPEAT_STOP: Final = 30.0
-"""After this time, in seconds, a sandbox that has not ended is to be ended again."""
+"""Seconds after which the end of a sandbox that has not ended is requested again."""
 _WINDOWS: Final[tuple[tuple[BudgetWindow, int], ...]] = (("day", DAY_HOURS), ("month", MONTH_HOURS))
 
 
@@ -49,16 +50,16 @@ class BudgetLimit:
         return f"{self.window}.{self.kind}"
 
     def reaches(self, percent: int) -> bool:
-        """Whether the usage has reached this fraction of the limit."""
+        """Whether the usage has reached this percentage of the limit."""
         return self.limit is not None and self.used * 100 >= self.limit * percent
 
 
-def limits_of_task(ledger: TaskLedger, uses: Collection[SandboxUse], usual: BudgetLimits) -> Iterator[BudgetLimit]:
-    """The limits of a task: its own or else the defaults, plus its grants."""
+def limits_of_task(ledger: TaskLedger, uses: Collection[SandboxUse], defaults: BudgetLimits) -> Iterator[BudgetLimit]:
+    """The limits of a task: its own limits, or else `defaults`, plus its grants."""
     used = used_by(ledger)
     for kind in FIELDS:
         own = ledger.budget.of(kind) if ledger.budget else None
-        base = usual.of(kind) if own is None else own
+        base = defaults.of(kind) if own is None else own
         granted = getattr(ledger.granted, kind)
         limit = None if base is None else min(MAX_WHOLE, base + granted)
         metered = is_metered(kind, uses)
@@ -74,7 +75,7 @@ def limits_of_windows(
     now: datetime,
     uses: Collection[SandboxUse] = (),
 ) -> Iterator[BudgetLimit]:
-    """The limits of a project, or of the herd; the first of `chosen` that limits a kind counts."""
+    """The limits of a project, or of the herd. For each kind, the first of `chosen` that has a limit counts."""
     scope: BudgetScope = "herd" if project is None else "project"
     wanted = list(chosen)
     for window, count in _WINDOWS:
@@ -87,7 +88,7 @@ def limits_of_windows(
 
 
 def is_metered(kind: BudgetKind, uses: Iterable[SandboxUse]) -> bool:
-    """Whether all of these sandboxes report what they use of this kind."""
+    """Whether all of these sandboxes report their usage of this kind."""
     if kind == "cost":
         return all(use.priced for use in uses)
     return kind != "tokens" or all(use.metered for use in uses)
@@ -96,11 +97,11 @@ def is_metered(kind: BudgetKind, uses: Iterable[SandboxUse]) -> bool:
 def marked(
     marks: Mapping[str, ReachedLimit], limits: Iterable[BudgetLimit], now: datetime
 ) -> Mapping[str, ReachedLimit]:
-    """The marks by what is used now; the same object if nothing changes.
+    """The marks for the current usage; the same object if nothing changes.
 
     A mark is set once for a limit. It is removed when the limit is no longer reached, because it was raised or its
-    window has moved; a later crossing sets a new mark. A limit that goes from below the warning to exceeded causes no
-    warning.
+    window has moved. If the limit is reached again, a new mark is set. A limit whose usage goes from below the warning
+    to exceeded causes no warning.
     """
     found: dict[str, ReachedLimit] = {}
     for limit in limits:
@@ -121,23 +122,23 @@ def _mark(marks: Mapping[str, ReachedLimit], limit: BudgetLimit, level: str, now
     if limit.limit is None or not limit.reaches(percent):
         return None
     if before is not None and level == EXCEEDED:
-        return before.model_copy(update={"limit": limit.limit})  # it was raised, and is still exceeded
+        return before.model_copy(update={"limit": limit.limit})  # the limit was changed, and is still exceeded
     return ReachedLimit(at=now, limit=limit.limit, used=limit.used)
 
 
 def exceeded_since(marks: Mapping[str, ReachedLimit]) -> datetime | None:
-    """Since when a limit is exceeded."""
+    """The time since which a limit is exceeded; None if none is."""
     return min((mark.at for name, mark in marks.items() if name.endswith(f".{EXCEEDED}")), default=None)
 
 
-def is_to_be_stopped(use: SandboxUse, since: datetime, grace: float, now: datetime) -> int | None:
-    """How many times its end was requested before, if its end is due now; else None."""
+def previous_stops(use: SandboxUse, since: datetime, grace: float, now: datetime) -> int | None:
+    """The number of times that the end of a sandbox was requested before, if it is due now; else None."""
     waited = (now - max(since, use.started_at)).total_seconds() - grace
     return int(waited / REPEAT_STOP) if waited >= 0 else None
 
 
 def block_of(limits: Iterable[BudgetLimit]) -> str | None:
-    """Why no task may begin, as text; None if it may."""
+    """The reason for which no task may begin, as text; None if tasks may begin."""
     found = next((limit for limit in limits if limit.reaches(100)), None)
     return None if found is None else text_of(found)
 

@@ -1,8 +1,8 @@
 """Ledgers of projects and tasks: usage, grants, and the limits that were reached. Pure.
 
-A sandbox's summary has totals. A project is charged the increase since the last charge for that sandbox, so that a
-repeated or older summary, or a restart, charges nothing twice. What a task has used is the sum of the greatest totals
-of its sandboxes.
+A sandbox's summary has totals. A project is charged the increase since the last charge for that sandbox, so that
+nothing is charged twice because of a repeated or older summary, or a restart. The usage of a task is the sum of the
+greatest totals of its sandboxes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,22 +20,23 @@ HOUR: Final = 3600
 DAY_HOURS: Final = 24
 MONTH_HOURS: Final = 30 * DAY_HOURS
 STORED_HOURS: Final = 31 * DAY_HOURS
-"""How long hourly entries are stored."""
+"""Number of hours for which hourly entries are stored."""
 CHARGED_FOR: Final = 24 * HOUR
-"""How long it is stored, in seconds, what was charged for a sandbox that has ended. Then `closed_through` has it."""
+"""Seconds for which the charge of an ended sandbox is stored. After that, `closed_through` shows that it was
+charged."""
 MAX_CHARGED: Final = 4000
-"""Maximum number of ended sandboxes for which that is stored: with the longest names they fit in a message."""
+"""Maximum number of ended sandboxes whose charges are stored. They fit in a message even with the longest names."""
 MAX_GRANTS: Final = 100
-"""Maximum number of grants of a task: its ledger has their names."""
+"""Maximum number of grants of a task, because its ledger has the names of all."""
 WALL_STEP: Final = 60
 """Wall time is charged in steps of this many seconds while nothing else changes."""
 
 
 class SandboxCharge(NamedTuple):
-    """What was charged for a sandbox; `ended` is since when it is known to have ended, in seconds since 1970, or 0.
+    """The usage that was charged for a sandbox.
 
-    The end of its agent is not enough: the sandbox may linger for days, and `closed_through` would pass other sandboxes
-    that are not charged yet.
+    `ended` is the time when it was first known to have ended, in seconds since 1970, or 0. The end of its agent is not
+    enough: the sandbox may linger for days, and `closed_through` would pass other sandboxes that are not charged yet.
     """
 
     used: UsedByKind
@@ -47,7 +48,7 @@ _NO_CHARGES: Final[Mapping[str, SandboxCharge]] = {}
 
 
 class ReachedLimit(BaseModel):
-    """A limit that was reached: since when, and whether its event was published."""
+    """A limit that was reached: when, with which usage, and whether the event about it was published."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -58,13 +59,16 @@ class ReachedLimit(BaseModel):
 
 
 class ProjectLedger(BaseModel):
-    """What the sandboxes of a project were charged, by hour; under the name `fleet` the budget of the herd."""
+    """The usage that was charged for the sandboxes of a project, by hour.
+
+    The ledger with the name `fleet` has the limits and the marks of the herd.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     project: SafeName
     hours: dict[int, UsedByKind] = {}
-    """By the hour since 1970."""
+    """The charged usage, by the number of the hour since 1970."""
     charged: dict[SafeName, SandboxCharge] = {}
     closed_through: int = 0
     """Ended sandboxes up to this stream sequence were charged, and are no longer in `charged`."""
@@ -75,12 +79,12 @@ class ProjectLedger(BaseModel):
 
     @property
     def key(self) -> str:
-        """Its key in the bucket."""
+        """The key of the ledger in its bucket."""
         return f"{self.project}.ledger"
 
 
 class TaskLedger(BaseModel):
-    """What a task with a budget has used and was granted."""
+    """The usage and the grants of a task with a budget."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -95,7 +99,7 @@ class TaskLedger(BaseModel):
 
     @property
     def key(self) -> str:
-        """Its key in the bucket."""
+        """The key of the ledger in its bucket."""
         return task_key(self.project, self.task)
 
 
@@ -117,7 +121,7 @@ def charged(ledger: ProjectLedger, uses: Iterable[SandboxUse], now: datetime) ->
         known = before.used if before else NOTHING
         used = use.used_at(now).greatest(known)
         ended = ((before.ended if before else 0) or int(now.timestamp())) if use.state == "ended" else 0
-        if before and not _is_worth_it(use.state, used.beyond(known)) and ended == before.ended:
+        if before and not _is_chargeable(use.state, used.beyond(known)) and ended == before.ended:
             continue
         hour = _hour_of(use, now)
         hours[hour] = hours.get(hour, NOTHING).plus(used.beyond(known))
@@ -125,16 +129,16 @@ def charged(ledger: ProjectLedger, uses: Iterable[SandboxUse], now: datetime) ->
     return _pruned(ledger, hours, charges, now)
 
 
-def _is_worth_it(state: SummaryState, more: UsedByKind) -> bool:
+def _is_chargeable(state: SummaryState, more: UsedByKind) -> bool:
     """Whether a difference is large enough to be charged now.
 
-    Charging each second of wall time would be too many writes.
+    To charge each second of wall time would need too many writes.
     """
     return any(more[:3]) or more.wall_time >= (WALL_STEP if state in ADVANCING else 1)
 
 
 def _hour_of(use: SandboxUse, now: datetime) -> int:
-    """The hour of the use: that of its last event, if that is not long ago; else it would count for no window."""
+    """The hour to which usage is charged: the current one while wall time passes, else the hour of the last event."""
     at = now if use.state in ADVANCING else min(now, use.updated_at)
     return int(at.timestamp()) // HOUR
 
@@ -162,7 +166,7 @@ def closed_charges(charges: Mapping[str, SandboxCharge], now: datetime) -> froze
 
 
 def used_since(hours: Mapping[int, UsedByKind], now: datetime, count: int) -> UsedByKind:
-    """What was used in the last `count` hours, with the current one."""
+    """The usage in the last `count` hours, including the current one."""
     first = int(now.timestamp()) // HOUR - count
     total = NOTHING
     for hour, used in hours.items():
@@ -172,7 +176,7 @@ def used_since(hours: Mapping[int, UsedByKind], now: datetime, count: int) -> Us
 
 
 def totals(ledgers: Iterable[ProjectLedger]) -> dict[int, UsedByKind]:
-    """The hours of all projects together."""
+    """The usage of all projects together, by hour."""
     hours: dict[int, UsedByKind] = {}
     for ledger in ledgers:
         for hour, used in ledger.hours.items():
@@ -185,7 +189,7 @@ def with_uses(
 ) -> TaskLedger:
     """The ledger with the current usage of the task's sandboxes: at least the amounts that their project was charged.
 
-    Their totals never decrease, also if the monitor has lost events of them.
+    The totals of a sandbox never decrease, even if the monitor has missed some of its events.
     """
     sandboxes = dict(ledger.sandboxes)
     for use in uses:
@@ -197,7 +201,7 @@ def with_uses(
 
 
 def used_by(ledger: TaskLedger) -> UsedByKind:
-    """What all attempts of a task have used."""
+    """The usage of all attempts of a task."""
     total = NOTHING
     for used in ledger.sandboxes.values():
         total = total.plus(used)

@@ -1,6 +1,6 @@
-"""What is published about budgets: events, messages to agents, and commands to end sandboxes.
+"""Publishes messages about budgets: events, messages to agents, and commands to end sandboxes.
 
-Their ids and contents are derived from what is stored, so that each is the same when it is published again.
+Their ids and contents are derived from stored data, so that each is the same when it is published again.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,7 +34,7 @@ _log: Final = logs.get("budgets")
 
 
 class BudgetMessages:
-    """Publishes them. `grace` is how long an agent may go on, in seconds."""
+    """Publishes these messages. `grace` is the time in seconds that an agent has to end its work."""
 
     def __init__(self, bus: Bus, meters: Meters, grace: float) -> None:
         self._bus = bus
@@ -46,7 +46,10 @@ class BudgetMessages:
     async def publish_reached(
         self, limit: BudgetLimit, name: str, mark: ReachedLimit, uses: Collection[SandboxUse]
     ) -> None:
-        """Publish that a limit was reached: about the latest sandbox of the task, or about the project as a whole."""
+        """Publish that a limit was reached.
+
+        The event is about the latest sandbox of the task, or about the whole project.
+        """
         kind = MonitorBudgetExceeded if name.endswith(f".{EXCEEDED}") else MonitorBudgetWarned
         data = kind(
             scope=limit.scope,
@@ -73,7 +76,7 @@ class BudgetMessages:
 
     async def stop(self, use: SandboxUse, limit: BudgetLimit, mark: ReachedLimit, now: datetime) -> None:
         """Request an agent to end its work; after the time for that, command the end of its sandbox."""
-        times = budget_decisions.is_to_be_stopped(use, mark.at, self._grace, now)
+        times = budget_decisions.previous_stops(use, mark.at, self._grace, now)
         if times is not None:
             data = TerminateSandbox(sandbox=use.sandbox, reason=ErrorType.BUDGET_EXCEEDED)
             if await self._command(use, data, mark.at, limit.name, times) and times == 0:
@@ -93,7 +96,7 @@ class BudgetMessages:
         await self._command(use, message, mark.at, limit.name, mark.limit)
 
     async def _event(self, data: MonitorEvent, id: UUID, at: datetime, about: Mapping[str, Any]) -> None:
-        """Publish an event by a separate source, so that a replica that repeats it uses the same number."""
+        """Publish an event with a source of its own, so that a replica that repeats it uses the same sequence."""
         event: Envelope[MonitorEvent] = wrap(
             data,
             data.type,
@@ -107,7 +110,7 @@ class BudgetMessages:
         await self._bus.publish_event(event)
 
     async def _command(self, use: SandboxUse, data: Command, at: datetime, *facts: object) -> bool:
-        """Publish a command once. Returns whether this call did."""
+        """Publish a command once. Returns whether it was published now."""
         id = self._bus.ids.derive(at, data.type, use.project, use.sandbox, SENDER, *facts)
         if id in self._sent:
             return False

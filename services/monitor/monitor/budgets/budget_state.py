@@ -1,4 +1,7 @@
-"""The input of all budget computations: the use of each sandbox, and the ledgers, as in their buckets. Does no I/O."""
+"""The input of all budget computations: the usage of each sandbox, and the ledgers, as in their buckets.
+
+Does no I/O.
+"""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +20,7 @@ from sandherd.contracts.records import BudgetBlocks, SandboxSummary
 
 LedgerT = TypeVar("LedgerT", bound=BaseModel)
 _ENDED_FOR: Final = timedelta(days=8)
-"""After this time the summary of an ended sandbox is no longer in its bucket."""
+"""The time after which the summary of an ended sandbox is no longer in its bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,11 @@ class BudgetState:
     def __init__(self, budgets: HerdBudgets) -> None:
         self._budgets = budgets
         self.uses: dict[str, dict[str, SandboxUse]] = {}
-        """By project and sandbox."""
+        """The usage of each sandbox, by project and sandbox."""
         self._by_task: dict[str, set[str]] = {}
         self.projects: dict[str, StoredLedger[ProjectLedger]] = {}
         self.tasks: dict[str, StoredLedger[TaskLedger]] = {}
-        """By their keys."""
+        """The ledgers of tasks, by their keys."""
         self.blocks = StoredLedger(BudgetBlocks())
         self.unreadable: set[str] = set()
         """Keys of entries that can't be read, such as those of a newer version: they are left as they are."""
@@ -46,7 +49,7 @@ class BudgetState:
     # --- changes -------------------------------------------------------------------------------------------------
 
     def change_summary(self, key: str, value: bytes | None, _revision: int) -> None:
-        """A summary was written or deleted. An older one than the last is ignored."""
+        """Apply a summary that was written or deleted. A summary that is older than the known one is ignored."""
         project, _, sandbox = key.partition(".")
         if value is None:
             self._remove(project, sandbox)
@@ -65,13 +68,13 @@ class BudgetState:
                 self._by_task.setdefault(task_key(project, use.task), set()).add(sandbox)
 
     def change_ledger(self, key: str, value: bytes | None, revision: int) -> None:
-        """A ledger was written."""
+        """Apply an entry of the bucket with ledgers that was written or deleted."""
         try:
             self._change_ledger(key, value or b"{}", revision, deleted=value is None)
             self.unreadable.discard(key)
         except ValidationError:
             self.unreadable.add(key)
-            if key == BLOCKS_KEY:  # it is computed completely, so it can be overwritten
+            if key == BLOCKS_KEY:  # it is computed from other entries, so it can be overwritten
                 self.blocks = StoredLedger(BudgetBlocks(), revision)
 
     def _change_ledger(self, key: str, value: bytes, revision: int, *, deleted: bool) -> None:
@@ -97,7 +100,7 @@ class BudgetState:
                 self._by_task.pop(task_key(project, use.task), None)
 
     def drop_old(self, now: datetime) -> None:
-        """Drop the use of sandboxes that ended long ago: their summaries expire, which a watch does not report."""
+        """Drop the usage of sandboxes that ended long ago. Their summaries expire, which a watch does not report."""
         for project, uses in self.uses.items():
             for use in list(uses.values()):
                 if use.state == "ended" and now - use.updated_at > _ENDED_FOR:
@@ -110,7 +113,7 @@ class BudgetState:
         return sorted({*self.uses, *self.projects} - {FLEET})
 
     def is_readable(self, ledger: ProjectLedger | TaskLedger) -> bool:
-        """Whether its ledger can be read, or does not exist. If a ledger can't be read, its usage is unknown."""
+        """Whether this ledger can be read, or is not stored. If it can't be read, the usage is unknown."""
         return ledger.key not in self.unreadable
 
     def project(self, name: str) -> StoredLedger[ProjectLedger]:
@@ -118,7 +121,7 @@ class BudgetState:
         return self.projects.get(name) or StoredLedger(ProjectLedger(project=name))
 
     def uses_of(self, project: str | None, task: str | None = None) -> list[SandboxUse]:
-        """The use of each sandbox of the herd, of a project, or of a task."""
+        """The usage of each sandbox of the herd, of a project, or of a task."""
         if project is None:
             return [use for uses in self.uses.values() for use in uses.values()]
         uses = self.uses.get(project, {})
@@ -127,13 +130,13 @@ class BudgetState:
         return [uses[name] for name in self._by_task.get(task_key(project, task), ()) if name in uses]
 
     def task(self, project: str, task: str, now: datetime) -> StoredLedger[TaskLedger]:
-        """The ledger of a task with what its sandboxes have used by now."""
+        """The ledger of a task with the usage of its sandboxes at `now`."""
         held = self.tasks.get(task_key(project, task)) or StoredLedger(TaskLedger(project=project, task=task))
         charges = self.project(project).value.charged
         return StoredLedger(with_uses(held.value, self.uses_of(project, task), now, charges), held.revision)
 
-    def live_tasks(self) -> Iterator[tuple[str, str]]:
-        """The tasks with a sandbox whose summary is known, as project and name; and those with a ledger."""
+    def known_tasks(self) -> Iterator[tuple[str, str]]:
+        """The tasks with a known sandbox or a ledger, each as project and name."""
         known = {task_key(use.project, use.task): (use.project, use.task) for use in self.uses_of(None) if use.task}
         known |= {key: (held.value.project, held.value.task) for key, held in self.tasks.items()}
         yield from known.values()
@@ -141,15 +144,17 @@ class BudgetState:
     def limits_of_task(self, ledger: TaskLedger) -> list[BudgetLimit]:
         """The limits of a task."""
         uses = self.uses_of(ledger.project, ledger.task)
-        return self._known(ledger, budget_decisions.limits_of_task(ledger, uses, self._budgets.task))
+        return self._with_metering(ledger, budget_decisions.limits_of_task(ledger, uses, self._budgets.task))
 
     def limits_of_project(self, ledger: ProjectLedger, now: datetime) -> list[BudgetLimit]:
         """The limits of a project."""
         chosen = (ledger.limits, self._budgets.project)
         uses: Collection[SandboxUse] = self.uses_of(ledger.project)
-        return self._known(ledger, budget_decisions.limits_of_windows(ledger.project, ledger.hours, chosen, now, uses))
+        return self._with_metering(
+            ledger, budget_decisions.limits_of_windows(ledger.project, ledger.hours, chosen, now, uses)
+        )
 
-    def _known(self, ledger: ProjectLedger | TaskLedger, limits: Iterable[BudgetLimit]) -> list[BudgetLimit]:
+    def _with_metering(self, ledger: ProjectLedger | TaskLedger, limits: Iterable[BudgetLimit]) -> list[BudgetLimit]:
         """The limits; unmetered if the ledger can't be read, because the actual usage is higher than the known one."""
         return list(limits) if self.is_readable(ledger) else [replace(limit, metered=False) for limit in limits]
 

@@ -1,4 +1,4 @@
-"""The component, composed: every replica follows the buckets and answers requests, and one of them acts."""
+"""Composes the budget component. Every replica follows the buckets and answers requests; one of them acts."""
 
 import asyncio
 from contextlib import suppress

@@ -1,7 +1,7 @@
-"""Charges, decides and acts, while the lease `monitor.budgets` is held.
+"""Enforces budgets while the lease `monitor.budgets` is held: charges usage, decides, and acts.
 
-Each step is stored before it is acted upon, and each message that follows from it has an id that is derived from what
-is stored. So a monitor that is restarted between any two steps repeats the last one, and the broker drops it.
+Each step is stored before it is acted upon, and the ids of its messages are derived from the stored data. So a monitor
+that is restarted between two steps repeats the messages of the last one, and the broker drops duplicates.
 """
 
 import asyncio
@@ -58,8 +58,8 @@ class BudgetEnforcement:
                 self._meters.hide(*_GAUGES)
             await self._lease.wait_held()
             try:
-                # What the previous holder wrote has to be known, and what another replica has granted or set. Times
-                # are the broker's, as those of summaries: by another clock, wall time and the grace would differ.
+                # The writes of the previous holder and of other replicas' requests have to be known. The time is the
+                # broker's, as in summaries: with another clock, wall time and the time for an agent's end would differ.
                 now = max([await watch.catch_up() for watch in watches])
                 await self.work(now)
                 self._meters.count("sandherd_budget_passes_total", result="failed" if self._is_partial else "ok")
@@ -76,18 +76,18 @@ class BudgetEnforcement:
                     await asyncio.sleep(min(interval, 0.2))  # several changes are one pass
 
     async def work(self, now: datetime) -> None:
-        """One pass. Raises `LeaseLostError`, and `BusError`; the next pass does what this one did not complete.
+        """Run one pass. Raises `LeaseLostError`, and `BusError`; the next pass does what this one did not complete.
 
         A ledger that can't be read is left out, so that the budgets of all others are enforced.
         """
         self._is_partial = False
         self._report_unreadable()
         self._book.drop_old(now)
-        over = {name: await self._apart(self._project(name, now), name) for name in self._book.names()}
-        herd = await self._apart(self._herd(now), FLEET)
+        over = {name: await self._isolated(self._project(name, now), name) for name in self._book.names()}
+        herd = await self._isolated(self._herd(now), FLEET)
         tasks = 0
-        for project, task in list(self._book.live_tasks()):
-            tasks += bool(await self._apart(self._task(project, task, now), project))
+        for project, task in list(self._book.known_tasks()):
+            tasks += bool(await self._isolated(self._task(project, task, now), project))
         await self._write_blocks(herd, over)
         for scope, count in (("herd", bool(herd)), ("project", sum(map(bool, over.values()))), ("task", tasks)):
             self._meters.set("sandherd_budgets_exceeded", float(count), scope=scope)
@@ -98,10 +98,11 @@ class BudgetEnforcement:
         self._reported = frozenset(self._book.unreadable)
         self._meters.set("sandherd_budget_entries_unreadable", float(len(self._reported)))
 
-    async def _apart(self, work: Awaitable[ResultT], project: str) -> ResultT | None:
-        """Run one part of a pass.
+    async def _isolated(self, work: Awaitable[ResultT], project: str) -> ResultT | None:
+        """Run one part of a pass, and return its result.
 
-        If it fails while the broker responds, the other parts continue, and the next pass retries it.
+        If the part fails while the broker responds, the other parts continue. The result is None then, and the next
+        pass tries again.
         """
         try:
             return await work
@@ -117,7 +118,7 @@ class BudgetEnforcement:
     # --- scopes --------------------------------------------------------------------------------------------------
 
     async def _project(self, name: str, now: datetime) -> list[BudgetLimit]:
-        """Charge the project's sandboxes, and act on its limits. Returns those that are exceeded."""
+        """Charge the project's sandboxes, and act on its limits. Returns the limits that are exceeded."""
         held = self._book.project(name)
         if not self._book.is_readable(held.value):
             return []
@@ -142,7 +143,7 @@ class BudgetEnforcement:
         return [limit for limit in limits if limit.reaches(100)]
 
     async def _task(self, project: str, task: str, now: datetime) -> bool:
-        """Act on the limits of a task. Returns whether one is exceeded while its agent may still use something."""
+        """Act on the limits of a task. Returns whether a limit is exceeded while an agent may still use something."""
         stored = self._book.tasks.get(f"{project}.task.{task}")
         held = self._book.task(project, task, now)
         limits = self._book.limits_of_task(held.value)
@@ -197,7 +198,10 @@ class BudgetEnforcement:
         return stored
 
     async def _write_blocks(self, herd: list[BudgetLimit] | None, over: Mapping[str, list[BudgetLimit] | None]) -> None:
-        """None means that the limits could not be checked: the existing block is left unchanged."""
+        """Write the record of projects in which no task may begin.
+
+        Limits of None could not be checked: their existing block stays.
+        """
         before = self._book.blocks.value
         texts = {name: _block(limits, before.projects.get(name)) for name, limits in over.items()}
         found = [(name, text) for name, text in texts.items() if text is not None]
@@ -206,10 +210,10 @@ class BudgetEnforcement:
             revision = await self._write(BLOCKS_KEY, blocks, self._book.blocks.revision)
             self._book.blocks = StoredLedger(blocks, revision)
 
-    async def _write(self, key: str, value: BaseModel, over: int, ttl: str | None = None) -> int:
-        """Replace a revision, and return the new one. Raises `BusError`, also if another write came first."""
+    async def _write(self, key: str, value: BaseModel, revision: int, ttl: str | None = None) -> int:
+        """Replace a revision, and return the new one. Raises `BusError`, also if another write came before."""
         self._lease.check()
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": ttl} if ttl else {})
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)} | ({"Nats-TTL": ttl} if ttl else {})
         document = value.model_dump_json(exclude_defaults=True).encode()
         return (await self._bus.publish(f"$KV.budgets.{key}", document, msg_id=str(new_uuid()), headers=headers)).seq
 
@@ -232,5 +236,5 @@ _UNKNOWN: Final = UsedByKind(-1, -1, -1, -1)
 
 
 def _limit(limits: list[BudgetLimit], mark: str) -> BudgetLimit:
-    """The limit that a mark is of."""
+    """The limit to which a mark belongs."""
     return next(limit for limit in limits if mark.startswith(f"{limit.name}."))

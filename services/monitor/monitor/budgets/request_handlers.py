@@ -36,14 +36,14 @@ class BudgetRequestHandler:
         return {ListBudgets: self.budgets, GrantBudget: self.grant, SetBudget: self.set}
 
     async def budgets(self, incoming: IncomingRequest[ListBudgets]) -> BudgetList:
-        """The budgets of a project, or of all."""
+        """The budgets of a project and its tasks, or of one task; for `fleet`, of all projects and of the herd."""
         now, task = await self._catch_up(), incoming.request.task
         if task is not None:
-            return BudgetList(budgets=self._of_task(_one(incoming.project), task, now))
+            return BudgetList(budgets=self._of_task(_single_project(incoming.project), task, now))
         names = self._book.names() if incoming.project == FLEET else [incoming.project]
         lines = self._of_herd(now) if incoming.project == FLEET else []
         lines += [line for name in names for line in self._of_project(name, now)]
-        for project, name in self._book.live_tasks():
+        for project, name in self._book.known_tasks():
             if project in names:
                 lines += self._of_task(project, name, now)
         limited = _limited(lines)
@@ -52,12 +52,15 @@ class BudgetRequestHandler:
         return BudgetList(budgets=limited)
 
     async def of_sandbox(self, project: str, task: str) -> list[BudgetLine]:
-        """The limits of the sandboxes of a task: the task's usage of each kind, and the limits of its project."""
+        """The limits that apply to a task's sandboxes: the task's usage of each kind, and the limits of its project."""
         now = await self._catch_up()
         return self._of_task(project, task, now) + _limited(self._of_project(project, now))
 
     async def reported(self, project: str) -> dict[str, list[BudgetLine]]:
-        """The limits of a project, and those of its tasks that are nearly used; of `fleet`, of all, and of the herd."""
+        """The limits of a project, and those limits of its live tasks that have reached at least the warning.
+
+        For `fleet`, those of all projects, and the limits of the herd.
+        """
         now = await self._catch_up()
         names = self._book.names() if project == FLEET else [project]
         found = {name: _limited(self._of_project(name, now)) for name in names}
@@ -72,8 +75,8 @@ class BudgetRequestHandler:
         return any(use.is_live for use in self._book.uses_of(task.project, task.task))
 
     async def grant(self, incoming: IncomingRequest[GrantBudget]) -> BudgetList:
-        """Grant a task more. In effect when this returns."""
-        project, request = _one(incoming.project), incoming.request
+        """Raise limits of a task. The grant is in effect when this returns."""
+        project, request = _single_project(incoming.project), incoming.request
         if not any(request.more.model_dump().values()):
             raise ContractError(Code.INVALID_FIELD, "nothing is granted", field="more", remedy="name an amount")
         now = await self._catch_up()
@@ -92,21 +95,21 @@ class BudgetRequestHandler:
                 break
             now = await self._catch_up()
         else:
-            raise _unavailable("it changes all the time")
+            raise _unavailable("the ledger could not be stored")
         latest = max(uses, key=lambda use: use.started_at, default=None)
         await self._messages.publish_granted(project, latest.sandbox if latest else FLEET, request, now)
         await self._catch_up()
         return BudgetList(budgets=self._of_task(project, request.task, now))
 
     def _check_grant(self, before: TaskLedger, after: TaskLedger, request: GrantBudget) -> None:
-        """Raise `ContractError` for a grant above the maximum number, and for a kind that the task has no limit for."""
+        """Raise `ContractError` for a grant above the maximum number, or of a kind for which the task has no limit."""
         unlimited = [one.kind for one in self._book.limits_of_task(before) if one.limit is None]
         kinds = [kind for kind in unlimited if request.more.of(kind)]
         if kinds:
             text = f"task {request.task} has no limit of {', '.join(kinds)}: a grant would change nothing"
-            raise ContractError(Code.CONFLICT, text, field="more", remedy="grant more of what it has a limit of")
+            raise ContractError(Code.CONFLICT, text, field="more", remedy="grant more of a kind that it has a limit of")
         if len(after.grants) > MAX_GRANTS:
-            raise _granted_often(request.task)
+            raise _too_many_grants(request.task)
 
     async def set(self, incoming: IncomingRequest[SetBudget]) -> BudgetList:
         """Set the limits of a project, or of the herd."""
@@ -120,7 +123,7 @@ class BudgetRequestHandler:
                 break
             await self._catch_up()
         else:
-            raise _unavailable("it changes all the time")
+            raise _unavailable("the ledger could not be stored")
         now = await self._catch_up()
         return BudgetList(budgets=self._of_herd(now) if project == FLEET else self._of_project(project, now))
 
@@ -137,7 +140,7 @@ class BudgetRequestHandler:
         return [line_of(limit, marks) for limit in self._book.limits_of_herd(now)]
 
     def _check_readable(self, ledger: ProjectLedger | TaskLedger) -> None:
-        """Raise `ContractError` if its entry can't be read: it must not be replaced."""
+        """Raise `ContractError` if the stored ledger can't be read: it must not be replaced."""
         if not self._book.is_readable(ledger):
             text = f"the ledger {ledger.key} can't be read"
             raise ContractError(Code.UNAVAILABLE, text, remedy="upgrade the monitor: docs/budgets.md")
@@ -147,11 +150,11 @@ class BudgetRequestHandler:
         try:
             return max([await watch.catch_up() for watch in self._watches])
         except _FAULTS as error:
-            raise _unavailable(repr(error)) from error
+            raise _unavailable(f"budgets can't be read now: {error!r}") from error
 
-    async def _write(self, ledger: ProjectLedger | TaskLedger, over: int) -> bool:
-        """Whether it was written. False if another write came first, or the broker does not respond."""
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(over)}
+    async def _write(self, ledger: ProjectLedger | TaskLedger, revision: int) -> bool:
+        """Store a ledger. Returns False if another write came before, or the broker does not respond."""
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
         document = ledger.model_dump_json(exclude_defaults=True).encode()
         try:
             written = await self._bus.publish(
@@ -170,7 +173,7 @@ def _limited(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
     return [line for line in lines if line.limit is not None]
 
 
-def _one(project: str) -> str:
+def _single_project(project: str) -> str:
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, f"{FLEET!r} means all projects", field="project", remedy="name one project"
@@ -178,10 +181,10 @@ def _one(project: str) -> str:
     return project
 
 
-def _granted_often(task: str) -> ContractError:
-    text = f"task {task} was granted more {MAX_GRANTS} times"
+def _too_many_grants(task: str) -> ContractError:
+    text = f"task {task} has {MAX_GRANTS} grants, which is the maximum"
     return ContractError(Code.REFUSED, text, field="task", remedy="submit another task with a larger budget")
 
 
-def _unavailable(reason: str) -> ContractError:
-    return ContractError(Code.UNAVAILABLE, f"budgets can't be read now: {reason}", remedy="repeat the request")
+def _unavailable(text: str) -> ContractError:
+    return ContractError(Code.UNAVAILABLE, text, remedy="repeat the request")

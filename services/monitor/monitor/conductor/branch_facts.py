@@ -45,7 +45,7 @@ class BranchFacts:
     base: str | None = None
     paths: frozenset[str] = frozenset()
     conflicts: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The paths in conflict, by branch."""
+    """The paths in conflict, by the name of the other branch."""
 
 
 class Branches:
@@ -55,6 +55,7 @@ class Branches:
         self._facts: OrderedDict[BranchKey, BranchFacts] = OrderedDict()
         self._merges_by_base: dict[BranchKey, tuple[BranchMerge, ...]] = {}
         self._named_by: dict[BranchKey, set[str]] = {}
+        """The branches whose trial merges have found a conflict with a branch."""
 
     def fold(self, project: str, data: EventData, at: datetime) -> set[BranchKey]:
         """Fold in an event. Returns the branches whose sandboxes' findings may have changed."""

@@ -42,10 +42,13 @@ def status_of(score: float) -> str:
 
 
 def reasons_of(findings: Iterable[FindingRecord]) -> list[str]:
-    """Why the score is not 1: the open findings, the heaviest first. Without paths and titles, which are hostile."""
+    """The reasons for a score below 1: the open findings, the heaviest first.
+
+    They contain no paths and titles, because sandboxes choose these.
+    """
     groups: dict[tuple[float, str, str, str], int] = {}
     for finding in findings:
-        key = -weight_of(finding), _what(finding), finding.sandbox, finding.other
+        key = -weight_of(finding), _description(finding), finding.sandbox, finding.other
         groups[key] = groups.get(key, 0) + 1
     lines = [
         what.format(sandbox=sandbox, other=other) + (f" ({pluralize(count, 'finding')})" if count > 1 else "")
@@ -55,7 +58,7 @@ def reasons_of(findings: Iterable[FindingRecord]) -> list[str]:
     return [*lines[:_MAX_REASONS], *([f"and {more} more"] if more > 0 else [])]
 
 
-_WHATS: Final = {
+_DESCRIPTIONS: Final = {
     "file": "{sandbox} and {other} edit the same file",
     "lines": "{sandbox} and {other} edit the same lines",
     "merge": "the branches of {sandbox} and {other} can't be merged",
@@ -65,5 +68,5 @@ _WHATS: Final = {
 }
 
 
-def _what(finding: FindingRecord) -> str:
-    return _WHATS[finding.severity or finding.cause or finding.kind]
+def _description(finding: FindingRecord) -> str:
+    return _DESCRIPTIONS[finding.severity or finding.cause or finding.kind]

@@ -1,6 +1,6 @@
-"""What the Conductor does: opens and withdraws findings, informs agents, asks a user, pauses, and reports. Pure.
+"""The decisions of the Conductor: it opens and withdraws findings, informs agents, asks a user, and pauses. Pure.
 
-Every function returns a ledger in which what is to be published is in the outbox.
+A function that returns a ledger has added the messages to publish to the outbox of that ledger.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -32,17 +32,17 @@ from sandherd.contracts.states import NotificationKind
 
 SENDER: Final = CONDUCTOR
 MESSAGE_EXPIRES: Final = 300
-"""How long a message waits for its agent, in seconds. A later message would be about work that the agent has left."""
+"""Seconds that a message waits for its agent. A later message would be about work that the agent has ended."""
 SEVERE: Final = frozenset({"lines", "merge"})
 MAX_EVENTS: Final = 100
 """Maximum number of events of one decision, so that the ledger with its outbox fits into a message of the broker."""
 MAX_ANNOUNCEMENTS: Final = 25
-"""Maximum number of pairs that one decision informs; the next decision informs the others."""
+"""Maximum number of pairs whose agents one decision informs. The next decision informs the others."""
 _RANK: Final = {"merge": 0, "lines": 1, "file": 2}
 
 
 def is_severe(finding: FindingRecord) -> bool:
-    """Whether a user is asked, or the later sandbox paused, where that is configured."""
+    """Whether a finding is severe. If this is configured, a user is asked about it, or the later sandbox is paused."""
     return finding.kind == "duplicate" or finding.severity in SEVERE
 
 
@@ -96,7 +96,7 @@ def _evidence(touched: Iterable[str], scope: ProjectData, keys: Collection[Evide
 
 
 def _after(before: FindingRecord | None, evidence: Evidence, scope: ProjectData, now: datetime) -> FindingRecord | None:
-    """The finding if it has to be published; None if it was published."""
+    """The finding with this evidence, if it has to be published; None if the published one is still correct."""
     if before is None:
         names = (evidence.sandbox, evidence.other)
         tasks = {name: member.task for name in names if (member := scope.member(name)) is not None}
@@ -129,7 +129,7 @@ def _output(data: OutputData, finding: FindingRecord, now: datetime, *, first: b
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Findings about the same sandboxes whose agents are to be informed together."""
+    """Findings about the same sandboxes, about which their agents are to be informed together."""
 
     findings: tuple[FindingRecord, ...]
 
@@ -142,10 +142,10 @@ class Announcement:
 def announcements_due(
     ledger: ConductorLedger, scope: ProjectData, now: datetime, cooldown: float, *, pauses: bool
 ) -> Iterator[Announcement]:
-    """The agents to inform now, the most severe findings first.
+    """The announcements to make now, the most severe findings first.
 
     Both agents of a pair are informed together, each at most once per cool-down, and none while either sandbox is
-    paused, finished or ending. With `pauses`, a sandbox that is to be paused is not informed before.
+    paused, finished or ending. With `pauses`, they are informed after the sandbox of a severe finding was paused.
     """
     recent = {name for name, at in ledger.informed.items() if (now - at).total_seconds() < cooldown}
     groups: dict[tuple[str, ...], list[FindingRecord]] = {}
@@ -170,7 +170,7 @@ def _is_active(scope: ProjectData, sandbox: str) -> bool:
 
 
 def informed(ledger: ConductorLedger, announcement: Announcement, now: datetime, cooldown: float) -> ConductorLedger:
-    """The ledger with the messages of an announcement. They expire before the same agent may get the next one."""
+    """The ledger with the messages of an announcement. They expire before the same agent may get the next message."""
     keys = {one.key for one in announcement.findings}
     expires = max(1, min(MESSAGE_EXPIRES, int(cooldown)))
     one = announcement.findings[0]
@@ -202,7 +202,7 @@ def _message(
 
 
 def notified(ledger: ConductorLedger, now: datetime) -> ConductorLedger:
-    """The ledger with a notification of each severe finding that has none: one for all files of a pair."""
+    """The ledger with a notification of each severe finding that has none, one for all files of a pair."""
     groups: dict[tuple[str, str, str], list[FindingRecord]] = {}
     for finding in ledger.findings:
         if finding.open and finding.notified_at is None and is_severe(finding):
@@ -226,7 +226,7 @@ def _question(findings: Sequence[FindingRecord]) -> MonitorNotificationPublished
 
 
 def to_pause(ledger: ConductorLedger, scope: ProjectData) -> dict[str, FindingRecord]:
-    """The sandboxes that are to be paused, each with the finding: the later ones of severe findings, once per pair."""
+    """The sandboxes to pause, each with its finding: the later sandbox of each severe finding, once per pair."""
     found: dict[str, FindingRecord] = {}
     done = {one.key[:3] for one in ledger.findings if one.paused_at is not None}
     for finding in ledger.findings:

@@ -1,7 +1,7 @@
-"""The Conductor's record of a project: its findings, the informed agents, and an outbox of unpublished messages.
+"""The Conductor's record of a project: its findings, the informed agents, and an outbox of unpublished messages. Pure.
 
-What is to be published is stored before it is published, so that a replica that takes over neither repeats nor omits
-it. Pure; `ledger_store` stores it.
+Messages are stored before they are published, so that a replica that takes over neither repeats nor omits one.
+`ledger_store` stores the record.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ class _Stored(BaseModel):
 
 
 class FindingRecord(_Stored):
-    """A conflict, a duplicate or a changed dependency.
+    """A finding: a conflict, a duplicate or a changed dependency.
 
     It is stored from its discovery until one of its sandboxes has ended.
     """
@@ -75,11 +75,11 @@ class FindingRecord(_Stored):
     notified_at: AwareDatetime | None = None
     """When a user was notified."""
     paused_at: AwareDatetime | None = None
-    """When the sandbox was paused for it."""
+    """When the sandbox was paused because of it."""
 
     @property
     def key(self) -> EvidenceKey:
-        """Identifies it among those of a project."""
+        """The key that identifies a finding of a project."""
         return self.kind, self.sandbox, self.other, self.path
 
     @property
@@ -97,7 +97,7 @@ class OutboxEntry(_Stored):
     task: str | None = None
     at: AwareDatetime
     data: str
-    """Its content, as JSON."""
+    """The content of the event or command, as JSON."""
 
 
 class LastReport(_Stored):
@@ -111,20 +111,20 @@ class LastReport(_Stored):
 
 
 class ConductorLedger(_Stored):
-    """All that the Conductor stores of a project."""
+    """All data that the Conductor stores of a project."""
 
     version: Literal[1] = 1
     findings: tuple[FindingRecord, ...] = ()
     informed: Mapping[str, AwareDatetime] = {}
     """When each sandbox was last sent a message."""
     left_out: int = 0
-    """How many findings were not opened, because there were too many."""
+    """Number of findings that were not opened, because there were too many."""
     reported: LastReport | None = None
     outbox: tuple[OutboxEntry, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether it may be deleted."""
+        """Whether it has no content, so that it may be deleted."""
         return self == ConductorLedger()
 
 
@@ -186,7 +186,7 @@ def found_event(finding: FindingRecord) -> OutputData:
 
 
 class FindingSpace:
-    """How much of the space for findings is used, in a project and for each pair."""
+    """The used part of the space for findings, in a project and for each pair."""
 
     def __init__(self, findings: Iterable[FindingRecord]) -> None:
         self._count = 0

@@ -34,7 +34,7 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 _POLL: Final = 1.0
-_UNREADABLE: Final = (
+_READ_ERRORS: Final = (
     nats.js.errors.Error,
     nats.errors.Error,
     TimeoutError,
@@ -47,7 +47,10 @@ _log: Final = logs.get("conductor")
 
 
 class Conductor:
-    """One tenure of the lease: reads everything once, then follows changes, until another replica has the lease."""
+    """The Conductor, from the acquisition of the lease until its loss.
+
+    It reads everything once, then follows changes.
+    """
 
     def __init__(self, bus: Bus, lease: Lease, policy: ConductorPolicy, outbox: Outbox, meters: Meters) -> None:
         self._bus = bus
@@ -68,7 +71,7 @@ class Conductor:
         self._unread: dict[Key, SandboxSummary | None] = {}
         """Summaries that were read and are not in the index yet."""
         self._waiting: set[str] = set()
-        """Projects in which something is to be done later, for example after a cool-down."""
+        """Projects in which an action may become due later, for example after a cool-down."""
         self._checked_at = 0.0
 
     async def run(self) -> None:
@@ -76,7 +79,7 @@ class Conductor:
         try:
             await self._retried(self._begin)
             while True:
-                await self._retried(self._round)
+                await self._retried(self._pass)
                 await asyncio.sleep(min(_POLL, self._policy.check_interval))
         except LeaseLostError:
             _log.warning("lease lost, conductor stopped")
@@ -88,19 +91,19 @@ class Conductor:
             self._meters.hide(*GAUGES)
 
     async def _retried(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run `work`, and retry it while the broker does not respond. What was read so far is not lost."""
+        """Run `work`, and retry it while the broker does not respond. Data that was read before is not lost."""
         while True:
             self._lease.check()
             try:
                 await work()
-            except _UNREADABLE as error:
+            except _READ_ERRORS as error:
                 _log.warning("broker not responding, sandboxes not compared", error=repr(error))
                 await asyncio.sleep(REBIND)
             else:
                 return
 
     async def _begin(self) -> None:
-        """Read everything, and publish what a former holder may not have published."""
+        """Read everything, and publish messages that a former holder may not have published."""
         self._ledgers = await self._store.restore()
         await self._branch_feed.start()
         await self._read()
@@ -110,7 +113,7 @@ class Conductor:
         for project in [name for name, ledger in self._ledgers.items() if ledger.outbox]:
             await self._publish(project, repeated=True)
 
-    async def _round(self) -> None:
+    async def _pass(self) -> None:
         await self._read()
         projects = set(self._touched)
         now = asyncio.get_running_loop().time()
@@ -126,18 +129,18 @@ class Conductor:
     # --- reading -----------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        await self._put_unread()
+        await self._index_unread()
         while batch := await self._summaries.next_batch():
             for key, summary in batch.items():
                 self._unread[key] = summary
-            await self._put_unread()
+            await self._index_unread()
             self._meters.count("sandherd_conductor_summaries_total", len(batch))
         while events := await self._branch_feed.next_batch():
             for event in events:
                 for branch in self._branches.fold(event.project, event.data, event.at):
                     self._touch(self._affected_by(branch))
 
-    async def _put_unread(self) -> None:
+    async def _index_unread(self) -> None:
         """Add the summaries that were read to the index. Summaries of ended sandboxes need no context."""
         live = [one for one in self._unread.values() if one is not None and one.state != "ended"]
         contexts = await self._contexts.of({(one.project, one.task) for one in live if one.task is not None})
@@ -191,7 +194,7 @@ class Conductor:
         return ledger
 
     async def _runs(self, project: str, sandbox: str) -> bool:
-        """Whether the sandbox runs by the spawner's record, so that its agent can get a message."""
+        """Whether the sandbox runs, by the spawner's record, so that its agent can get a message."""
         record = await read_record(self._bus, SharedSandboxRecord, project, sandbox)
         return record is not None and record.state is SandboxState.RUNNING
 

@@ -1,8 +1,8 @@
-"""Evidence about a member at present: conflicts, duplicates, and changes of what it depends on. Pure.
+"""Finds the current evidence about a member: conflicts, duplicates, and changes of its dependencies. Pure.
 
-Each piece of evidence is about the later of two sandboxes. False positives that are avoided: files that are ignored by
-the setting, edits with equal content, lines that are only moved apart, tasks that are meant to be alike. How rarely a
-file is edited concurrently, as ConE weighs it, is not used: it needs a history of pull requests.
+Each piece of evidence is about the later of two sandboxes. These false positives are avoided: files that the settings
+ignore, edits with equal content, lines that are only moved apart, and tasks that are meant to be alike. Unlike ConE, it
+does not consider how rarely a file is edited concurrently, because that needs a history of pull requests.
 """
 
 from collections.abc import Collection, Iterator
@@ -21,7 +21,7 @@ NEAR: Final = 3
 """Maximum distance of lines that count as overlapping: the context of a hunk, within which git's merge finds a
 conflict."""
 MAX_PATHS: Final = 20
-"""Maximum paths of a pair with a conflict of branches, and of a dependency."""
+"""Maximum number of paths in a conflict of two branches, and of changed paths of a dependency."""
 _RANK: Final[dict[ConflictSeverity, int]] = {"file": 0, "lines": 1, "merge": 2}
 EvidenceKey = tuple[Kind, str, str, str]
 """The kind, the sandbox that it is about, the other sandbox, task or branch, and the path."""
@@ -29,12 +29,12 @@ EvidenceKey = tuple[Kind, str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Why a finding holds."""
+    """The facts that a finding is based on."""
 
     kind: Kind
     sandbox: str
     other: str
-    """The sandbox that began earlier; of a dependency, the task or branch that changed."""
+    """The sandbox that began earlier. For a dependency: the task or branch that changed."""
     path: str = ""
     severity: ConflictSeverity | None = None
     lines: tuple[int, int] | None = None
@@ -45,7 +45,7 @@ class Evidence:
 
     @property
     def key(self) -> EvidenceKey:
-        """Identifies it among those of a project."""
+        """The key that identifies the finding of this evidence in a project."""
         return self.kind, self.sandbox, self.other, self.path
 
 
@@ -98,7 +98,7 @@ def _same_files(member: ProjectMember, index: HerdIndex) -> Iterator[Evidence]:
 
 def _same_file(member: ProjectMember, other: ProjectMember, path: str, edit: Edit, others: Edit) -> Iterator[Evidence]:
     if edit.content_sha256 is not None and edit.content_sha256 == others.content_sha256:
-        return  # the same content merges, whichever agent wrote it
+        return  # equal contents merge without a conflict
     first, later = sorted((member, other), key=lambda one: one.order)
     overlap = overlapping(later.edits[path], first.edits[path])
     yield Evidence(
@@ -115,7 +115,7 @@ def _same_file(member: ProjectMember, other: ProjectMember, path: str, edit: Edi
 def overlapping(one: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """The first ranges of lines of two edits that overlap; None if none do, or the lines are not known.
 
-    The ranges of an edit are in order and apart.
+    The ranges of an edit are in order, with lines between them.
     """
     first, second = iter(one.ranges), iter(other.ranges)
     left, right = next(first, None), next(second, None)
@@ -152,7 +152,7 @@ def _duplicates(member: ProjectMember, index: HerdIndex, open_keys: Collection[E
 
 
 def _dependencies(member: ProjectMember, scope: ProjectData) -> Iterator[Evidence]:
-    """Changes of what a member depends on: tasks, and its base."""
+    """Changes of the dependencies of a member: of tasks, and of its base."""
     for task in sorted(member.context.builds_on):
         providers = scope.index.of_task(member.project, task)
         yield from _changed(member, task, "task", {path for one in providers for path in _edited_since(one, member)})
@@ -168,7 +168,7 @@ def _dependencies(member: ProjectMember, scope: ProjectData) -> Iterator[Evidenc
 
 
 def _conflicts_with_base(member: ProjectMember, scope: ProjectData) -> frozenset[str]:
-    """The paths in which a trial merge of its branch with its base has conflicts."""
+    """The paths in which a trial merge of a member's branch with its base has conflicts."""
     if member.repository is None or member.branch is None:
         return frozenset()
     found = scope.branches.conflicts_of((member.project, member.repository, member.branch))
@@ -176,7 +176,7 @@ def _conflicts_with_base(member: ProjectMember, scope: ProjectData) -> frozenset
 
 
 def _edited_since(provider: ProjectMember, member: ProjectMember) -> set[str]:
-    """The files that a member has edited since another one began."""
+    """The files that `provider` has edited since `member` began."""
     if provider.task == member.task:
         return set()
     return {path for path, edit in provider.edits.items() if edit.at > member.started_at}

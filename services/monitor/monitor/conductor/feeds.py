@@ -41,7 +41,7 @@ _log: Final = logs.get("conductor")
 
 
 class SummaryFeed:
-    """Reads all summaries once, then each change of one."""
+    """Reads all summaries once, and then each summary that has changed."""
 
     def __init__(self, bus: Bus) -> None:
         self._reader = BucketReader(bus, SandboxSummary.bucket)
@@ -56,7 +56,7 @@ class SummaryFeed:
 
 async def summaries_of(bus: Bus, project: str) -> list[SandboxSummary]:
     """The summaries of a project; `*` for all projects. Raises nats-py's errors."""
-    entries = await BucketReader(bus, SandboxSummary.bucket, f"{project}.*").rest()
+    entries = await BucketReader(bus, SandboxSummary.bucket, f"{project}.*").remaining()
     found = (_summary(entry) for entry in entries)
     return [one[1] for one in found if one is not None and one[1] is not None]
 
@@ -83,7 +83,7 @@ class ReadBranchEvent:
 
 
 class BranchFeed:
-    """The events of branches. They are read from the stream when one has arrived, and every `_READ_ANYWAY` seconds."""
+    """Reads the events of branches, when a new one has arrived and every `_READ_ANYWAY` seconds."""
 
     _READ_ANYWAY: Final = 30.0
 

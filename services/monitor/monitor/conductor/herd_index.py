@@ -1,7 +1,7 @@
-"""All members, indexed by what they may have in common: edited files, shingles of titles, branches and tasks. Pure.
+"""An index of all members by edited files, shingles of titles (`similarity`), branches and tasks. Pure.
 
-The cost of a change is proportional to the changed summary and to the members that share something with it, whatever
-the number of members and of events.
+The cost of a change is proportional to the changed summary and to the members that share something with it. It does not
+depend on the number of members and of events.
 """
 
 from collections.abc import Hashable, Iterator
@@ -13,10 +13,10 @@ from monitor.conductor.similarity import CANDIDATE, text_similarity
 from monitor.facts import Key
 
 MAX_EDITORS: Final = 20
-"""Maximum number of editors of a file that are compared with each other, the first ones: above it, every task edits the
-file."""
+"""Maximum number of members that edit the same file and are compared: the first ones. A file with more editors is one
+that every task edits."""
 MAX_ALIKE: Final = 200
-"""A shingle that more titles than this have is ignored: those titles come from one template."""
+"""Maximum number of titles with a shingle. A more frequent shingle is ignored: its titles come from one template."""
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
@@ -26,30 +26,30 @@ class InvertedIndex(Generic[KeyT]):
     def __init__(self) -> None:
         self._members: dict[KeyT, dict[Key, None]] = {}
 
-    def add(self, what: KeyT, member: Key) -> None:
+    def add(self, key: KeyT, member: Key) -> None:
         """Add a member."""
-        self._members.setdefault(what, {})[member] = None
+        self._members.setdefault(key, {})[member] = None
 
-    def discard(self, what: KeyT, member: Key) -> None:
+    def discard(self, key: KeyT, member: Key) -> None:
         """Remove a member, if it is there."""
-        found = self._members.get(what)
+        found = self._members.get(key)
         if found is not None:
             found.pop(member, None)
             if not found:
-                del self._members[what]
+                del self._members[key]
 
-    def of(self, what: KeyT) -> dict[Key, None]:
+    def of(self, key: KeyT) -> dict[Key, None]:
         """The members with this key."""
-        return self._members.get(what, {})
+        return self._members.get(key, {})
 
 
 class HerdIndex:
-    """The members, and which of them have something in common."""
+    """All members, with queries for members that have something in common."""
 
     def __init__(self) -> None:
         self.members: dict[Key, ProjectMember] = {}
         self.compared = 0
-        """How many pairs of members were compared, for each file or title: the measure of the work."""
+        """Number of comparisons of two members, by a file or by titles. It is the measure of the work."""
         self._by_project: InvertedIndex[str] = InvertedIndex()
         self._by_file: InvertedIndex[tuple[Group, str]] = InvertedIndex()
         self._by_shingle: InvertedIndex[tuple[Group, tuple[str, ...]]] = InvertedIndex()
@@ -63,7 +63,7 @@ class HerdIndex:
         """Set or remove a member. Returns the members whose findings may have changed."""
         before = self.members.get(key)
         affected = {key, *self._builders_on(before), *self._builders_on(member)}
-        if before is not None and (member is None or not _same_place(before, member)):
+        if before is not None and (member is None or not _same_index_keys(before, member)):
             affected |= self._remove(before)
             before = None
         if member is None:
@@ -84,7 +84,7 @@ class HerdIndex:
         return found
 
     def _set_files(self, before: ProjectMember | None, member: ProjectMember) -> None:
-        """A finished member's files are not compared."""
+        """Update the index of edited files. A finished member has no files in it, so they are not compared."""
         old = before.edits.keys() if before is not None and before.live else ()
         new = member.edits.keys() if member.live else ()
         for path in set(old) - set(new):
@@ -123,7 +123,7 @@ class HerdIndex:
         return found
 
     def _remove(self, member: ProjectMember) -> set[Key]:
-        """Remove a member. Returns those that had a similar title."""
+        """Remove a member. Returns the members with a similar title."""
         key = member.key
         del self.members[key]
         for path in member.edits:
@@ -177,7 +177,7 @@ class HerdIndex:
         return [self.members[key] for key in self._by_task.of((project, task))]
 
 
-def _same_place(one: ProjectMember, other: ProjectMember) -> bool:
+def _same_index_keys(one: ProjectMember, other: ProjectMember) -> bool:
     """Whether two states of a member have the same index keys, except for their files."""
     return (one.group, one.branch, one.task, one.title, one.context) == (
         other.group,

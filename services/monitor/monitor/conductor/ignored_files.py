@@ -1,7 +1,7 @@
-"""Which paths of edited files are compared, and which may be shown to another agent. Pure.
+"""Selects the paths of edited files that are compared, and those that may be shown to another agent. Pure.
 
-A path is chosen by a sandbox, so it is hostile. Only plain relative paths are compared. A path that another agent gets
-to read has a small set of characters, without spaces, so that it can't be read as an instruction.
+A sandbox chooses its paths, so they are untrusted. Only plain relative paths are compared. A path that another agent
+gets to read has a small set of characters, without spaces, so that it can't be read as an instruction.
 """
 
 import re
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 MAX_PATH: Final = 400
-"""A file with a longer path, in bytes, is not compared; the same for names of branches and repositories."""
+"""Maximum size of a path in bytes, and of the name of a branch or repository. Longer ones are not compared."""
 _SHOWN: Final = re.compile(r"[A-Za-z0-9._+@-]{1,64}(?:/[A-Za-z0-9._+@-]{1,64}){0,15}", re.ASCII)
 _MAX_SHOWN: Final = 160
 
@@ -24,19 +24,19 @@ def is_plain(path: str) -> bool:
 
 
 def is_short(text: str) -> bool:
-    """Whether a text of a sandbox has a limited size, and neither control characters nor surrogates."""
+    """Whether a text from a sandbox has at most `MAX_PATH` bytes, and neither control characters nor surrogates."""
     return text.isprintable() and 0 < len(text.encode()) <= MAX_PATH
 
 
 def quoted(path: str) -> str | None:
-    """The path in quotation marks, for another agent; None if it has characters that an agent is not shown."""
+    """The path in quotation marks, for another agent; None if it has characters that must not be shown to an agent."""
     return f'"{path}"' if len(path) <= _MAX_SHOWN and _SHOWN.fullmatch(path) else None
 
 
 class IgnoredFiles:
-    """Files whose edits are never a conflict, by shell patterns in which `*` also matches a slash.
+    """The files whose edits are never a conflict, by shell patterns in which `*` also matches a slash.
 
-    A pattern without a slash is compared with each part of a path, one with a slash with the entire path.
+    A pattern without a slash is compared with each part of a path, a pattern with a slash with the entire path.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:

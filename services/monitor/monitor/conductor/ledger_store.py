@@ -1,4 +1,7 @@
-"""Stores the ledgers in the monitor's bucket, each over the revision that was read, and publishes their outboxes."""
+"""Stores the ledgers in the monitor's bucket, and publishes their outboxes.
+
+A write replaces only the revision that was read.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -23,14 +26,15 @@ _BUCKET: Final = "monitor"
 _PREFIX: Final = f"$KV.{_BUCKET}.conductor"
 _DELETE_HEADERS: Final = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
 _COMMAND_AGE: Final = timedelta(seconds=100)
-"""A command that a former holder may have published is repeated only while the broker still recognises its id."""
+"""The time after which the broker may not recognise the id of a command any more. A command that a former holder may
+have published is not repeated then."""
 _BATCH: Final = 100
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 _log: Final = logs.get("conductor")
 
 
 class LedgerConflictError(Exception):
-    """A ledger could not be stored: another replica may have stored it, so that all have to be read again."""
+    """A ledger could not be stored. Another replica may have stored it, so all ledgers have to be read again."""
 
 
 class LedgerStore:
@@ -41,12 +45,12 @@ class LedgerStore:
         self._revisions: dict[str, int] = {}
 
     async def restore(self, wanted: str = "*") -> dict[str, ConductorLedger]:
-        """All ledgers, or that of a project. A ledger that can't be read is replaced by an empty one.
+        """The ledger of the project `wanted`, or of all projects for `*`. Raises nats-py's errors.
 
-        Raises nats-py's errors.
+        A ledger that can't be read is replaced by an empty one.
         """
         found: dict[str, ConductorLedger] = {}
-        for entry in await BucketReader(self._bus, _BUCKET, f"conductor.{wanted}").rest():
+        for entry in await BucketReader(self._bus, _BUCKET, f"conductor.{wanted}").remaining():
             project = entry.key.rpartition(".")[2]
             self._revisions[project] = entry.revision
             if entry.value is not None:
@@ -67,7 +71,7 @@ class LedgerStore:
 
 
 async def read_ledgers(bus: Bus, project: str) -> dict[str, ConductorLedger]:
-    """The ledgers as they are stored, of one project or of all (`fleet`). Raises nats-py's errors."""
+    """The stored ledger of one project, or those of all for `fleet`. Raises nats-py's errors."""
     return await LedgerStore(bus).restore("*" if project == FLEET else project)
 
 
@@ -82,7 +86,7 @@ def _read(project: str, document: bytes) -> ConductorLedger:
 
 
 class Outbox:
-    """Publishes what ledgers have in their outboxes."""
+    """Publishes the entries of outboxes."""
 
     def __init__(self, bus: Bus, publisher: EventPublisher) -> None:
         self._bus = bus
@@ -92,10 +96,9 @@ class Outbox:
     async def publish(self, project: str, output: OutboxEntry, *, repeated: bool) -> None:
         """Publish one event or command.
 
-        With `repeated`, a former holder may have published it already, which is checked first.
-
-        An event is looked for in the stream; a command is published again while its id, or its message's name, makes a
-        second one harmless.
+        With `repeated`, a former holder may have published it already. Then an event is published only if the stream
+        does not have it. A command is published only as long as its id, or the name of its message, makes a second one
+        harmless.
         """
         if output.type in EVENTS:
             if not (repeated and await self._is_stored(project, output)):

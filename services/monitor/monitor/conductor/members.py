@@ -25,7 +25,7 @@ class TaskContext:
     batch: str | None = None
     """The batch that it was submitted in. The tasks of a batch are similar on purpose."""
     builds_on: frozenset[str] = frozenset()
-    """The tasks that it depends on, and the one whose session it resumes."""
+    """The tasks that it depends on, and the task whose session it resumes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,8 @@ class ProjectMember:
     title: TaskTitle
     started_at: datetime
     live: bool
-    """Whether its agent works, waits or is paused. A finished one can still get a message, and then edits again."""
+    """Whether its agent works, waits or is paused. A finished agent can still get a message, and then edit files
+    again."""
     active: bool
     """Whether its agent may receive a message: it works or waits."""
     edits: Mapping[str, Edit]
@@ -54,7 +55,7 @@ class ProjectMember:
 
     @property
     def group(self) -> Group:
-        """What it is compared within."""
+        """The group of members that it is compared with."""
         return self.project, self.repository, self.base
 
     @property
@@ -92,7 +93,7 @@ def repository_key(repository: str | None) -> str | None:
 
 
 def meant_to_be_alike(one: ProjectMember, other: ProjectMember) -> bool:
-    """Whether two tasks are similar on purpose: they have the same task, branch or batch, or one uses the other."""
+    """Whether two tasks are similar on purpose: equal, of one branch or batch, or one builds on the other."""
     joined = one.branch is not None and (one.repository, one.branch) == (other.repository, other.branch)
     batch = one.context.batch is not None and one.context.batch == other.context.batch
     builds = one.task in other.context.builds_on or other.task in one.context.builds_on

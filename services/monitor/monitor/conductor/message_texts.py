@@ -1,7 +1,8 @@
 """The texts that the Conductor sends to agents and users, from templates. Pure.
 
-Of the values that a sandbox has chosen, they contain only names of sandboxes and tasks, whose characters are limited,
-and paths that `files.quoted` accepts. They state facts: prescriptive advice made agents worse (SWE-PRM).
+They contain names of sandboxes and tasks, whose characters are limited. Of the values that sandboxes choose, they
+contain only paths that `ignored_files.quoted` accepts. They state facts: prescriptive advice made agents worse
+(SWE-PRM).
 """
 
 from collections.abc import Iterable, Sequence
@@ -81,7 +82,7 @@ def dependency_text(finding: FindingRecord) -> str:
 
 
 def question(findings: Iterable[FindingRecord]) -> str:
-    """The notification of a user about findings of one pair."""
+    """The notification to a user about findings of one pair."""
     several = list(findings)
     one = several[0]
     what = {

@@ -23,7 +23,7 @@ class ConductorPolicy:
 
     @classmethod
     def of(cls, settings: Settings) -> "ConductorPolicy":
-        """The policy of the settings."""
+        """The policy that the settings select."""
         mode = settings.conductor
         notifies = MODES.index(mode) >= MODES.index("ask") and NotificationKind.COORDINATION in settings.notifications
         ignored = IgnoredFiles(settings.conductor_ignore)

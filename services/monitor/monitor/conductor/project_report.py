@@ -25,14 +25,14 @@ def assessed(ledger: ConductorLedger, members: Iterable[ProjectMember], now: dat
     return LastReport(at=now, score=score, status=coherence.status_of(score), sandboxes=len(live), reasons=reasons)
 
 
-def report_waits(ledger: ConductorLedger, now_reported: LastReport) -> float | None:
+def report_waits(ledger: ConductorLedger, current: LastReport) -> float | None:
     """Seconds until the next report may be published; None if the last report is still correct."""
     last = ledger.reported
     if last is None:
-        return 0.0 if now_reported.reasons else None
-    if (last.score, last.reasons) == (now_reported.score, now_reported.reasons):
+        return 0.0 if current.reasons else None
+    if (last.score, last.reasons) == (current.score, current.reasons):
         return None
-    return max(0.0, REPORT_EVERY - (now_reported.at - last.at).total_seconds())
+    return max(0.0, REPORT_EVERY - (current.at - last.at).total_seconds())
 
 
 def reported(ledger: ConductorLedger, report: LastReport) -> ConductorLedger:
@@ -53,7 +53,7 @@ def reported(ledger: ConductorLedger, report: LastReport) -> ConductorLedger:
 
 
 def recommendations(ledger: ConductorLedger) -> list[str]:
-    """What a user can do about open findings: one line for each kind."""
+    """Advice for users about open findings: one line for each kind."""
     findings = [finding for finding in ledger.findings if finding.open]
     duplicates = sorted({one.sandbox for one in findings if one.kind == "duplicate"})
     severe = sorted({one.sandbox for one in findings if one.severity in SEVERE})

@@ -1,6 +1,6 @@
-"""The report of a project.
+"""Replies to requests for reports of projects.
 
-It is made from the Conductor's record, summaries and ledgers, so that every replica can reply.
+A report is made from the Conductor's record, summaries and ledgers of budgets, so that every replica can reply.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ from sandherd.contracts.requests.monitor_report import (
 from sandherd.service.service import IncomingRequest, Service
 
 MAX_REPLY: Final = 900 * 1024
-"""Bytes of all reports together, below the maximum of a message."""
+"""Maximum size of all reports together, in bytes: less than the maximum of a message."""
 _LISTS: Final = ("findings", "interventions", "budgets", "needs")
 _LIVE: Final = frozenset({"running", "waiting", "paused"})
 _SAME: Final = (
@@ -151,7 +151,7 @@ def _view(finding: FindingRecord) -> HindranceView:
 
 
 def _nearest(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
-    """The limits of the project first, then those that are nearest to being reached."""
+    """The limits of the project first, then the limits of tasks with the largest used share."""
     return sorted(lines, key=lambda line: (line.scope == "task", -(line.share or 0)))[:MAX_LISTED]
 
 
@@ -202,6 +202,6 @@ def _needs(
 
 
 def _requested(summary: SandboxSummary) -> str | None:
-    """The approval that the guardian's pause has requested, if it is paused for that."""
+    """The approval that the guardian has requested, if the sandbox is paused for that."""
     last = summary.steerings[-1] if summary.steerings else None
     return last.approval_id if last is not None and last.outcome is None and summary.state == "paused" else None

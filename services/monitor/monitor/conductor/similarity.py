@@ -1,7 +1,7 @@
-"""How alike two tasks are: by their titles, and by the files that they edit. Pure.
+"""The similarity of two tasks: of their titles, and of the files that they edit. Pure.
 
-Titles are compared by the exact Jaccard index of their shingles (`SHINGLE` consecutive tokens), which for hundreds of
-tasks needs no approximation such as MinHash.
+Titles are compared by the exact Jaccard index of their shingles (`SHINGLE` consecutive tokens). For hundreds of tasks,
+no approximation such as MinHash is needed.
 """
 
 import re
@@ -16,21 +16,21 @@ FILES_WEIGHT: Final = 0.20
 """The weights of PRSense for text and files. Its third, 0.35 for the meaning of diffs, needs a model and is left out;
 these two are divided by their sum."""
 THRESHOLD: Final = 0.7
-"""From this similarity on two tasks are duplicates, if both have edited files (the threshold of OmoiOS)."""
+"""The similarity from which two tasks are duplicates, if both have edited files (the threshold of OmoiOS)."""
 TEXT_THRESHOLD: Final = 0.92
-"""The threshold before both have edited files, by the titles alone (the threshold of Hephaestus for equal tasks)."""
+"""The threshold for the titles alone, until both have edited files (the threshold of Hephaestus for equal tasks)."""
 HYSTERESIS: Final = 0.1
-"""A finding stays open until the similarity is this much below its threshold."""
+"""An open finding is withdrawn when the similarity is this much below its threshold."""
 CANDIDATE: Final = 0.3
-"""Minimum similarity of titles of a candidate pair. Below it no pair is a duplicate: even with equal files the total
-would be .52."""
+"""Minimum similarity of the titles of two tasks that are compared further. Below it they can't be duplicates: even with
+equal files, the total would be .52."""
 _TOKEN: Final = re.compile(r"[\w./#:@-]*\w", re.UNICODE)
 _NAMES_SOMETHING: Final = re.compile(r"[0-9./#_:@]")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTitle:
-    """A title as it is compared."""
+    """A title, in the form in which it is compared."""
 
     normal: str
     """Its tokens in lower case, with a space between."""
@@ -42,27 +42,27 @@ class TaskTitle:
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """How alike two tasks are, from 0 to 1."""
+    """The similarity of two tasks, from 0 to 1."""
 
     text: float
     files: float | None
-    """None: at least one of them has not edited a file yet."""
+    """None if at least one of them has not edited a file yet."""
 
     @property
     def total(self) -> float:
-        """The weighted mean of what is known."""
+        """The weighted mean of both values, or `text` if `files` is not known."""
         if self.files is None:
             return self.text
         return (TEXT_WEIGHT * self.text + FILES_WEIGHT * self.files) / (TEXT_WEIGHT + FILES_WEIGHT)
 
     def is_duplicate(self, *, already: bool) -> bool:
-        """Whether this is a duplicate; with `already` it was one before."""
+        """Whether the tasks are duplicates. `already`: whether they were before."""
         limit = TEXT_THRESHOLD if self.files is None else THRESHOLD
         return self.total >= (limit - HYSTERESIS if already else limit)
 
 
 def title_of(text: str) -> TaskTitle:
-    """The title of a task's text."""
+    """A task's title, in the form in which it is compared."""
     tokens = _TOKEN.findall(text.casefold())
     shingles = frozenset(tuple(tokens[at : at + SHINGLE]) for at in range(len(tokens) - SHINGLE + 1))
     return TaskTitle(" ".join(tokens), shingles, frozenset(token for token in tokens if _NAMES_SOMETHING.search(token)))
@@ -76,9 +76,9 @@ def jaccard(one: AbstractSet[object], other: AbstractSet[object]) -> float:
 
 
 def text_similarity(one: TaskTitle, other: TaskTitle) -> float:
-    """How alike two titles are.
+    """The similarity of two titles.
 
-    0 if each has an identifier that the other lacks: such titles come from one template.
+    It is 0 if each has an identifier that the other lacks: such titles come from one template.
     """
     if one.identifiers - other.identifiers and other.identifiers - one.identifiers:
         return 0.0

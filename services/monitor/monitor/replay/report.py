@@ -21,7 +21,7 @@ MAX_LINE: Final = 4 * 1024 * 1024
 
 
 def replay(lines: Iterable[bytes], rules: RuleSet, labels: bytes | None = None) -> ReplayReport:
-    """The findings of `rules` in these events, oldest first, beside the recorded ones; with labels also their quality.
+    """The findings of `rules` in these events, oldest first, and the recorded findings; with labels also their quality.
 
     Lines that are not events are counted. Raises `ContractError` for invalid labels.
     """
@@ -55,12 +55,15 @@ def replay(lines: Iterable[bytes], rules: RuleSet, labels: bytes | None = None) 
 
 
 def replay_by_settings(lines: Iterable[bytes], settings: Settings, labels: bytes | None) -> ReplayReport:
-    """As `replay`, with the rules that the settings select: what `sandherd monitor replay` calls."""
+    """As `replay`, with the rules that the settings select. `sandherd monitor replay` calls this function."""
     return replay(lines, rule_set_of(settings), labels)
 
 
 def _event_of(line: bytes) -> tuple[ObservedEvent | None, int] | None:
-    """The event and its number in its source; None for no event. The event is None if the monitor ignores it."""
+    """The event of a line and its source sequence; None if the line is not an event.
+
+    The event itself is None if the monitor ignores it.
+    """
     try:
         document: Any = json.loads(line) if len(line) <= MAX_LINE else None
         subject = event_subject(document["project"], document["subject"], document["type"])
@@ -73,4 +76,5 @@ def _event_of(line: bytes) -> tuple[ObservedEvent | None, int] | None:
 
 
 def _onsets(labels: SessionLabels, turns: dict[tuple[str, int], int]) -> dict[str, int]:
+    """The turn in which the labelled problem begins, by sandbox."""
     return {label.sandbox: turns.get((label.sandbox, label.from_sequence), 0) for label in labels.sessions.values()}

@@ -1,10 +1,9 @@
-"""Labels of recorded sessions, and how well the findings of rules agree with them.
+"""Labels of recorded sessions, and the quality of rules: how well their findings agree with the labels.
 
-The format: tests/recordings/README.md.
+tests/recordings/README.md describes the format.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,7 +14,7 @@ from sandherd.contracts.replay import ReplayedFinding, ReplayQuality, RuleQualit
 
 
 class SessionLabel(BaseModel):
-    """The label of a session: the rules that have to find something, and the rules that may."""
+    """The label of a session: the rules that have to find something in it, and the rules that may."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -25,7 +24,7 @@ class SessionLabel(BaseModel):
     may: list[str] = []
     """Rules whose findings are neither required nor false: they find a part of the same problem."""
     from_sequence: Annotated[int, Field(ge=0)] = 0
-    """The number, in its source, of the event with which the problem begins."""
+    """The source sequence of the event with which the problem begins."""
 
 
 class SessionLabels(BaseModel):
@@ -34,14 +33,6 @@ class SessionLabels(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     sessions: dict[str, SessionLabel]
-
-
-@dataclass(frozen=True, slots=True)
-class Onset:
-    """The turn of a session in which the labelled problem begins."""
-
-    sandbox: str
-    turn: int
 
 
 def read_labels(document: bytes, sandboxes: Iterable[str]) -> SessionLabels:

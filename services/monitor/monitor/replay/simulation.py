@@ -1,9 +1,9 @@
-"""The monitor's decisions over stored events, without a broker and without effects. Pure and deterministic.
+"""Computes the decisions of the monitor for stored events, without a broker and without effects. Pure, deterministic.
 
-Each event is folded as the watch folds it. Every rule is evaluated after each event, and for the silence before it, so
-the result depends on the events and the rules only, not on how they are batched. Decisions of the recorded monitor are
-listed, but not folded in, because other rules decide otherwise. Requests of users to it, such as muting a rule, are
-folded in.
+Each event is folded as the watch folds it. Every rule is evaluated after each event, and for the silence before it. So
+the result depends only on the events and the rules, not on how events are batched. Decisions of the recorded monitor
+are listed, but not folded in, because other rules may decide differently. Requests of users to it, such as muting a
+rule, are folded in.
 """
 
 from dataclasses import dataclass, field, replace
@@ -34,11 +34,11 @@ from sandherd.contracts.replay import ReplayedFinding, ReplayedIntervention
 
 _IDS: Final = DerivedIds(b"a replay sends nothing")
 _MAX_DECISIONS: Final = 8
-"""Maximum decisions after one event; there are fewer, unless rules fail."""
+"""Maximum number of decisions after one event. It is reached only if rules fail."""
 _RUNTIME: Final = "replay"
 _ALWAYS: Final = timedelta(days=3650)
 _OF_USERS: Final = (MonitorRuleMuted, MonitorRuleUnmuted)
-"""Events that the recorded monitor published because a user had requested it, not by its own decision."""
+"""Events that the recorded monitor published because of a user's request, not by its own decision."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Simulation:
 
     @property
     def failed(self) -> dict[Key, list[str]]:
-        """The rules that raised an error, and how, by sandbox."""
+        """The rules that raised an error, with the error, by sandbox."""
         return {
             key: [f"{rule}: {reason}" for rule, reason in state.disabled.items()]
             for key, state in self._live.items()
@@ -76,7 +76,7 @@ class Simulation:
         """Fold the next event, and evaluate all rules. Returns the agent's turn after it."""
         self.count += 1
         key = seen.project, seen.entity
-        # The broker's time, by which the monitor decides, is not in the document; those of several sources may differ.
+        # The monitor decides by the broker's time, which the document lacks. Clocks of several sources may differ.
         at = self._times[key] = max(seen.at, self._times.get(key, seen.at))
         seen = replace(seen, number=self.count, at=at)
         if seen.type.startswith("monitor.") and not isinstance(seen.data, _OF_USERS):
@@ -111,7 +111,7 @@ class Simulation:
             self.findings.append(self._finding(state, finding.rule, "housekeeping", now, summary=summary))
             self._live[key] = state.changed(found=ActedFinding(finding.rule, now, 1, None))
 
-    def _guardian(self, key: Key, now: datetime) -> None:
+    def _list_patterns(self, key: Key, now: datetime) -> None:
         """List the findings of guardian rules, whether or not an action follows."""
         for active in self.rules.guardian:
             state = self._live[key]
@@ -119,11 +119,11 @@ class Simulation:
                 found = first_found((active,), state, now)
                 if found is not None:
                     assert isinstance(active.rule, GuardianRule)
-                    self._pattern(state, active.rule, found[1], now)
+                    self._list_pattern(state, active.rule, found[1], now)
             except RuleFailedError as failure:
                 self._disable(key, failure)
 
-    def _pattern(self, state: SandboxActivity, rule: AnyGuardianRule, found: Pattern, now: datetime) -> None:
+    def _list_pattern(self, state: SandboxActivity, rule: AnyGuardianRule, found: Pattern, now: datetime) -> None:
         identity = (state.key, found.rule, found.key, found.began)
         if identity in self._found:
             return
@@ -155,14 +155,14 @@ class Simulation:
         for _ in range(_MAX_DECISIONS):
             try:
                 self._conclude(key, now)
-                self._guardian(key, now)  # a rule may read the outcome
+                self._list_patterns(key, now)  # a rule may read the outcome
                 decision = guardian.steer(self._live[key], now, self.rules, _IDS)
             except RuleFailedError as failure:
                 self._disable(key, failure)
                 continue
             if decision is None:
                 return
-            self._own(key, decision_events.analysed(decision), now)
+            self._fold_own(key, decision_events.analysed(decision), now)
             if decision.steering is not None:
                 self._carry_out(key, decision.steering, now)
 
@@ -173,10 +173,13 @@ class Simulation:
             return
         place = self._decided.pop(state.steering.correlation)
         self.interventions[place] = self.interventions[place].model_copy(update={"outcome": outcome})
-        self._own(key, decision_events.concluded(state.steering, outcome), now)
+        self._fold_own(key, decision_events.concluded(state.steering, outcome), now)
 
     def _carry_out(self, key: Key, steering: Steering, now: datetime) -> None:
-        """The agent receives a message at once; a user lets a paused one continue; a stopped one does nothing more."""
+        """Fold in the effects of an intervention.
+
+        A message is delivered immediately, a user resumes a paused sandbox, and a sandbox that is ended is stopping.
+        """
         state = self._live[key]
         self._decided[steering.correlation] = len(self.interventions)
         self.interventions.append(
@@ -190,18 +193,18 @@ class Simulation:
                 turn=state.turn,
             )
         )
-        self._own(key, decision_events.decided(steering), now)
+        self._fold_own(key, decision_events.decided(steering), now)
         message = {"message_id": steering.message, "message_type": "guardian_nudge"}
         if steering.step in guardian.MESSAGES:
-            self._own(key, MessageQueued(**message, content_length=len(steering.text)), now)
-            self._own(key, MessageAcknowledged(**message), now)
+            self._fold_own(key, MessageQueued(**message, content_length=len(steering.text)), now)
+            self._fold_own(key, MessageAcknowledged(**message), now)
         elif steering.step == "pause":
-            self._own(key, SandboxPaused(runtime=_RUNTIME), now)
-            self._own(key, SandboxResumed(runtime=_RUNTIME), now)
+            self._fold_own(key, SandboxPaused(runtime=_RUNTIME), now)
+            self._fold_own(key, SandboxResumed(runtime=_RUNTIME), now)
         else:
-            self._own(key, SandboxStopping(runtime=_RUNTIME, reason=steering.rule), now)
+            self._fold_own(key, SandboxStopping(runtime=_RUNTIME, reason=steering.rule), now)
 
-    def _own(self, key: Key, data: EventData, now: datetime) -> None:
+    def _fold_own(self, key: Key, data: EventData, now: datetime) -> None:
         """Fold in an event that the replay itself has produced."""
         state = self._live[key]
         seen = ObservedEvent(*key, data.type, self.count, now, data, _IDS.derive(now, *key, data.type, self.count))
@@ -236,6 +239,9 @@ class Simulation:
 
 
 def _is_of_user(seen: ObservedEvent) -> bool:
-    """Whether a user's message has reached the agent, as its worker reports it: a file may lack the relay's event."""
+    """Whether the worker reports that a user's message has reached the agent.
+
+    The relay's event may be missing in a file, so the worker's event is used.
+    """
     data = seen.data
     return isinstance(data, AgentMessageInjected) and data.message_type in OF_USERS and data.sender_id not in SENDERS

@@ -16,12 +16,12 @@ from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds,
 from sandherd.contracts.events.conversation import AgentMessage, AgentThinking
 
 MAX_CHARS: Final = 16_000
-"""How many of the last characters of a text are examined."""
+"""Number of characters at the end of a text that are examined."""
 BLOCK: Final = 20
-"""Minimum characters of a block."""
+"""Minimum number of characters of a block. A block is a sentence or line whose repetitions are counted."""
 _FENCES: Final = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _EXEMPT: Final = re.compile(r"(?:[ \t]*(?:[|#>+]|[-*•][ \t]|\d{1,3}[.)][ \t]|[^\w\s]*\Z)|\t| {4})")
-"""Begins lines of tables, headings, lists, quotations, rulers and indented code."""
+"""Matches the beginning of lines that are ignored: of tables, headings, lists, quotations, rulers and indented code."""
 _END: Final = re.compile(r"[.!?…]\s+")
 _REMEMBERED: Final = 3
 """Minimum number of repetitions that are remembered; also the minimum of the threshold."""
@@ -48,7 +48,7 @@ class Chant:
 
 @dataclass(frozen=True)
 class Chanting(GuardianRule[Chant, ChantingThresholds]):
-    """One text again and again, within one message or thought."""
+    """The agent repeats one text within a message or thought."""
 
     name = "chanting"
     order = 220
@@ -64,7 +64,7 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
     )
 
     def fold(self, part: Chant, observation: Observation, _facts: Facts) -> Chant:
-        """The repetition in the last text only."""
+        """Count the repetitions in a text. Those in earlier texts no longer count."""
         event = observation.event
         assert isinstance(event.data, AgentMessage | AgentThinking)
         count = repetitions(event.data.content)
@@ -80,11 +80,11 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
         return Pattern(self.name, "text", part.since, part.began, part.count, summary, part.evidence)
 
     def evaluate(self, part: Chant, _facts: Facts, _now: datetime, thresholds: ChantingThresholds) -> Pattern | None:
-        """The repetition, if it is long enough."""
+        """The repetition, if there are enough repeats."""
         return self.pattern(part) if part.count >= thresholds.repeats else None
 
     def steering_text(self, part: Chant) -> str:
-        """What to do instead."""
+        """The message: what the agent repeats, and what to do instead."""
         return (
             f"Your last text repeats the same sentence {part.count} times. Stop writing it. Do the next concrete step "
             "with a tool, or end the task and state what prevents it."
@@ -95,7 +95,7 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
         return None if observation.event.data is None else part.count > 0
 
     def ignored_after(self, thresholds: ChantingThresholds) -> int:  # noqa: ARG002  # one more text is enough
-        """One more such text."""
+        """One further text of this kind."""
         return 1
 
 
@@ -112,7 +112,7 @@ def repetitions(text: str) -> int:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Its sentences and lines; short ones that follow each other are joined."""
+    """The blocks of a text: its sentences and lines. Short ones that follow each other are joined."""
     begun = ""
     for piece in _pieces(text):
         plain = " ".join(piece.split()).lower()
@@ -124,7 +124,10 @@ def _blocks(text: str) -> Iterator[str]:
 
 
 def _is_varied(text: str) -> bool:
-    """Whether it has at least `_LETTERS` different characters. Counting all of a long text takes much longer."""
+    """Whether a text has at least `_LETTERS` different characters.
+
+    To count all of a long text would take much longer.
+    """
     for _ in range(_LETTERS - 1):
         text = text.replace(text[0], "")
         if not text:

@@ -16,18 +16,19 @@ from sandherd.contracts.events.conversation import AgentContextCompacted
 from sandherd.contracts.events.tools import AgentFileEdited
 
 _KNOWN: Final = 64
-"""How many calls are remembered."""
+"""Number of calls that are remembered."""
 _SHARE: Final = 3
-"""At least one in this many calls has to be a repetition."""
+"""At least one in this number of calls has to be a repetition."""
 
 
 class CompactionStormThresholds(Thresholds):
-    """When compactions are a storm."""
+    """The thresholds from which compactions are a storm."""
 
     compactions: Annotated[int, Unit("compactions"), Field(ge=2)] = 3
-    """Compactions of the context without an edit."""
+    """Number of compactions of the context without an edit."""
     repeats: Annotated[int, Unit("calls"), Field(ge=1)] = 3
-    """Calls since the first of them that were made before; they have to be a third of all calls."""
+    """Number of calls since the first of these compactions that repeat an earlier call. They have to be a third of all
+    calls."""
     pause_at: Annotated[int, Unit("compactions"), Field(ge=2)] = 6
     """At this number of compactions the sandbox is paused and an approval is requested."""
 
@@ -40,17 +41,17 @@ class Compactions:
     since: datetime | None = None
     began: int = 0
     last: int = 0
-    """The stream sequence of the last one."""
+    """The stream sequence of the last compaction."""
     calls: int = 0
     repeats: int = 0
     known: str = ""
-    """The marks of calls, also of those before the compactions."""
+    """The marks of the last calls, also of calls before the compactions."""
     evidence: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True)
 class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
-    """The context is compacted several times without an edit, and calls are repeated after it."""
+    """The context is compacted several times without an edit, and the agent repeats earlier calls after that."""
 
     name = "compaction_storm"
     order = 240
@@ -67,7 +68,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
     )
 
     def fold(self, part: Compactions, observation: Observation, _facts: Facts) -> Compactions:
-        """One more compaction or call, or an edit."""
+        """Count a compaction or a call. An edit begins the count again."""
         event = observation.event
         if observation.call is not None:
             return _with_call(part, observation.call)
@@ -101,7 +102,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
         return self.pattern(part) if part.repeats * _SHARE >= part.calls else None
 
     def steering_text(self, part: Compactions) -> str:
-        """What it does, and what to do instead."""
+        """The message: what the agent does, and what to do instead."""
         return (
             f"Your context was compacted {part.count} times without an edit between, and you read the same content "
             "again each time. Write what you need into a short file of notes, read smaller parts (by line numbers or "
@@ -115,7 +116,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
         return True if part.last == observation.event.number else None
 
     def ignored_after(self, thresholds: CompactionStormThresholds) -> int:  # noqa: ARG002  # one more is enough
-        """One more compaction."""
+        """One further compaction."""
         return 1
 
 

@@ -1,4 +1,4 @@
-"""The agent does what it must not do."""
+"""The agent runs a command or changes a file that a constraint forbids."""
 
 import re
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from monitor.constraint_violations import Violation, forbidden_call, forbidden_edit
 from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
-from monitor.file_locations import MAX_DEPTH, ShellLocation, moved
+from monitor.file_locations import MAX_DEPTH, ShellLocation, after_cd
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from monitor.seen_values import EVIDENCE
 from sandherd.contracts.constraints import Constraints
@@ -21,16 +21,16 @@ from sandherd.contracts.events.sandbox import SandboxRequested
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 
 MAX_STARTED: Final = 8
-"""How many forbidden calls in flight are remembered; more are violations at once."""
+"""Maximum number of forbidden calls in flight that are remembered. Further ones count as violations immediately."""
 _RECENT: Final = 10
-"""After this number of other calls a violation is not acted upon any more."""
+"""Number of other calls after which a violation is not acted upon any more."""
 _MAX_WORK_TREE: Final = 200
 _CHANGES_FOLDER: Final = re.compile(r"(?:^|[\s;&|(])(?:cd|pushd)\s+(\"[^\"]+\"|'[^']+'|[^\s;&|)]+)")
 _NOT_RUN: Final = frozenset({"denied", "refused"})
 
 
 class ConstraintThresholds(Thresholds):
-    """When violations are acted upon."""
+    """The numbers of violations that are acted upon."""
 
     violations: Annotated[int, Unit("violations"), Field(ge=1)] = 1
     """At this number the agent is interrupted."""
@@ -54,7 +54,7 @@ class Violations:
     constraints: Constraints | None = None
     work_tree: str = ""
     depth: int = 0
-    """How deep in the work tree its shell may be."""
+    """The maximum depth in the work tree that the agent's shell may have."""
     started: tuple[StartedCall, ...] = ()
     count: int = 0
     constraint: str = ""
@@ -81,12 +81,12 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
     steps = MappingProxyType({"interrupt": "violations", "pause": "pause_at"})
     across_episodes = True
     documentation = Documentation(
-        condition="a changed path or the parsed arguments of a command match a constraint; without others: recursive "
-        "deletion outside the work tree, a push that overwrites a branch, reading credentials, and commits or pushes "
-        "without hooks",
-        avoids="mentions: texts, searches, here-documents and arguments of other programs are no commands, and reading "
-        "a path does not write it; temporary folders, caches, and what may be in the work tree; calls that were denied "
-        "or refused, dry runs, and commands of users",
+        condition="a changed path or the parsed arguments of a command match a constraint. Each agent has these "
+        "constraints: recursive deletion outside the work tree, a push that overwrites a branch, reading "
+        "credentials, and commits or pushes without hooks",
+        avoids="mentions: texts, searches, here-documents and arguments of other programs are not commands, and "
+        "reading a path does not write it; temporary folders, caches, and paths that may be in the work tree; calls "
+        "that were denied or refused, dry runs, and commands of users",
         source="recorded sessions: one in fifteen runs such a command",
     )
 
@@ -117,14 +117,14 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
     def evaluate(
         self, part: Violations, facts: Facts, _now: datetime, thresholds: ConstraintThresholds
     ) -> Pattern | None:
-        """The last violation, unless it is old, acted upon, or a user has written since."""
+        """The last violation; None if it is old, if it was acted upon, or if a user has sent a message since."""
         if part.since is None or part.calls >= _RECENT or part.count < thresholds.violations:
             return None
         is_of_episode = facts.episode_at is None or part.since >= facts.episode_at
         return self.pattern(part) if is_of_episode else None
 
     def steering_text(self, part: Violations) -> str:
-        """What it did, and what to do instead."""
+        """The message: what the agent did, and what to do instead."""
         return (
             f"You have done what you must not do here ({part.constraint}): {part.shown!r}. Do not do it again, and "
             "not in another form. If it had an effect, state it and undo it where you can. If the task needs it, ask a "
@@ -138,12 +138,12 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
         return None if observation.call is None else False
 
     def ignored_after(self, thresholds: ConstraintThresholds) -> int:  # noqa: ARG002  # one more is enough
-        """One more violation."""
+        """One further violation."""
         return 1
 
 
 def _called(part: Violations, event: ObservedEvent, data: AgentToolUse, facts: Facts) -> Violations:
-    """After the start of a call, whose end decides whether it was a violation."""
+    """The part after a call has begun. The end of the call decides whether it was a violation."""
     if data.event_subtype == "program":
         return part
     place = ShellLocation(part.work_tree, "", part.depth)
@@ -158,12 +158,12 @@ def _called(part: Violations, event: ObservedEvent, data: AgentToolUse, facts: F
 
 
 def _with_depth(part: Violations, data: AgentToolUse, place: ShellLocation) -> Violations:
-    """A shell may stay in the folder that a call has changed to."""
+    """The part after a call has begun. A shell may stay in the folder to which the call changes."""
     command: Any = data.input.get("command") or data.input.get("cmd")
     if not isinstance(command, str) or ("cd " not in command and "pushd " not in command):
         return part
     for folder in _CHANGES_FOLDER.findall(command[:2000])[:20]:
-        place = moved(place, folder.strip("\"'"))
+        place = after_cd(place, folder.strip("\"'"))
     depth = MAX_DEPTH if place.folder else place.depth
     return replace(part, depth=depth) if depth > part.depth else part
 
@@ -202,7 +202,7 @@ def _with_violation(part: Violations, found: Violation, number: int, at: datetim
 
 
 def _in_work_tree(part: Violations, path: str | None) -> Violations:
-    """The path of its work tree, as its worker states it; `/` is not accepted, as every path would be in it."""
+    """The part with the work tree's path, as its worker states it. `/` is not accepted: every path would be in it."""
     if path is None or len(path) > _MAX_WORK_TREE or not re.fullmatch(r"(?:/(?!\.\.?(?:/|$))[^/\x00-\x1f]+)+", path):
         return part
     return replace(part, work_tree=path)

@@ -15,22 +15,24 @@ from monitor.repeated_calls import waits
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 _LENGTHS: Final = (2, 3, 4, 5)
-"""Numbers of calls of a series."""
+"""The possible numbers of calls in a series."""
 _MAX_AGENTS: Final = 3
-_LESS: Final = 7
+_POLL_DISCOUNT: Final = 7
+"""The difference between the default thresholds `polls` and `blocks`."""
 
 
 class CycleThresholds(Thresholds):
-    """When a repeated series is a cycle."""
+    """The numbers of equal series that are a cycle."""
 
     blocks: Annotated[int, Unit("series"), Field(ge=2)] = 3
-    """Equal series of calls in a row. The same number after a message means `ignored`."""
+    """Number of equal series of calls in a row. A message after which the pattern occurs this often counts as
+    `ignored`."""
     interrupt_at: Annotated[int, Unit("series"), Field(ge=2)] = 5
     """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("series"), Field(ge=2)] = 8
     """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("series"), Field(ge=2)] = 10
-    """Equal series with a poll: this number counts as `blocks`, and each further one as one more."""
+    """Number of equal series with a poll that counts as `blocks`. Each further one counts as one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How many calls in a row equal the call one series length before."""
+    """Consecutive calls that each equal the call one series length before: their number, and where they began."""
 
     length: int = 0
     began: int = 0
@@ -65,7 +67,7 @@ class Track:
     runs: tuple[Run, ...] = _NO_RUNS
     """The run for each length of a series."""
     evidence: tuple[UUID, ...] = ()
-    """Event ids of the last calls that equal one before, newest last."""
+    """Ids of the events that ended the last calls that equal an earlier one, newest last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +87,29 @@ class Series:
 
     @property
     def count(self) -> int:
-        """How many complete repetitions there are."""
+        """The number of complete series, including the first one."""
         return self.run.length // self.length + 1
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """Its calls, the last time."""
+        """The calls of the last repetition."""
         return self.track.pairs[-self.length :]
 
     @property
     def polls(self) -> bool:
-        """Whether it waits for something."""
+        """Whether one of its calls is a poll."""
         return any(pair.polls for pair in self.pairs)
 
     @property
     def key(self) -> str:
-        """The same wherever the series begins."""
+        """A key that is the same whichever of its calls the series begins with."""
         digests = [pair.digest for pair in self.pairs]
         return text_digest(min(" ".join(digests[start:] + digests[:start]) for start in range(self.length)))
 
 
 @dataclass(frozen=True)
 class Cycle(GuardianRule[Tracks, CycleThresholds]):
-    """The same two to five calls with the same results, again and again."""
+    """The agent repeats the same two to five calls with the same results."""
 
     name = "cycle"
     order = 110
@@ -118,14 +120,14 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
     documentation = Documentation(
         condition=f"a series of {_LENGTHS[0]} to {_LENGTHS[-1]} calls with the same inputs and results, compared as by "
         "`loop`, `blocks` times in a row by one agent or sub-agent",
-        avoids="a file that gets a new content begins again (edit and test); a file that returns to a content that it "
-        "had lately does not; calls of one response of the model are no repetition of each other; a series with a poll "
-        "has to be repeated `polls` times",
+        avoids="the count begins again when a file gets a new content (edit and test), but not when it returns to a "
+        "recent one; calls of one response of the model are not a repetition of each other; a series with a poll has "
+        "to be repeated `polls` times",
         source="Gemini CLI finds cycles of up to five calls, but ignores results, and OpenHands only those of two",
     )
 
     def fold(self, part: Tracks, observation: Observation, facts: Facts) -> Tracks:
-        """The calls of its agent with this one."""
+        """Add the call to the track of its agent."""
         call = observation.call
         if call is None or not call.is_executed:
             return part
@@ -148,14 +150,14 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
         )
 
     def evaluate(self, part: Tracks, _facts: Facts, _now: datetime, thresholds: CycleThresholds) -> Pattern | None:
-        """The series that was repeated most often, if that is a cycle. Polls count less."""
+        """The series that was repeated most often, if that is a cycle. Series with polls count less."""
         less = max(0, thresholds.polls - thresholds.blocks)
         counts = [(one.count - less if one.polls else one.count, one) for one in _series(part)]
         count, series = max(counts, key=lambda one: one[0], default=(0, None))
         return replace(self._pattern(series), count=count) if series and count >= thresholds.blocks else None
 
     def steering_text(self, part: Tracks) -> str:
-        """What repeats, and what to do instead."""
+        """The message: what the agent repeats, and what to do instead."""
         series = _top(part)
         calls, times = (2, "several times") if series is None else (series.length, f"{series.count} times in a row")
         return (
@@ -176,13 +178,13 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
         return True if is_last else None
 
     def ignored_after(self, thresholds: CycleThresholds) -> int:
-        """As many series as make a cycle."""
+        """The number of series that is a cycle."""
         return thresholds.blocks
 
 
 def _top(part: Tracks) -> Series | None:
-    """The series that was repeated most often; by the default thresholds, those with polls count less."""
-    return max(_series(part), key=lambda one: one.count - (_LESS if one.polls else 0), default=None)
+    """The series that was repeated most often. Series with polls count less, by the default thresholds."""
+    return max(_series(part), key=lambda one: one.count - (_POLL_DISCOUNT if one.polls else 0), default=None)
 
 
 def _added(track: Track, call: EndedCall) -> Track:
@@ -207,7 +209,7 @@ def _continued(run: Run, before: Pair, pair: Pair, began: int) -> Run:
 
 
 def _series(part: Tracks) -> Iterator[Series]:
-    """The series that occur at least twice; for each agent the shortest one."""
+    """The series that occur at least twice; of several of one agent, the shortest."""
     for track in part.tracks:
         if not track.evidence:
             continue

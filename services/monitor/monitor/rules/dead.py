@@ -12,7 +12,7 @@ from sandherd.contracts.events.monitor import IdleFinding, MonitorDeadFound
 
 
 class DeadThresholds(Thresholds):
-    """When a sandbox is dead."""
+    """The time after which a silent sandbox is dead."""
 
     after: Annotated[float, Unit("s"), SettingReference("dead_after"), Field(gt=0)] = 90
     """Time without any event. After a start of the monitor, other rules that conclude from silence wait as long."""
@@ -20,7 +20,10 @@ class DeadThresholds(Thresholds):
 
 @dataclass(frozen=True)
 class Dead(HousekeepingRule[None, DeadThresholds]):
-    """Neither an event nor a heartbeat. If it never published, time counts from its creation request."""
+    """The sandbox publishes neither events nor heartbeats.
+
+    If it has never published, time counts from the request to create it.
+    """
 
     name = "dead"
     order = 20
@@ -34,11 +37,11 @@ class Dead(HousekeepingRule[None, DeadThresholds]):
     )
 
     def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: DeadThresholds) -> Finding | None:
-        """See the class."""
+        """The finding, if nothing was published for `after`; None for a paused sandbox."""
         return None if facts.paused else self.exceeded(facts.last_sign_at, now, thresholds.after)
 
     def event(self, _part: None, finding: Finding, now: datetime) -> IdleFinding:
-        """`monitor.dead_found`."""
+        """The event `monitor.dead_found`."""
         return MonitorDeadFound(rule=self.name, age_seconds=finding.age(now), limit_seconds=finding.limit)
 
 

@@ -1,4 +1,4 @@
-"""The agent tries what it is not permitted."""
+"""The agent requests calls for which it has no permission."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,17 +16,17 @@ _MAX_IDS: Final = 4
 
 
 class DenialThresholds(Thresholds):
-    """How often calls may be denied."""
+    """The numbers of denied calls that are acted upon."""
 
     consecutive: Annotated[int, Unit("calls"), Field(ge=1)] = 3
-    """Denied calls in a row. The same number after a message means `ignored`."""
+    """Number of denied calls in a row. A message after which the pattern occurs this often counts as `ignored`."""
     total: Annotated[int, Unit("calls"), Field(ge=1)] = 20
-    """Denied calls of a sandbox, also if others were permitted between."""
+    """Number of denied calls of a sandbox, also if others were permitted in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The denied calls of a sandbox. Those of one batch count once."""
+    """The denied calls of a sandbox. Denied calls of one batch count once."""
 
     consecutive: int = 0
     total: int = 0
@@ -36,13 +36,13 @@ class Denied:
     began: int = 0
     began_at: datetime | None = None
     last: int = 0
-    """The stream sequence of the last one that counted."""
+    """The stream sequence of the last denied call that counted."""
     evidence: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True)
 class Denials(GuardianRule[Denied, DenialThresholds]):
-    """Calls are denied again and again: a user has to decide whether the agent needs what it may not do."""
+    """Calls are denied repeatedly. A user has to decide whether the agent needs the permission."""
 
     name = "denials"
     order = 140
@@ -52,10 +52,10 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
     across_episodes = True
     steps = MappingProxyType({"pause": "consecutive"})
     documentation = Documentation(
-        condition="`consecutive` calls in a row that a rule or a permission denied, or a denied call after `total` in "
-        "all",
-        avoids="a refusal by a user and an interrupt are no denials; denied calls of one response of the model count "
-        "once; a message of a user begins the row again, but not the total",
+        condition="`consecutive` calls in a row that a rule or a permission denied; or a denied call, once `total` "
+        "calls were denied",
+        avoids="a refusal by a user and an interrupt are not denials; denied calls of one response of the model count "
+        "once; a message of a user resets the number in a row, but not the total",
         source="the numbers of Claude's auto mode",
     )
 
@@ -89,7 +89,7 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
         return Pattern(self.name, "denied", part.began_at, part.began, count, summary, part.evidence)
 
     def evaluate(self, part: Denied, facts: Facts, _now: datetime, thresholds: DenialThresholds) -> Pattern | None:
-        """The denied calls, if there are enough in a row, or in all."""
+        """The denied calls, if there are enough of them in a row or in total."""
         if not part.consecutive or part.episode_at != facts.episode_at:
             return None
         if part.total >= thresholds.total:
@@ -97,7 +97,7 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
         return self._pattern(part, part.consecutive) if part.consecutive >= thresholds.consecutive else None
 
     def steering_text(self, part: Denied) -> str:
-        """What was denied, and what to do instead."""
+        """The message: what was denied, and what to do instead."""
         return (
             f"{part.total} of your calls were denied, the last one of {tool_label(part.tool)}. You do not have the "
             "permission, and another way to the same effect is not permitted either. Continue with what you may do. "
@@ -114,7 +114,7 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
         return False
 
     def ignored_after(self, thresholds: DenialThresholds) -> int:
-        """As many calls as in a row."""
+        """As many denied calls as `consecutive`."""
         return thresholds.consecutive
 
 

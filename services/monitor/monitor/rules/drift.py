@@ -1,4 +1,4 @@
-"""The agent works on something else than its task. Only a model can find that."""
+"""The agent works on something other than its task. Only a model can find that."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,10 +13,10 @@ from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Patter
 
 
 class DriftThresholds(Thresholds):
-    """When a model is queried."""
+    """The number of calls after which a model is queried."""
 
     calls: Annotated[int, Unit("calls"), Field(ge=5)] = 60
-    """Ended calls of an episode after which the model assesses whether the agent still works on its task."""
+    """Number of ended calls of an episode after which the model assesses whether the agent still works on its task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Work:
     began: int = 0
     began_at: datetime | None = None
     evidence: tuple[UUID, ...] = ()
-    """Ids of the events that ended the last ones."""
+    """Ids of the events that ended the last calls."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Drift(GuardianRule[Work, DriftThresholds]):
     )
 
     def fold(self, part: Work, observation: Observation, _facts: Facts) -> Work:
-        """One more call."""
+        """Count a call."""
         call = observation.call
         if call is None:
             return part
@@ -62,18 +62,18 @@ class Drift(GuardianRule[Work, DriftThresholds]):
         return replace(part, count=part.count + 1, evidence=evidence)
 
     def pattern(self, part: Work) -> Pattern | None:
-        """The work of this episode."""
+        """The calls of this episode, even below the threshold."""
         if part.began_at is None:
             return None
         summary = f"{part.count} calls since the last message of a user"
         return Pattern(self.name, "episode", part.began_at, part.began, part.count, summary, part.evidence)
 
     def evaluate(self, part: Work, _facts: Facts, _now: datetime, thresholds: DriftThresholds) -> Pattern | None:
-        """The work, once it is long."""
+        """The calls of this episode, if there are enough for an assessment."""
         return self.pattern(part) if part.count >= thresholds.calls else None
 
     def steering_text(self, _part: Work) -> str:
-        """The request to compare the work with the task."""
+        """The message: the request to compare the work with the task."""
         return (
             "Your last calls do not seem to be about your task. Read the task and the user's messages once more, and "
             "compare them with what you are doing. Undo what was not asked for, and continue with the task; if you "
@@ -85,7 +85,7 @@ class Drift(GuardianRule[Work, DriftThresholds]):
         return None if observation.call is None else False
 
     def ignored_after(self, thresholds: DriftThresholds) -> int:
-        """Never, as no call shows the pattern again."""
+        """A number that is never reached, because no call shows the pattern again."""
         return thresholds.calls
 
 

@@ -18,10 +18,11 @@ from monitor.seen_values import mark, remembered
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 
 MAX_FILES: Final = 6
-"""How many files are remembered: those that were edited last."""
+"""Number of files that are remembered: those that were edited last."""
 _CONTENTS: Final = 8
+"""Number of contents of a file that are remembered, and of changes from one content to another."""
 _LINES: Final = 48
-"""How many contents and added lines of a file are remembered."""
+"""Number of added lines of a file that are remembered."""
 _DIFF_LINES: Final = 400
 _PATH: Final = 120
 _RETURN: Final = 3
@@ -32,45 +33,46 @@ _READS: Final = re.compile(
     r"\s*(?:sudo |time |then |do |\()*(?:cat|ls|head|tail|less|grep|rg|ag|sed|awk|find|wc|cd|pwd|echo|tree|diff|stat"
     r"|file|git|which|true|export|sleep|mkdir|cp|mv|rm|touch|chmod|printf|nl|cut|sort|uniq|fi|done|else)\b|\s*$"
 )
-"""Commands that show or move files, which is no trial of a change."""
+"""Matches commands that only show or move files: these do not try out a change."""
 
 
 class EditThrashThresholds(Thresholds):
-    """When edits of one file are a thrash."""
+    """The numbers of edits of one file that are a thrash."""
 
     edits: Annotated[int, Unit("edits"), Field(ge=2)] = 6
-    """Edits of a file that each replace lines of an earlier one, without a check or a trial between. A return of its
-    content to an earlier one counts as three."""
+    """Number of edits of a file that each replace lines of an earlier one, without a check or a trial in between. A
+    return of the file to an earlier content counts as three."""
     interrupt_at: Annotated[int, Unit("edits"), Field(ge=2)] = 12
     """At this number the agent is interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditedFile:
-    """One file: its last contents and added lines, as marks, and what was counted."""
+    """One file: its last contents and added lines, as marks, and the counts."""
 
     name: str = ""
     """The mark of its path."""
     contents: str = ""
     transitions: str = ""
-    """Pairs of a content and the next one."""
+    """The marks of changes from one content to another."""
     lines: str = ""
     reworked: int = 0
-    """Edits without a check that replace lines of an earlier edit, and the first of them."""
+    """Number of edits without a check that replace lines of an earlier edit, plus one for that earlier edit."""
     returns: int = 0
+    """Number of returns to an earlier content."""
     since: datetime | None = None
     began: int = 0
     evidence: tuple[UUID, ...] = ()
 
     @property
     def count(self) -> int:
-        """The larger of both counts."""
+        """The number of edits that count: the larger one of both counts."""
         return max(self.reworked, _RETURN * self.returns)
 
 
 @dataclass(frozen=True, slots=True)
 class EditedFiles:
-    """The files that were edited last, and the path of the last one."""
+    """The files that were edited last, and the path of the most recent one."""
 
     files: tuple[EditedFile, ...] = ()
     path: str = ""
@@ -81,7 +83,7 @@ class EditedFiles:
 
 @dataclass(frozen=True)
 class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
-    """A file whose content returns to earlier ones, or whose lines are replaced again and again without a check."""
+    """The content of a file returns to earlier ones, or its lines are replaced repeatedly without a check."""
 
     name = "edit_thrash"
     order = 210
@@ -101,7 +103,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
     )
 
     def fold(self, part: EditedFiles, observation: Observation, _facts: Facts) -> EditedFiles:
-        """One more edit, or a check."""
+        """Count an edit. A check or a trial begins the count again."""
         data = observation.event.data
         if observation.call is not None:
             return _checked(part) if observation.call.check is not None else part
@@ -127,7 +129,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
         return self.pattern(part) if part.last.count >= thresholds.edits else None
 
     def steering_text(self, part: EditedFiles) -> str:
-        """What it does, and what to do instead."""
+        """The message: what the agent does, and what to do instead."""
         return (
             f"You change the same lines of {part.path!r} again and again, or restore what it was before. Stop editing "
             "it. Run a check that shows what is wrong, read its output, decide on one version, and make that change "
@@ -142,12 +144,15 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
         return True if is_edit else None
 
     def ignored_after(self, thresholds: EditThrashThresholds) -> int:
-        """Half as many edits as make a thrash."""
+        """Half of the number of edits that is a thrash."""
         return max(1, thresholds.edits // 2)
 
 
 def _checked(part: EditedFiles) -> EditedFiles:
-    """After a check: only a change that is made twice still counts."""
+    """The part after a check or a trial, with all counts reset.
+
+    The changes from one content to another stay known: if one is made again, it counts as two returns.
+    """
     if part.last.count == 0 and all(one.count == 0 for one in part.files):
         return part
     files = tuple(_without_count(one) for one in part.files)
@@ -179,7 +184,10 @@ def _with_edit(part: EditedFiles, event: ObservedEvent, data: AgentFileEdited) -
 
 
 def _with_content(before: EditedFile, data: AgentFileEdited, *, counted: bool) -> EditedFile:
-    """The file with its new content, and one more return if it is `counted` and had that content before."""
+    """The file with its new content. If `counted`, a return to an earlier content is counted.
+
+    A return by a change that was made before counts as the second one at least.
+    """
     if data.content_sha256 is None:
         return before
     now = mark(data.content_sha256)
@@ -190,13 +198,13 @@ def _with_content(before: EditedFile, data: AgentFileEdited, *, counted: bool) -
     again = change in before.transitions
     is_return = counted and now in before.contents
     returns = max(before.returns, 1 if again else 0) + 1 if is_return else before.returns
-    contents = before.contents.replace(now, "") + now  # the order is that of their last appearance
+    contents = before.contents.replace(now, "") + now  # in the order in which they last occurred
     transitions = remembered(before.transitions, change, _CONTENTS)
     return replace(before, contents=contents[-_CONTENTS * len(now) :], transitions=transitions, returns=returns)
 
 
 def _lines(diff: str) -> tuple[list[str], list[str]]:
-    """The marks of the lines that a diff adds, and of those that it removes, without those that it only moves."""
+    """The marks of the lines that a diff adds, and of those that it removes. Lines that it only moves are left out."""
     added: dict[str, None] = {}
     removed: dict[str, None] = {}
     for line in islice(_split(diff), _DIFF_LINES):
@@ -215,7 +223,7 @@ def _split(diff: str) -> Iterable[str]:
 
 
 def _with_command(part: EditedFiles, data: AgentToolUse) -> EditedFiles:
-    """After the start of a command: one that tries out the changes, or restores files."""
+    """The part after a command has begun, which may try out the changes, or restore files."""
     command = shell_command(data.input)
     restores = restores_files(command)
     if restores != part.restores:

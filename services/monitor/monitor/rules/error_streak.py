@@ -1,4 +1,4 @@
-"""The agent gets the same error again and again, or nothing but errors."""
+"""The agent gets the same error repeatedly, or only errors."""
 
 import re
 from dataclasses import dataclass, replace
@@ -15,40 +15,41 @@ from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds,
 
 _MAX_CAUSES: Final = 6
 _MAX_GAP: Final = 10
-"""Maximum calls from one error to the next of the same cause."""
+"""Maximum number of calls from one error to the next of the same cause."""
 _MAX_IDS: Final = 4
 _OUTAGE_LASTS: Final = 10
-"""Maximum calls after an outage in which errors may be its results."""
+"""Maximum number of calls after an outage whose errors may result from it."""
 _SUSPENDED_BY_EACH: Final = 3
-"""Number of calls to ignore for each call that an outage prevented: the text of a single command may look like an
-outage."""
+"""The rule ignores this number of calls for each call that an outage has prevented. It is small, because the output of
+a single command may look like an outage."""
 _SHELL: Final = re.compile(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
 """Tools that run commands: one command that succeeds does not show that another one has become possible."""
 _FIXES: Final = 3
 """Number of repetitions of the same call after an edit that do not count: each may have been an attempt to fix the
 error."""
-_LESS: Final = 5
-"""How many more unbroken errors than errors of one cause are required, by the default thresholds."""
+_MORE_UNBROKEN: Final = 5
+"""The difference between the default thresholds `unbroken` and `errors`."""
 _ANY: Final = "any"
 """The key of the pattern of unbroken errors."""
 
 
 class ErrorThresholds(Thresholds):
-    """How many errors are a streak."""
+    """The numbers of errors that are a streak."""
 
     errors: Annotated[int, Unit("errors"), Field(ge=2)] = 3
-    """Errors of the same cause. The same number after a message means `ignored`."""
+    """Number of errors of the same cause. A message after which the pattern occurs this often counts as `ignored`."""
     interrupt_at: Annotated[int, Unit("errors"), Field(ge=2)] = 5
     """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("errors"), Field(ge=2)] = 8
     """At this number the sandbox is paused and an approval is requested."""
     unbroken: Annotated[int, Unit("errors"), Field(ge=2)] = 8
-    """Errors of any cause without a call that succeeds: this number counts as `errors`, a further one as one more."""
+    """Number of errors of any cause, without a call that succeeds, that counts as `errors`. Each further one counts as
+    one more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Errors of one cause. Those of one batch of calls count once."""
+    """Errors of one cause. Errors of one batch of calls count once."""
 
     error: str
     call: str
@@ -56,15 +57,15 @@ class Cause:
     began: int
     began_at: datetime
     place: int
-    """The place of the last one among all calls."""
+    """The number of calls of the episode up to the last error."""
     batch: int
     last: int
-    """The stream sequence of the last one."""
+    """The stream sequence of the last error."""
     edits: int
-    """The number of edits before the last one."""
+    """`Facts.new_contents` at the last error: the number of edits until then."""
     count: int = 1
     fixes: int = 0
-    """How many of them were the same call as before, after an edit."""
+    """Number of these errors that were of the same call as the one before, after an edit."""
     gap: int = 1
     evidence: tuple[UUID, ...] = ()
 
@@ -92,15 +93,15 @@ class Errors:
     causes: tuple[Cause, ...] = ()
     streak: Streak = Streak()
     place: int = 0
-    """The number of calls."""
+    """The number of calls of the episode."""
     outages: int = 0
-    """How many calls the last outage prevented."""
+    """Number of calls that the last outage prevented."""
     outage_place: int | None = None
-    """The place of the last of them."""
+    """The value of `place` at the last of these calls."""
 
     @property
     def is_outage(self) -> bool:
-        """Whether errors may result from an outage."""
+        """Whether errors may currently result from an outage."""
         lasts = min(_OUTAGE_LASTS, _SUSPENDED_BY_EACH * self.outages)
         return self.outage_place is not None and self.place - self.outage_place < lasts
 
@@ -111,7 +112,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
-    """The same error again and again, whatever the input; or errors of any cause, without a success."""
+    """The agent gets the same error repeatedly, whatever the input; or errors of any cause, without a success."""
 
     name = "error_streak"
     order = 130
@@ -124,13 +125,13 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         f"{_MAX_GAP - 1} other calls between two of them; or `unbroken` errors of any cause without a success between. "
         "The cause is the text of the error without lines of files and what differs by chance; all calls that time out "
         "have the same cause",
-        avoids="errors of one response of the model with one cause are one error; a failed check (tests, a linter) is "
-        "an error only if its output is the same and no file got a new content; the same error of another call after "
-        f"an edit begins again, and {_FIXES} of the same call after an edit do not count; what an outage, a denial, a "
-        "refusal of a user or an interrupt prevented is not an error, and an outage suspends the rule, for "
-        f"{_SUSPENDED_BY_EACH} calls for each call that it prevented, at most {_OUTAGE_LASTS}; neither is a poll, nor "
-        "a command that ends with 1 and no text of an error; the cause is forgotten when the same input, or the same "
-        "tool if it runs no commands, succeeds",
+        avoids="errors of one response of the model with one cause are one error; a failed check (tests, a linter) "
+        "is an error only if its output is the same and no file got a new content; if another call gets the same "
+        f"error after an edit, the count begins again, and {_FIXES} errors of the same call after an edit do not "
+        "count; a call that an outage, a denial, a refusal of a user or an interrupt prevented is not an error, and "
+        f"an outage suspends the rule for {_SUSPENDED_BY_EACH} calls for each call that it prevented, at most "
+        f"{_OUTAGE_LASTS}; a failed poll is not an error, nor is a command that ends with status 1 and no text of an "
+        "error; the cause is forgotten when the same input, or the same tool if it runs no commands, succeeds",
         source="OpenHands' three errors of a call, Hermes' eight of a tool; 4 % of sessions have one, 5 % look like it",
     )
 
@@ -154,10 +155,10 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         return added(replace(part, causes=causes, place=place), call, facts.new_contents)
 
     def pattern(self, part: Errors) -> Pattern | None:
-        """The cause of most errors; or those of any cause, if there are more of them in a row."""
+        """The cause of most errors, or errors of any cause if more of them are in a row."""
         cause = _top(part)
-        if cause is None or cause.times < part.streak.count - _LESS:
-            return self._unbroken(part.streak, part.streak.count - _LESS) if part.streak.count else None
+        if cause is None or cause.times < part.streak.count - _MORE_UNBROKEN:
+            return self._unbroken(part.streak, part.streak.count - _MORE_UNBROKEN) if part.streak.count else None
         return self._of_cause(cause)
 
     def _of_cause(self, cause: Cause) -> Pattern:
@@ -170,7 +171,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         return Pattern(self.name, _ANY, streak.began_at, streak.began, count, summary, streak.evidence)
 
     def evaluate(self, part: Errors, _facts: Facts, _now: datetime, thresholds: ErrorThresholds) -> Pattern | None:
-        """The cause of most errors, if they are a streak; None during an outage."""
+        """The cause of most errors, or errors of any cause, if they are a streak; None during an outage."""
         if (not part.causes and not part.streak.count) or part.is_outage:
             return None
         cause, unbroken = _top(part), thresholds.errors + part.streak.count - thresholds.unbroken
@@ -179,9 +180,9 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         return self._unbroken(part.streak, unbroken) if unbroken >= thresholds.errors else None
 
     def steering_text(self, part: Errors) -> str:
-        """What fails, and what to do instead."""
+        """The message: what fails, and what to do instead."""
         cause = _top(part)
-        if cause is None or cause.times < part.streak.count - _LESS:
+        if cause is None or cause.times < part.streak.count - _MORE_UNBROKEN:
             fails = f"Your last {part.streak.count} calls have all failed."
         else:
             fails = f"You have got the same error {cause.count} times, the last time from {tool_label(cause.tool)}."
@@ -192,7 +193,10 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         )
 
     def is_repeated(self, key: str, part: Errors, observation: Observation) -> bool | None:
-        """An error of the same cause shows the pattern; it has stopped after more calls than were between two."""
+        """An error of the same cause shows the pattern.
+
+        It has stopped if more calls have passed than between two errors.
+        """
         call = observation.call
         if call is None or not call.is_executed:
             return None
@@ -204,7 +208,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         return False if cause is None or part.place - cause.place >= cause.gap else None
 
     def ignored_after(self, thresholds: ErrorThresholds) -> int:
-        """As many errors as make a streak."""
+        """The number of errors that is a streak."""
         return thresholds.errors
 
 
@@ -212,13 +216,20 @@ _NEW: Final = Errors()
 
 
 def _with_check(part: Errors, call: EndedCall, edits: int) -> Errors:
-    """After a check that failed: its output is the cause, and it is expected to fail while it is worked on."""
+    """The part after a check that failed. The cause is the output of the check.
+
+    The count begins again after an edit, because a check is expected to fail while the agent works on it.
+    """
     cause = part.cause(call.result)
     return _with_cause(part, cause, call, call.result, edits, begins=cause is not None and cause.edits != edits)
 
 
 def _with_error(part: Errors, call: EndedCall, edits: int) -> Errors:
-    """After another error. After an edit, the same error of another call is about something else."""
+    """The part after the error of a call that is not a check.
+
+    The count begins again if another call gets the same error after an edit, because that error concerns something
+    else.
+    """
     assert call.error is not None
     cause, streak = part.cause(call.error), part.streak
     begins = cause is not None and cause.edits != edits and cause.call != call.digest
@@ -231,7 +242,7 @@ def _with_error(part: Errors, call: EndedCall, edits: int) -> Errors:
 
 
 def _with_cause(part: Errors, cause: Cause | None, call: EndedCall, error: str, edits: int, *, begins: bool) -> Errors:
-    """With one more error of a cause; the first one if it `begins` again."""
+    """The part with one more error of a cause. If it `begins`, the count of this cause begins again."""
     others = tuple(one for one in part.causes if one is not cause)
     if cause is None or (begins and cause.batch != call.batch):
         known = call.digest, call.tool, call.number, call.at, part.place, call.batch, call.number, edits

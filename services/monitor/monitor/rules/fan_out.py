@@ -1,4 +1,4 @@
-"""The agent requests the same calls together, again and again."""
+"""The agent repeatedly requests the same set of calls together."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,27 +14,28 @@ from monitor.repeated_calls import PAUSE
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 _MAX_CALLS: Final = 12
-"""Maximum different calls of a batch that are compared: those with the smallest digests."""
+"""Maximum number of different calls of a batch that are compared: those with the smallest digests."""
 _MAX_AGENTS: Final = 3
 _MAX_IDS: Final = 4
 
 
 class FanOutThresholds(Thresholds):
-    """How often the same calls may be requested together."""
+    """The numbers of responses with the same calls that are acted upon."""
 
     batches: Annotated[int, Unit("responses"), Field(ge=2)] = 3
-    """Responses of the model with the same calls and results. The same number after a message means `ignored`."""
+    """Number of responses of the model with the same calls and results. A message after which the pattern occurs this
+    often counts as `ignored`."""
     interrupt_at: Annotated[int, Unit("responses"), Field(ge=2)] = 8
     """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("responses"), Field(ge=2)] = 12
     """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("responses"), Field(ge=2)] = 10
-    """Equal responses with a poll: this number counts as `batches`, and each further one as one more."""
+    """Number of equal responses with a poll that counts as `batches`. Each further one counts as one more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The calls that one agent has requested together, and how often the ones before were the same."""
+    """The calls that one agent has requested together, and the number of equal batches before."""
 
     parent: str | None = None
     edits: int = 0
@@ -48,10 +49,11 @@ class Batch:
     before: tuple[str, ...] = ()
     """Digests of the calls of the batch before."""
     count: int = 0
-    """How many batches in a row were like the one before."""
+    """Number of equal batches in a row, up to the one before."""
     since: int = 0
-    """The stream sequence of the first of them, and its time."""
+    """The stream sequence of the first call of these batches."""
     since_at: datetime | None = None
+    """When that call began."""
     ended_at: datetime | None = None
     """When its last call ended."""
     polls: bool = False
@@ -60,12 +62,12 @@ class Batch:
 
     @property
     def times(self) -> int:
-        """How many batches in a row are equal, including this one; 0 if it is incomplete, or has one call."""
+        """Number of equal batches in a row, including this one; 0 if it is incomplete, or has one call."""
         return self.count + 1 if self.is_complete and len(self.calls) > 1 and self.calls == self.before else 0
 
     @property
     def key(self) -> str:
-        """The same for the same calls and results."""
+        """A key that is the same for the same calls and results."""
         return text_digest(" ".join(self.calls))
 
 
@@ -78,7 +80,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class FanOut(GuardianRule[Batches, FanOutThresholds]):
-    """The same set of calls with the same results in each response of the model."""
+    """Several responses of the model have the same set of calls, with the same results."""
 
     name = "fan_out"
     order = 120
@@ -89,13 +91,13 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
     documentation = Documentation(
         condition="the same set of at least two calls, with the same results, in `batches` responses of the model in a "
         "row, in any order; compared as by `loop`",
-        avoids="equal calls within one response count once; a file that gets a new content begins again; a set with a "
-        "poll has to be repeated `polls` times",
+        avoids="equal calls within one response count once; the count begins again when a file gets a new content; a "
+        "set with a poll has to be repeated `polls` times",
         source="OpenRouter's typescript-agent counts duplicates within a response once",
     )
 
     def fold(self, part: Batches, observation: Observation, facts: Facts) -> Batches:
-        """The batch of the agent with this call, or a new one."""
+        """Add the call to the batch of its agent, or begin a new batch."""
         call = observation.call
         if call is None or not call.is_executed:
             return part
@@ -118,7 +120,7 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
         return Pattern(self.name, batch.key, batch.since_at, batch.since, times, summary, batch.evidence)
 
     def evaluate(self, part: Batches, _facts: Facts, _now: datetime, thresholds: FanOutThresholds) -> Pattern | None:
-        """The batch that was repeated most often, if that is often enough. Polls count less."""
+        """The batch that was repeated most often, if that is often enough. Batches with polls count less."""
         batch = _top(part)
         if batch is None:
             return None
@@ -127,7 +129,7 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
         return None if pattern is None else replace(pattern, count=count)
 
     def steering_text(self, part: Batches) -> str:
-        """What repeats, and what to do instead."""
+        """The message: what the agent repeats, and what to do instead."""
         batch = _top(part)
         calls, times = (2, "several") if batch is None else (len(batch.calls), str(batch.times))
         return (
@@ -147,12 +149,12 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
         return batch.times > 0 and batch.key == key
 
     def ignored_after(self, thresholds: FanOutThresholds) -> int:
-        """As many responses as make the pattern."""
+        """The number of responses that is the pattern."""
         return thresholds.batches
 
 
 def _next(batch: Batch, call: EndedCall) -> Batch:
-    """A new batch after this one."""
+    """The next batch of the agent, which begins with this call."""
     again, began_at = batch.calls == batch.before and batch.count > 0, call.begun_at or call.at
     return Batch(
         *(batch.parent, batch.edits, call.batch, began_at),

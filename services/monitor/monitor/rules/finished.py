@@ -11,7 +11,7 @@ from monitor.rules.rule import Documentation, Finding, HousekeepingRule, Setting
 
 
 class FinishedThresholds(Thresholds):
-    """How long a sandbox stays after its agent."""
+    """The time that a sandbox stays after its agent has ended."""
 
     after: Annotated[float, Unit("s"), SettingReference("finished_after"), Field(gt=0)] = 300
     """Time without a message or work after the agent has ended."""
@@ -19,9 +19,10 @@ class FinishedThresholds(Thresholds):
 
 @dataclass(frozen=True)
 class Finished(HousekeepingRule[None, FinishedThresholds]):
-    """Its agent has ended, and it had neither a message nor work for `after` or its linger time, if that is longer.
+    """The agent has ended, and there was neither a message nor work for some time.
 
-    A command that a user runs in it counts as work, even if it prints nothing.
+    The time is `after`, or the linger time if that is longer. A command that a user runs in the sandbox counts as work,
+    even if it prints nothing.
     """
 
     name = "finished"
@@ -30,12 +31,15 @@ class Finished(HousekeepingRule[None, FinishedThresholds]):
     documentation = Documentation(
         condition="the agent has ended, and there was neither a message nor work for `after`, or for the time that the "
         "sandbox is to linger, if that is longer",
-        avoids="a user who still works in it: a running command is work, and each message begins the time again",
+        avoids="a user who still works in it: a running command is work, and the time begins again with each message",
         source="the time that a user needs for a follow-up",
     )
 
     def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: FinishedThresholds) -> Finding | None:
-        """See the class."""
+        """The finding, if the sandbox is not needed any more.
+
+        None for a paused sandbox, a sandbox without a task, and while a command of a user runs.
+        """
         user_command_runs = any(call.by_user for call in facts.in_flight.values())
         if facts.paused or facts.alone or facts.finished_at is None or user_command_runs:
             return None

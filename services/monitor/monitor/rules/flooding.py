@@ -1,4 +1,4 @@
-"""The sandbox publishes so much that it uses up what all share."""
+"""The sandbox publishes so much that it uses up capacity that all sandboxes share."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,14 +11,14 @@ from monitor.rules.rule import Documentation, Finding, HousekeepingRule, Setting
 from sandherd.contracts.events.monitor import IdleFinding, MonitorFloodFound
 
 WINDOW_SECONDS: Final = 60
-"""The flood window, over which a sandbox's published messages are summed up."""
+"""The length of a flood window, over which the messages of a sandbox are summed up."""
 JUNK_PER_DEAD_LETTER: Final = 5
-"""A sandbox is ended when it has published this many times more junk than dead letters are stored of it."""
+"""The default maximum of junk messages in a minute, for each dead letter in a minute that is stored of a sandbox."""
 _MIB: Final = 1024 * 1024
 
 
 class FloodThresholds(Thresholds):
-    """What a sandbox may publish in a minute."""
+    """The maximum that a sandbox may publish in a minute."""
 
     bytes: Annotated[int, Unit("By"), SettingReference("flood_mb", _MIB), Field(ge=1)] = 256 * _MIB
     """Maximum bytes in a minute."""
@@ -27,23 +27,23 @@ class FloodThresholds(Thresholds):
     junk: Annotated[
         int, Unit("messages"), SettingReference("dead_letters_per_minute", JUNK_PER_DEAD_LETTER), Field(ge=1)
     ] = 300
-    """Maximum of those messages that may be junk (no events)."""
+    """Maximum messages in a minute that are junk: not valid events."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloodWindow:
-    """What its worker has published in the last flood window, which began at `since`."""
+    """The messages that the sandbox has published in the last flood window, which began at `since`."""
 
     since: datetime | None = None
     bytes: int = 0
     messages: int = 0
     junk: int = 0
-    """Number of those messages that were no valid events."""
+    """Number of those messages that were not valid events."""
 
 
 @dataclass(frozen=True)
 class Flood(HousekeepingRule[FloodWindow, FloodThresholds]):
-    """It exceeds a flood limit, and uses capacity of the stream that all share. A flood that has passed is ignored."""
+    """The sandbox exceeds a flood limit, and uses capacity of the stream that all share. A past flood is ignored."""
 
     name = "flooding"
     order = 10
@@ -60,21 +60,21 @@ class Flood(HousekeepingRule[FloodWindow, FloodThresholds]):
     )
 
     def fold(self, part: FloodWindow, observation: Observation, _facts: Facts) -> FloodWindow:
-        """Summed up over a window, then reset."""
+        """Add a message to the sums of the window. After its end, a new window begins."""
         event = observation.event
         if part.since is None or (event.at - part.since).total_seconds() >= WINDOW_SECONDS:
             return FloodWindow(event.at, event.size, 1, int(event.junk))
         return FloodWindow(part.since, part.bytes + event.size, part.messages + 1, part.junk + event.junk)
 
     def evaluate(self, part: FloodWindow, _facts: Facts, now: datetime, thresholds: FloodThresholds) -> Finding | None:
-        """See the class."""
+        """The finding, if a limit was exceeded in the last window, and that is not long ago."""
         if part.since is None or not _is_flood(part, thresholds):
             return None
         over = (now - part.since).total_seconds() > 2 * WINDOW_SECONDS
         return None if over else Finding(self.name, part.since, WINDOW_SECONDS)
 
     def event(self, part: FloodWindow, finding: Finding, now: datetime) -> IdleFinding:
-        """`monitor.flood_found`, with what was published."""
+        """The event `monitor.flood_found`, with the amounts that were published."""
         return MonitorFloodFound(
             rule=self.name,
             age_seconds=finding.age(now),

@@ -11,27 +11,30 @@ from monitor.rules.rule import Documentation, Finding, HousekeepingRule, Setting
 
 
 class IdleThresholds(Thresholds):
-    """How long an agent may do nothing."""
+    """The time for which an agent may do nothing."""
 
     after: Annotated[float, Unit("s"), SettingReference("idle_after"), Field(gt=0)] = 600
-    """Time without work and with nothing in flight."""
+    """Time without work and without a call in flight."""
 
 
 @dataclass(frozen=True)
 class Idle(HousekeepingRule[None, IdleThresholds]):
-    """No work for too long, and nothing in flight: a running call is activity."""
+    """The agent has done no work for too long, and no call is in flight. A running call is activity."""
 
     name = "idle"
     order = 60
     thresholds = IdleThresholds
     documentation = Documentation(
         condition="no work for `after`, and no call in flight",
-        avoids="a long model or tool call: it is activity until it is `stuck`; heartbeats are no work",
+        avoids="a long model or tool call: it is activity until it is `stuck`; heartbeats are not work",
         source="longer than agents usually take between two events",
     )
 
     def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: IdleThresholds) -> Finding | None:
-        """See the class."""
+        """The finding, if there was no work for `after` and no call is in flight.
+
+        None for a paused sandbox, a sandbox without a task, and an agent that has ended.
+        """
         if facts.paused or facts.alone or facts.finished_at is not None or facts.in_flight:
             return None
         return self.exceeded(facts.waiting_since(facts.last_work_at), now, thresholds.after)

@@ -9,29 +9,40 @@ from pydantic import Field
 
 from monitor.facts import Facts, Observation
 from monitor.normalisation import tool_label
-from monitor.repeated_calls import MAX_GAP, PAUSE, RepeatedCall, RepeatedCalls, first, is_again, is_parallel, repeated
+from monitor.repeated_calls import (
+    MAX_GAP,
+    PAUSE,
+    RepeatedCall,
+    RepeatedCalls,
+    is_again,
+    is_parallel,
+    new_row,
+    repeated_row,
+)
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, SettingReference, Thresholds, Unit
 
-_LESS: Final = 6
+_POLL_DISCOUNT: Final = 6
+"""The difference between the default thresholds `polls` and `repeats`."""
 
 
 class LoopThresholds(Thresholds):
-    """When repeated calls are a loop."""
+    """The numbers of equal calls that are a loop."""
 
     repeats: Annotated[int, Unit("calls"), SettingReference("loop_repeats"), Field(ge=2)] = 4
-    """Equal calls with equal results. The same number after a message means `ignored`."""
+    """Number of equal calls with equal results. A message after which the pattern occurs this often counts as
+    `ignored`."""
     interrupt_at: Annotated[int, Unit("calls"), Field(ge=2)] = 8
     """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("calls"), Field(ge=2)] = 12
     """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("calls"), Field(ge=2)] = 10
-    """Equal calls with equal results, if the agent waits for something: this number counts as `repeats`, a further one
-    as one more."""
+    """Number of equal calls with equal results that counts as `repeats`, if the agent waits for something. Each further
+    one counts as one more."""
 
 
 @dataclass(frozen=True)
 class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
-    """The same call with the same result, again and again, also with other calls between."""
+    """The agent repeats a call, and gets the same result each time. There may be other calls in between."""
 
     name = "loop"
     order = 100
@@ -44,23 +55,23 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
         f"{MAX_GAP - 1} other calls between two of them; inputs are compared without descriptions and timeouts, "
         "results without times, durations, process ids, addresses, temporary paths, hashes and ANSI sequences; each "
         "sub-agent has its own calls",
-        avoids="another result, and a file that gets a new content, begin again (a loop of edits and tests); calls of "
-        "one response of the model count once; a poll, which is a call that is known to wait or to read the output of "
-        f"something, or comes after a pause of {PAUSE:.0f} s or takes as long, has to be repeated `polls` times; calls "
-        "that an outage, a denial or an interrupt prevented do not count",
+        avoids="the count begins again with another result, and when a file gets a new content (edit and test); "
+        "calls of one response of the model count once; a poll has to be repeated `polls` times: a poll is a call "
+        f"that is known to wait or to read the output of something, that comes after a pause of {PAUSE:.0f} s, or "
+        "that takes as long; calls that an outage, a denial or an interrupt prevented do not count",
         source="OpenHands' stuck detector also needs four, but a time stamp, or one other call, hides a loop from it; "
         "ten for polls is what OpenClaw and OpenHands arrived at",
     )
 
     def fold(self, part: RepeatedCalls, observation: Observation, facts: Facts) -> RepeatedCalls:
-        """Count an equal call, or add a row."""
+        """Count a repeated call, or add a row for a new call."""
         call = observation.call
         if call is None or not call.is_executed:
             return part
         row = part.row(call.digest)
         if row is None or (row.result, row.edits) != (call.result, facts.new_contents):
-            return part.with_row(first(part, call, facts.new_contents), call)
-        return part if is_parallel(row, call) else part.with_row(repeated(part, row, call), call)
+            return part.with_row(new_row(part, call, facts.new_contents), call)
+        return part if is_parallel(row, call) else part.with_row(repeated_row(part, row, call), call)
 
     def pattern(self, part: RepeatedCalls) -> Pattern | None:
         """The call that was repeated most often."""
@@ -83,7 +94,7 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
         return replace(self._pattern(row), count=count) if count >= thresholds.repeats else None
 
     def steering_text(self, part: RepeatedCalls) -> str:
-        """What repeats, and what to do instead."""
+        """The message: what the agent repeats, and what to do instead."""
         row = _top(part)
         times = "several times" if row is None else f"{row.count} times{_in_a_row(row)}"
         tool = "the same tool" if row is None else tool_label(row.tool)
@@ -95,17 +106,20 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
         )
 
     def is_repeated(self, key: str, part: RepeatedCalls, observation: Observation) -> bool | None:
-        """The same call with the same result shows the pattern; it has stopped after more calls than between two."""
+        """The same call with the same result shows the pattern.
+
+        It has stopped if more calls have passed than between two repetitions.
+        """
         return is_again(part, key, observation.call)
 
     def ignored_after(self, thresholds: LoopThresholds) -> int:
-        """As many calls as make a loop."""
+        """The number of calls that is a loop."""
         return thresholds.repeats
 
 
 def _top(part: RepeatedCalls) -> RepeatedCall | None:
-    """The row that was repeated most often; by the default thresholds, polls count less."""
-    return max(reversed(part.rows), key=lambda row: row.count - (_LESS if row.is_poll else 0), default=None)
+    """The row that was repeated most often. Polls count less, by the default thresholds."""
+    return max(reversed(part.rows), key=lambda row: row.count - (_POLL_DISCOUNT if row.is_poll else 0), default=None)
 
 
 def _count(row: RepeatedCall, thresholds: LoopThresholds) -> int:

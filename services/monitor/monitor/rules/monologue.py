@@ -1,4 +1,4 @@
-"""The agent writes messages, and does not act."""
+"""The agent writes messages, and calls no tool."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,21 +25,22 @@ _APART: Final = 2.0
 faster."""
 _ACTS: Final = (AgentToolUse, AgentSubagentInvoked, AgentSkillInvoked, AgentWaiting, AgentApprovalRequested)
 _ANSWERED: Final = frozenset({"task", "resume", "user", "agent"})
-"""The origins of turns in which a text is an answer."""
+"""The origins of turns in which the agent is expected to write: the count begins again."""
 
 
 class MonologueThresholds(Thresholds):
-    """When texts are a monologue."""
+    """The numbers of messages that are a monologue."""
 
     messages: Annotated[int, Unit("messages"), Field(ge=2)] = 3
-    """Messages without a call between. The same number after a message means `ignored`."""
+    """Number of messages without a call in between. A message after which the pattern occurs this often counts as
+    `ignored`."""
     terminate_at: Annotated[int, Unit("messages"), Field(ge=2)] = 9
     """At this number the sandbox is ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """What the agent has written since it last acted, waited or was asked."""
+    """The messages of the agent since it last acted or waited, or since a user or another agent began a turn."""
 
     count: int = 0
     since: datetime | None = None
@@ -47,15 +48,15 @@ class Speech:
     last: int = 0
     """The stream sequence of the last message that was counted."""
     last_at: datetime | None = None
-    """When the last text came, if more of the same response may follow it."""
+    """When the last text was published, if further texts of the same response may follow."""
     of_notice: bool = False
-    """Whether the turn was begun by the agent's own program: what is written in it is no monologue."""
+    """Whether a notice of the agent's own program began the turn. Messages in such a turn don't count."""
     evidence: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True)
 class Monologue(GuardianRule[Speech, MonologueThresholds]):
-    """Messages of the agent without a call between, while it does not wait for anything."""
+    """The agent writes several messages without a call in between, while it does not wait for anything."""
 
     name = "monologue"
     order = 230
@@ -73,7 +74,7 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
     )
 
     def fold(self, part: Speech, observation: Observation, _facts: Facts) -> Speech:
-        """Count a message, or start again."""
+        """Count a message. An action of the agent or a new turn begins the count again."""
         data = observation.event.data
         if isinstance(data, AgentMessage):
             return _with_message(part, observation.event, data)
@@ -92,13 +93,13 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
         return Pattern(self.name, "messages", part.since, part.began, part.count, summary, part.evidence)
 
     def evaluate(self, part: Speech, facts: Facts, _now: datetime, thresholds: MonologueThresholds) -> Pattern | None:
-        """The messages, if there are enough, and no approval is open."""
+        """The messages, if there are enough of them, the agent has not ended, and no approval is open."""
         if part.count < thresholds.messages or facts.finished_at is not None:
             return None
         return None if any(call.waits for call in facts.in_flight.values()) else self.pattern(part)
 
     def steering_text(self, part: Speech) -> str:
-        """What is expected of it."""
+        """The message: what the agent does, and what it is expected to do."""
         return (
             f"You have written {part.count} messages in a row without calling a tool, so nothing has changed. Do the "
             "next step with a tool now. If the work is done, end the task. If you need a decision, ask one question "
@@ -112,7 +113,7 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
         return True if part.last == observation.event.number else None
 
     def ignored_after(self, thresholds: MonologueThresholds) -> int:
-        """As many messages as make a monologue."""
+        """The number of messages that is a monologue."""
         return thresholds.messages
 
 

@@ -16,9 +16,9 @@ from sandherd.contracts.events.monitor import MonitorInterventionDecided
 from sandherd.contracts.events.tools import AgentFileEdited
 
 WINDOW: Final = 26
-"""The number of recent calls over which the share of new calls is computed."""
+"""Number of recent calls for which the share of new calls is computed."""
 _KNOWN: Final = 96
-"""How many calls with their results are remembered."""
+"""Number of calls that are remembered with their results."""
 _MAX_MARKS: Final = 8
 _POLL_SECONDS: Final = 30.0
 """A repeated call that comes at least this many seconds after the one before is a poll."""
@@ -27,12 +27,13 @@ _NO_CHANGE: Final = frozenset({"research", "review"})
 
 
 class NoProgressThresholds(Thresholds):
-    """When there is no progress."""
+    """The numbers of responses and new calls from which there is no progress."""
 
     responses: Annotated[int, Unit("responses"), Field(ge=1)] = 21
-    """Responses of the model with calls since the last progress; calls that run at the same time are one."""
+    """Number of responses of the model with calls since the last progress. Calls that run at the same time count as one
+    response."""
     new_calls: Annotated[int, Unit("calls"), Field(ge=0, le=WINDOW)] = 9
-    """As many new ones among the last 26 calls, or fewer; in proportion while there are fewer calls."""
+    """Maximum number of new calls among the last 26 calls; in proportion while there are fewer calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class CallProgress:
     since: datetime | None = None
     began: int = 0
     window: str = ""
-    """For each of the last calls, `n` if it was new."""
+    """A character for each of the last calls: `n` for a new one, `.` for a repeated one."""
     known: str = ""
     """The marks of calls with their results."""
     batch: int = 0
@@ -52,13 +53,13 @@ class CallProgress:
     """The marks of checks that have passed since the last edit."""
     last_at: datetime | None = None
     nudged: bool = False
-    """Whether the agent got a message about it in this episode."""
+    """Whether the agent got a message of this rule in this episode."""
     evidence: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True)
 class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
-    """Many calls, of which few are new, without an edit and without a check that has begun to pass."""
+    """The agent makes many calls, of which few are new, without an edit and without a check that begins to pass."""
 
     name = "no_progress"
     order = 250
@@ -77,7 +78,7 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
     )
 
     def fold(self, part: CallProgress, observation: Observation, _facts: Facts) -> CallProgress:
-        """Count a response, progress, or the message about it."""
+        """Count a response, or record progress or the decision to intervene."""
         data = observation.event.data
         if observation.call is not None:
             return _with_call(part, observation.call)
@@ -99,14 +100,14 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
     def evaluate(
         self, part: CallProgress, facts: Facts, _now: datetime, thresholds: NoProgressThresholds
     ) -> Pattern | None:
-        """The responses, if there are enough and few of their calls were new."""
+        """The responses, if there are enough of them, and few of their calls were new."""
         if part.nudged or part.responses < thresholds.responses or facts.task_kind in _NO_CHANGE:
             return None
         is_repetitive = part.window.count("n") * WINDOW <= thresholds.new_calls * len(part.window)
         return self.pattern(part) if is_repetitive else None
 
     def steering_text(self, part: CallProgress) -> str:
-        """What it does, and what to do instead."""
+        """The message: what the agent does, and what to do instead."""
         return (
             f"In your last {part.responses} steps no file has changed and no check has begun to pass, and your calls "
             "repeat earlier ones. Write down in one sentence what you still need to know, get it with a call that you "
@@ -114,13 +115,13 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
         )
 
     def is_repeated(self, key: str, part: CallProgress, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
-        """Progress ends the pattern; so does a new call."""
+        """A repeated call shows the pattern. A new call and progress do not."""
         if observation.call is None:
             return False if part.responses == 0 else None
         return part.responses > 0 and not part.window.endswith("n")
 
     def ignored_after(self, thresholds: NoProgressThresholds) -> int:
-        """As many calls as there are responses without progress."""
+        """As many calls as `responses`."""
         return thresholds.responses
 
 

@@ -1,4 +1,4 @@
-"""Finds the rules: each other module of this package has one, as `RULE`, under the name of the module."""
+"""Finds the rules. Each other module of this package has one, as `RULE`, whose name is that of the module."""
 
 import dataclasses
 import pkgutil
@@ -21,7 +21,7 @@ class InvalidRuleError(Exception):
     """A module of the package has no rule, or an invalid one. The message says what is wrong."""
 
 
-def found() -> tuple[AnyRule, ...]:
+def load_rules() -> tuple[AnyRule, ...]:
     """All rules, in the order of their evaluation. Raises `InvalidRuleError`."""
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.name not in _NO_RULES)
     rules = [_rule_of(name) for name in names]
@@ -40,7 +40,7 @@ def _rule_of(name: str) -> AnyRule:
 
 
 def problems(rules: Sequence[AnyRule]) -> Iterator[str]:
-    """What is wrong with these rules."""
+    """A text for each problem of these rules."""
     for attribute in ("name", "order"):
         values = [getattr(rule, attribute) for rule in rules]
         yield from (f"two rules have the {attribute} {value}" for value in {*values} if values.count(value) > 1)
@@ -58,7 +58,7 @@ def _problems_of(rule: AnyRule) -> Iterator[str]:
     if rule.part is not None and any(not _has_default(field) for field in dataclasses.fields(rule.part)):
         yield "its part has a field without a default"
     if bool(rule.reads or rule.folds_calls or rule.folds_output) != (rule.part is not None):
-        yield "what has a part folds something, and what folds has a part"
+        yield "a rule has a part if it folds something, and only then"
     yield from (wrong for name, field in rule.thresholds.model_fields.items() for wrong in _threshold(name, field))
     if isinstance(rule, GuardianRule):
         yield from _steps(rule)
@@ -88,6 +88,6 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
     return not (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING)
 
 
-RULES: Final = found()
+RULES: Final = load_rules()
 HOUSEKEEPING: Final[tuple[AnyHousekeepingRule, ...]] = tuple(r for r in RULES if isinstance(r, HousekeepingRule))
 GUARDIAN: Final[tuple[AnyGuardianRule, ...]] = tuple(rule for rule in RULES if isinstance(rule, GuardianRule))

@@ -9,20 +9,30 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.normalisation import tool_label
-from monitor.repeated_calls import MAX_GAP, RepeatedCall, RepeatedCalls, first, is_again, is_parallel, repeated, waits
+from monitor.repeated_calls import (
+    MAX_GAP,
+    RepeatedCall,
+    RepeatedCalls,
+    is_again,
+    is_parallel,
+    new_row,
+    repeated_row,
+    waits,
+)
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 
 class VariedThresholds(Thresholds):
-    """How often a call may be repeated."""
+    """The number of repetitions of a call that is acted upon."""
 
     repeats: Annotated[int, Unit("calls"), Field(ge=2)] = 10
-    """Equal calls, each with another result than the one before. The same number after a message means `ignored`."""
+    """Number of equal calls, each with another result than the one before. A message after which the pattern occurs
+    this often counts as `ignored`."""
 
 
 @dataclass(frozen=True)
 class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
-    """The same call with differing results, again and again: the agent may hope for a better one."""
+    """The agent repeats a call whose results differ, perhaps in the hope of a better one."""
 
     name = "repeat_varied"
     order = 180
@@ -33,8 +43,9 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
     documentation = Documentation(
         condition="the same tool with the same input, `repeats` times, each with another result than the one before, "
         f"with at most {MAX_GAP - 1} other calls between two of them",
-        avoids="a result with more lines than all before (a growing log) and a file that gets a new content begin "
-        "again; polls and calls after a pause do not count (see `loop`); it only ever sends a message",
+        avoids="the count begins again with a result that has more lines than all before (a growing log), and when a "
+        "file gets a new content; polls and calls after a pause do not count (see `loop`); the only step is a "
+        "message",
         source="one session of 28 repeats a call with varying results without being at fault, so ten, and no "
         "stronger step",
     )
@@ -48,7 +59,7 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
         if call.polls or waits(call, part.ended_at):
             return part.with_row(None, call)
         if row is None or row.edits != facts.new_contents or call.lines > row.lines:
-            return part.with_row(first(part, call, facts.new_contents), call)
+            return part.with_row(new_row(part, call, facts.new_contents), call)
         return part if is_parallel(row, call) else part.with_row(_varied(part, row, call), call)
 
     def pattern(self, part: RepeatedCalls) -> Pattern | None:
@@ -66,7 +77,7 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
         return self.pattern(part) if part.top_count >= thresholds.repeats else None
 
     def steering_text(self, part: RepeatedCalls) -> str:
-        """What repeats, and what to do instead."""
+        """The message: what the agent repeats, and what to do instead."""
         row = part.top()
         times = "many times" if row is None else f"{row.count} times"
         tool = "the same tool" if row is None else tool_label(row.tool)
@@ -77,18 +88,18 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
         )
 
     def is_repeated(self, key: str, part: RepeatedCalls, observation: Observation) -> bool | None:
-        """The same call shows the pattern; it has stopped after more other calls than were between two."""
+        """The same call shows the pattern. It has stopped if more calls have passed than between two repetitions."""
         return is_again(part, key, observation.call)
 
     def ignored_after(self, thresholds: VariedThresholds) -> int:
-        """As many calls as make the pattern."""
+        """The number of calls that is the pattern."""
         return thresholds.repeats
 
 
 def _varied(part: RepeatedCalls, row: RepeatedCall, call: EndedCall) -> RepeatedCall:
-    """The row after another equal call; the same result as before is no further variation."""
+    """The row after another equal call, which is counted if its result is not the same as before."""
     if call.result != row.result:
-        return repeated(part, row, call)
+        return repeated_row(part, row, call)
     return replace(row, last=call.number, place=part.place + 1)
 
 

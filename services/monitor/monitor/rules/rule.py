@@ -1,6 +1,6 @@
-"""What a rule is: what it reads, its part of a sandbox's state, its thresholds, its decision, and its documentation.
+"""The interface of rules: what a rule reads, its part of a sandbox's state, its thresholds, decision and documentation.
 
-A rule is pure. It gets its own part and the facts that all rules share, and can change nothing but its part.
+A rule is pure. It gets its own part and the facts that all rules share, and can change only its part.
 """
 
 from abc import ABC, abstractmethod
@@ -22,9 +22,9 @@ Kind = Literal["housekeeping", "guardian"]
 PartT = TypeVar("PartT")
 ThresholdsT = TypeVar("ThresholdsT", bound="Thresholds")
 REPEAT_AFTER: Final = 60.0
-"""How long the spawner has to end a sandbox before the finding is reported to it again, in seconds."""
+"""Seconds that the spawner has to end a sandbox before the finding is reported to it again."""
 MAX_EVIDENCE: Final = 16
-"""Maximum events that a rule remembers as evidence."""
+"""Maximum number of events that a rule remembers as evidence."""
 
 
 class Thresholds(BaseModel):
@@ -38,7 +38,7 @@ class Thresholds(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit of a threshold: `s`, `By`, or what is counted."""
+    """The unit of a threshold: `s`, `By` (bytes), or the things that are counted."""
 
     name: str
 
@@ -64,7 +64,7 @@ class Documentation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The condition of a housekeeping rule holds: since when, and its limit in seconds."""
+    """The finding of a housekeeping rule: its condition has held from `since`; `limit` is its threshold in seconds."""
 
     rule: str
     since: datetime
@@ -77,7 +77,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a guardian rule sees an agent do. The same key means the same pattern, whenever it was seen."""
+    """A pattern that a guardian rule sees in an agent's behaviour.
+
+    Two patterns with the same key are the same pattern, whenever they were seen.
+    """
 
     rule: str
     key: str
@@ -85,30 +88,30 @@ class Pattern:
     began: int
     """The stream sequence of its first event."""
     count: int
-    """How often it was repeated."""
+    """The number of repetitions, which the thresholds are compared with."""
     summary: str
-    """One sentence."""
+    """A description in one sentence."""
     evidence: tuple[UUID, ...] = ()
     """Ids of its last events, newest last."""
     of: str = ""
-    """The rule that recognises it again, if that is a different rule."""
+    """The rule that recognises the pattern again, if that is a different rule."""
 
 
 class Rule(ABC, Generic[PartT, ThresholdsT]):
     """A rule. Its class has everything that is the same for all sandboxes."""
 
     name: ClassVar[str]
-    """Its name in events, labels and settings, and that of its module."""
+    """Its name in events, labels and settings, and the name of its module."""
     kind: ClassVar[Kind]
     order: ClassVar[int]
-    """Rules are evaluated in this order. Of one kind the first that finds something is acted upon."""
+    """Rules are evaluated in ascending order. The finding of the first rule of a kind that has one is acted upon."""
     documentation: ClassVar[Documentation]
     thresholds: ClassVar[type[Thresholds]]
     part: ClassVar[type | None] = None
-    """The type of its part: a small frozen dataclass of limited size, of which a new one is the part of a new sandbox;
-    None if the facts are enough."""
+    """The type of its part: a frozen dataclass of small, limited size, whose default values are the part of a new
+    sandbox. None if the facts are enough."""
     reads: ClassVar[tuple[type[EventData], ...]] = ()
-    """The events whose content it needs; it folds each of them that is valid."""
+    """The types of events whose content it needs. It folds each such event that is valid."""
     folds_calls: ClassVar[bool] = False
     """Whether it folds the end of each call."""
     folds_output: ClassVar[bool] = False
@@ -117,16 +120,16 @@ class Rule(ABC, Generic[PartT, ThresholdsT]):
     """Whether it is evaluated as soon as its part has changed; others wait for the next check."""
 
     def fold(self, part: PartT, observation: Observation, facts: Facts) -> PartT:  # noqa: ARG002  # none to fold
-        """Its part after an observation. `facts` has it already."""
+        """Its part after an observation. `facts` already include the observation."""
         return part
 
     @abstractmethod
     def evaluate(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Finding | Pattern | None:
-        """What it finds at `now`, if anything."""
+        """Its finding or pattern at `now`, if there is one."""
 
 
 class HousekeepingRule(Rule[PartT, ThresholdsT]):
-    """Ends a sandbox. Its name is also the reason in the command to the spawner."""
+    """A rule that ends a sandbox. Its name is also the reason in the command to the spawner."""
 
     kind = "housekeeping"
     from_silence: ClassVar[bool] = True
@@ -137,10 +140,10 @@ class HousekeepingRule(Rule[PartT, ThresholdsT]):
 
     @abstractmethod
     def evaluate(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Finding | None:
-        """Since when its condition holds at `now`; None if it does not."""
+        """Its finding, if its condition holds at `now`."""
 
     def confirms(self, recorded: SharedSandboxRecord, now: datetime) -> bool:  # noqa: ARG002  # some compare the time
-        """Whether its finding may hold by the spawner's record, which shows a pause or an extension before its event.
+        """Whether the spawner's record permits its finding: the record shows a pause or an extension before its event.
 
         It is not called for a sandbox that is ending.
         """
@@ -151,12 +154,12 @@ class HousekeepingRule(Rule[PartT, ThresholdsT]):
         return MonitorIdleFound(rule=self.name, age_seconds=finding.age(now), limit_seconds=finding.limit)
 
     def exceeded(self, since: datetime, now: datetime, limit: float) -> Finding | None:
-        """A finding if more than `limit` seconds have passed."""
+        """A finding if at least `limit` seconds have passed since `since`."""
         return Finding(self.name, since, limit) if (now - since).total_seconds() >= limit else None
 
 
 class GuardianRule(Rule[PartT, ThresholdsT]):
-    """Steers an agent."""
+    """A rule that steers an agent."""
 
     kind = "guardian"
     prompt = True
@@ -178,7 +181,7 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
 
     @abstractmethod
     def evaluate(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Pattern | None:
-        """The pattern that the agent is to be steered out of at `now`, if any."""
+        """The pattern for which the agent is to be steered at `now`, if there is one."""
 
     def step(self, pattern: Pattern, thresholds: ThresholdsT) -> SteeringStep | None:
         """The highest step that the pattern's count reaches; None below the first.
@@ -194,13 +197,14 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
 
     @abstractmethod
     def steering_text(self, part: PartT) -> str:
-        """The message to the agent: what it does, and what to do instead."""
+        """The message to the agent: what the agent does, and what to do instead."""
 
     @abstractmethod
     def is_repeated(self, key: str, part: PartT, observation: Observation) -> bool | None:
-        """Whether an observation after the delivery of a message shows the pattern with this key; None: neither.
+        """Whether an observation after the delivery of a message shows the pattern with this key again.
 
-        `part` includes the observation already. The message counts as obeyed if the pattern does not occur.
+        False if it shows other behaviour; None if neither is known. `part` already includes the observation. The
+        message counts as obeyed if the pattern does not occur.
         """
 
     @abstractmethod

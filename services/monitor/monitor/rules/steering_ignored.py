@@ -16,15 +16,15 @@ _MAX_TEXT: Final = 600
 
 
 class SteeringIgnoredThresholds(Thresholds):
-    """When the next step follows."""
+    """The number of ignored interventions after which the next step follows."""
 
     after: Annotated[int, Unit("interventions"), Field(ge=1)] = 1
-    """Consecutive interventions against one pattern that were ignored."""
+    """Number of consecutive interventions against one pattern that were ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """The last intervention, and how many against the same pattern were ignored in a row."""
+    """The last intervention, and the number of consecutive ignored ones against the same pattern."""
 
     rule: str = ""
     pattern: str = ""
@@ -41,9 +41,10 @@ class Ignored:
 
 @dataclass(frozen=True)
 class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
-    """The same pattern as often as its rule requires, after the agent received the message: the next step follows.
+    """The agent has ignored an intervention.
 
-    The ladder of the rule that found the pattern defines the next step.
+    This means that after its delivery, the pattern has occurred as often as its rule requires. The next step follows,
+    by the ladder of the rule that found the pattern.
     """
 
     name = "steering_ignored"
@@ -60,7 +61,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
     )
 
     def fold(self, part: Ignored, observation: Observation, _facts: Facts) -> Ignored:
-        """An intervention begins; its outcome is that it was ignored, or any other."""
+        """Record an intervention or its outcome. An outcome other than `ignored` begins the count again."""
         event = observation.event
         match event.data:
             case MonitorInterventionDecided() as data:
@@ -97,7 +98,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
         return self.pattern(part) if part.count >= thresholds.after else None
 
     def steering_text(self, part: Ignored) -> str:
-        """The earlier message, and that it still applies."""
+        """The message: the text of the earlier message, and that it still applies."""
         return (
             "You have received this message, and continue nevertheless. Stop what it describes now, and do something "
             "else; if nothing else is left, end the task and state what prevents it. The message was: " + part.text
@@ -108,7 +109,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
         return None
 
     def ignored_after(self, thresholds: SteeringIgnoredThresholds) -> int:
-        """Not used: the rule that found the pattern defines it."""
+        """Not used, because the rule that found the pattern determines when an intervention is ignored."""
         return thresholds.after
 
 

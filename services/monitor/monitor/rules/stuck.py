@@ -11,18 +11,18 @@ from monitor.rules.rule import Documentation, Finding, HousekeepingRule, Setting
 
 
 class StuckThresholds(Thresholds):
-    """How long a call may take."""
+    """The time that a call may take."""
 
     after: Annotated[float, Unit("s"), SettingReference("stuck_after"), Field(gt=0)] = 900
-    """Time in flight of the oldest call."""
+    """Maximum time that the oldest call is in flight."""
 
 
 @dataclass(frozen=True)
 class Stuck(HousekeepingRule[None, StuckThresholds]):
     """A call has been in flight for too long.
 
-    An agent's whole program may take as long as its sandbox may live. A command that a user runs has its own limit; so
-    has an approval, and while one is open, all other calls wait.
+    An agent's whole program may take as long as its sandbox may live. A command that a user runs has a limit of its
+    own. An approval has one, too, and while an approval is open, all other calls wait for it.
     """
 
     name = "stuck"
@@ -37,7 +37,7 @@ class Stuck(HousekeepingRule[None, StuckThresholds]):
     )
 
     def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: StuckThresholds) -> Finding | None:
-        """See the class."""
+        """The finding, if a call is in flight for `after`; None if the sandbox is paused or an approval is open."""
         calls = [_since(call, facts) for call in facts.in_flight.values() if not call.whole and not call.by_user]
         waits = any(call.waits for call in facts.in_flight.values())
         if facts.paused or facts.finished_at is not None or not calls or waits:
@@ -46,7 +46,10 @@ class Stuck(HousekeepingRule[None, StuckThresholds]):
 
 
 def _since(call: Call, facts: Facts) -> datetime:
-    """The time of the last sign of a call: the calls of a sub-agent show that the call that started it is not stuck."""
+    """The time from which the time in flight of a call counts.
+
+    Work of a sub-agent shows that the call that started it is not stuck.
+    """
     worked_at = facts.last_work_at if call.delegated else None
     return call.begun_at if worked_at is None else max(call.begun_at, worked_at)
 

@@ -1,4 +1,4 @@
-"""The sandbox exists for longer than it may."""
+"""The sandbox has existed for longer than permitted."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ from sandherd.contracts.records import SharedSandboxRecord
 
 
 class TooOldThresholds(Thresholds):
-    """How old a sandbox may get."""
+    """The permitted age of a sandbox."""
 
     age: Annotated[float, Unit("s"), SettingReference("max_age"), Field(gt=0)] = 43_200
     """Maximum age of a sandbox without a time to live of its own."""
@@ -28,9 +28,9 @@ class TooOldThresholds(Thresholds):
 
 @dataclass(frozen=True)
 class TooOld(HousekeepingRule[None, TooOldThresholds]):
-    """Older than it may get.
+    """The sandbox is older than permitted.
 
-    The spawner ends a sandbox with an `expires_at`. It is found here only if it still lives `REPEAT_AFTER` later: two
+    The spawner ends a sandbox with an `expires_at`. This rule finds it only if it still runs `REPEAT_AFTER` later: two
     services that end one sandbox would publish two different reasons.
     """
 
@@ -45,7 +45,7 @@ class TooOld(HousekeepingRule[None, TooOldThresholds]):
     )
 
     def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: TooOldThresholds) -> Finding | None:
-        """See the class."""
+        """The finding, if the sandbox has exceeded `age`, or its time to live by `REPEAT_AFTER`."""
         if facts.expires_at is None:
             return self.exceeded(facts.started_at, now, thresholds.age)
         if (now - facts.expires_at).total_seconds() < REPEAT_AFTER:
@@ -54,7 +54,7 @@ class TooOld(HousekeepingRule[None, TooOldThresholds]):
         return Finding(self.name, facts.started_at, lifetime)
 
     def confirms(self, recorded: SharedSandboxRecord, now: datetime) -> bool:
-        """Also a paused sandbox ends; one that was extended does not."""
+        """Whether the sandbox has not been extended. A paused sandbox is ended, too."""
         return recorded.expires_at is None or now >= recorded.expires_at
 
 

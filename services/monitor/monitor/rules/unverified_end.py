@@ -16,15 +16,15 @@ from sandherd.contracts.events.agent import AgentCompleted
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 
 _SCAN_SECONDS: Final = 1.5
-"""How long after the end of a check a change is published that the check may have seen: changes are collected before
-they are published."""
+"""In seconds: a change that is published within this time after a check counts as checked, because changes are
+collected before they are published."""
 
 
 class UnverifiedEndThresholds(Thresholds):
-    """When an end is unverified."""
+    """The number of changes from which an end is unverified."""
 
     edits: Annotated[int, Unit("edits"), Field(ge=1)] = 1
-    """Changes of files since the last check, when the task is completed."""
+    """Number of changes of files since the last check, when the task is completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class Unverified:
     began: int = 0
     checked_at: datetime | None = None
     program: bool = False
-    """Whether a change was made while a program ran that is the whole agent, whose calls are not known."""
+    """Whether the agent is a single program, whose calls are not known, and a change was made while it ran."""
     restores: bool = False
-    """Whether the last call restores files: changes until the next one are no edits."""
+    """Whether the last call restores files: changes until the next call do not count as edits."""
     ended: bool = False
     evidence: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True)
 class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
-    """A completed task whose last changes no test, linter, type check or build has seen."""
+    """The task was completed, and no test, linter, type check or build has run since its last changes."""
 
     name = "unverified_end"
     order = 260
@@ -64,7 +64,7 @@ class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
     )
 
     def fold(self, part: Unverified, observation: Observation, facts: Facts) -> Unverified:
-        """One more change, a check, or the end."""
+        """Count a change. A check begins the count again; the end of the task is recorded."""
         event = observation.event
         if observation.call is not None:
             return _with_call(part, observation.call)
@@ -90,16 +90,16 @@ class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
         """The changes, once the task is completed."""
         return self.pattern(part) if part.ended and part.edits >= thresholds.edits else None
 
-    def steering_text(self, part: Unverified) -> str:  # noqa: ARG002  # nothing of it helps
-        """For a message that is never sent: the agent has ended."""
+    def steering_text(self, part: Unverified) -> str:  # noqa: ARG002  # the text is constant
+        """The text of a message that is never sent, because the agent has ended."""
         return "Run the project's checks on your last changes before you end the task."
 
     def is_repeated(self, key: str, part: Unverified, observation: Observation) -> bool | None:  # noqa: ARG002  # has ended
-        """Never: the agent has ended."""
+        """None, because the agent has ended."""
         return None
 
     def ignored_after(self, thresholds: UnverifiedEndThresholds) -> int:
-        """Never reached."""
+        """A number that is never reached."""
         return thresholds.edits
 
 
