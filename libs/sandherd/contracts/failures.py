@@ -84,5 +84,5 @@ TRANSIENT: Final = frozenset(
 
 
 def is_transient(error_type: str, also: frozenset[ErrorType] = frozenset()) -> bool:
-    """Whether an attempt with this error is retried; `also` has further errors to retry. Unknown errors are permanent."""
+    """Whether an attempt with this error is retried. `also` has further errors to retry; unknown ones are permanent."""
     return error_type in TRANSIENT or error_type in also

@@ -1,4 +1,7 @@
-"""Events of a worker about its agent. Names and fields are those of the predecessor, so that its consumers still work."""
+"""Events of a worker about its agent.
+
+Names and fields are those of the predecessor, so that consumers which were written for it work.
+"""
 
 from typing import Any, ClassVar, Literal
 

@@ -125,6 +125,6 @@ class ArtifactRef(Model):
 
 
 def types_with_state(states: Iterable[State], events: Mapping[str, type[EventData]]) -> frozenset[str]:
-    """The types of these events that set one of the states. Equal values of different classes of states are different."""
+    """The types of these events that set one of the states. Equal values of different classes are different states."""
     wanted = {(type(state), state) for state in states}
     return frozenset(name for name, model in events.items() if (type(model.sets_state), model.sets_state) in wanted)

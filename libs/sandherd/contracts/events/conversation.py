@@ -74,7 +74,7 @@ class AgentThinking(AgentAction):
 
 
 class AgentContextCompacted(AgentEvent):
-    """The agent's program has replaced the older part of the model's context by a summary. It is not work of the agent."""
+    """The agent's program has replaced the older part of the model's context by a summary. It is not work."""
 
     type: ClassVar[str] = "agent.context_compacted"
     emitted_by: ClassVar[Emitter] = "agent"

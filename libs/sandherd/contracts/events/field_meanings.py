@@ -75,7 +75,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "harness_version": "The version of the agent's SDK or program.",
     "input": "The arguments of the tool.",
     "input_tokens": "Tokens sent to the model, without those of its cache.",
-    "intervention_number": "The number of the intervention in its sandbox, from 1; 0 if the message is not an intervention.",
+    "intervention_number": "The number of the intervention in its sandbox, from 1; 0: it is not an intervention.",
     "is_error": "Whether the tool reports an error.",
     "is_resuming": "Whether it continues an earlier session.",
     "isolation": "How the runtime isolates it, such as `bubblewrap`; absent if it does not.",
