@@ -1,8 +1,7 @@
 """Records in key-value buckets that services other than their owner read.
 
-The spawner writes `tasks` and `sandboxes`, with more fields than these. A field that has its default value is absent.
-The monitor writes `summaries`. Other services read a record by `sandherd.bus.kv.read_record`. Golden examples are in
-`golden/v1/records`.
+The spawner writes `tasks` and `sandboxes`, with further fields; a field with its default value is absent. The monitor
+writes `summaries`. Others read a record by `sandherd.bus.kv.read_record`. Golden examples are in `golden/v1/records`.
 """
 
 from typing import Annotated, ClassVar, Final, Literal

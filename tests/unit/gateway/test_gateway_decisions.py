@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 
 from gateway.access_tokens import AccessError, Caller, PresentedCredential, caller_of, check_role
 from gateway.api_server import CONNECTION
-from gateway.browser_security import presented
+from gateway.browser_security import request_credential
 from gateway.event_stream import EventStreams
 from gateway.frame_queues import FrameQueue
 from gateway.live_feeds import EventSource
@@ -42,7 +42,7 @@ def caller(role: str) -> Caller:
 
 
 def found(authorization: str) -> PresentedCredential:
-    return presented(Headers({"authorization": authorization}))
+    return request_credential(Headers({"authorization": authorization}))
 
 
 def test_only_a_bearer_token_of_the_right_form_is_looked_up() -> None:

@@ -61,7 +61,7 @@ class PurgeEvents(Request[PurgeResult]):
 
 
 class PurgeArtifacts(Request[PurgeResult]):
-    """Remove the oldest pieces of artifacts of one sandbox, all but `keep` of each."""
+    """Remove the oldest pieces of the artifacts of one sandbox, all but the last `keep` of them together."""
 
     Answer: ClassVar[type[BaseModel]] = PurgeResult
     type: ClassVar[str] = "spawner.purge_artifacts"
