@@ -1,4 +1,4 @@
-"""What a browser may cause: nothing by another site's page, by a foreign cookie, or by a text of another kind."""
+"""A browser can do nothing for another site's page, with a foreign cookie, or with a credential of another kind."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,7 +36,7 @@ def headers(**values: str) -> Headers:
     ],
 )
 def test_requests_of_other_sites_pages_are_refused(sent: dict[str, str], *, permitted: bool) -> None:
-    """By `Sec-Fetch-Site`, which no page can set, else by `Origin`; programs send neither."""
+    """The origin is in `Sec-Fetch-Site`, which no page can set, or else in `Origin`; programs send neither."""
     if permitted:
         check_origin(headers(host="herd.example", **sent))
         return
@@ -46,7 +46,7 @@ def test_requests_of_other_sites_pages_are_refused(sent: dict[str, str], *, perm
 
 
 def test_header_and_cookie_are_not_mixed() -> None:
-    """A header is used alone, also an invalid one; each text is valid as its own kind only; two cookies are refused."""
+    """A header is used alone, even if it is invalid. A text is valid as its own kind only. Two cookies are refused."""
     cookie = f"theme=dark; {COOKIE}={SESSION}"
     assert request_credential(headers(cookie=cookie)) == credential_of("session", SESSION)
     both = headers(cookie=cookie, authorization=f"Bearer {TOKEN}")
@@ -70,7 +70,7 @@ def test_header_and_cookie_are_not_mixed() -> None:
 
 
 def test_record_is_valid_for_its_own_kind_only() -> None:
-    """A stored code is no session, whichever hash a request has."""
+    """The record of a code does not authenticate a session, whichever hash a request has."""
     kinds: tuple[TokenKind, ...] = ("token", "session", "code")
     for kind in kinds:
         record = SharedAccessToken(
