@@ -161,7 +161,7 @@ def test_hostile_name_is_refused_where_it_is_read(field: StringField) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=lambda name: ascii(name)[:40])
 def test_hostile_project_or_entity_is_refused(name: str) -> None:
-    """Names in the envelope and in the subject of a request are refused, and so is `fleet` as the name of a project."""
+    """A hostile name in the subject of a request or in an attribute of the envelope is refused, with its field."""
     with pytest.raises(ContractError) as refused:
         read_request("spawner.tasks", b"{}", {"project": name})
     assert (refused.value.problem.code, refused.value.problem.field) == (Code.UNSAFE_NAME, "project")

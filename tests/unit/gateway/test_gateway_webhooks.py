@@ -111,10 +111,10 @@ def test_delivery_is_handled_once_and_memory_is_limited() -> None:
     assert len(set(keys)) == 4
     assert deliveries.key("github", "a", {}, b"1") != deliveries.key("github", "a", {}, b"2")
     for key in keys:
-        assert not deliveries.is_handled(key)
+        assert not deliveries.was_handled(key)
         deliveries.add(key)
-        assert deliveries.is_handled(key)
-    assert [deliveries.is_handled(key) for key in keys] == [False, False, True, True]
+        assert deliveries.was_handled(key)
+    assert [deliveries.was_handled(key) for key in keys] == [False, False, True, True]
 
 
 def test_webhook_without_a_secret_has_none_that_can_be_guessed(tmp_path: Path) -> None:
