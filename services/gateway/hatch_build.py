@@ -1,4 +1,4 @@
-"""Builds the pages into the wheel. An editable installation has none: `make install` builds them beside it."""
+"""Builds the pages into the wheel. It does not for an editable installation: `make install` builds them for that."""
 
 import importlib.util
 from pathlib import Path
@@ -11,7 +11,7 @@ class PagesHook(BuildHookInterface[Any]):
     """Runs `pages/build.py` before a wheel is packed."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the pages, unless they were built before the sources were copied to where no checkout is."""
+        """Build the pages, unless the sources were copied out of the checkout together with built pages."""
         if version == "editable":
             return
         build_data["artifacts"].append("/gateway/static/**")

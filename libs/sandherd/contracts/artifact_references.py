@@ -9,9 +9,10 @@ from sandherd.contracts.events.base import ArtifactRef
 
 
 def artifact_references(data: BaseModel, path: str = "") -> Iterator[tuple[str, ArtifactRef]]:
-    """The references in an event's data, by their fields.
+    """The references to artifacts in an event's data, each with the path of its field.
 
-    Only where the contract declares them: an agent may write something alike into what its tools are given.
+    Only fields that the contract declares as references are read: the input of a tool, which an agent writes, may
+    contain an object that looks like a reference.
     """
     for name in type(data).model_fields:
         value: Any = getattr(data, name)
@@ -20,4 +21,4 @@ def artifact_references(data: BaseModel, path: str = "") -> Iterator[tuple[str, 
         elif isinstance(value, BaseModel):
             yield from artifact_references(value, f"{path}{name}.")
         elif isinstance(value, dict) and name == "artifacts":
-            yield from ((key, one) for key, one in value.items() if isinstance(one, ArtifactRef))
+            yield from ((key, item) for key, item in value.items() if isinstance(item, ArtifactRef))

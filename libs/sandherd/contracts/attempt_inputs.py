@@ -1,4 +1,4 @@
-"""What a new attempt is given of the previous one, in a file that the worker reads beside the task."""
+"""What a new attempt gets from the previous attempt, in a file that the worker reads in addition to the task."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from sandherd.contracts.names import SafeName
 
 
 class StoredSession(Model):
-    """An agent's session, as it was last stored."""
+    """The last stored state of an agent's session."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -19,7 +19,7 @@ class StoredSession(Model):
 
 
 class Previous(Model):
-    """The previous attempt: why it failed, and what it stored. The references are under its sandbox's subjects."""
+    """The previous attempt: why it failed, and what it stored, under the subjects of its sandbox."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,9 +28,10 @@ class Previous(Model):
     error: str | None = None
     error_type: str | None = None
     work: ArtifactRef | None = None
-    """Its work tree, as a compressed tar archive."""
+    """The work tree, as a compressed tar archive."""
     transcript: ArtifactRef | None = None
-    """Its terminal output."""
+    """The terminal output."""
     session: StoredSession | None = None
-    """The session that its agent can resume, if it is restored."""
+    """The session of the agent, which the new attempt resumes if `use` is `restore`."""
     use: Literal["offer", "restore"] = "offer"
+    """How the new attempt gets the work tree, as `on_retry` of the task."""

@@ -43,7 +43,10 @@ def _is_absent(value: Any) -> bool:
 
 
 def amount_of(kind: BudgetKind, text: str) -> int:
-    """An amount from text, in the unit of its field. Raises `ValueError`, without the text: it may be a secret."""
+    """The amount in a text such as `2usd`, in the unit of its field.
+
+    Raises `ValueError` if the text is invalid. The error does not contain the text, which may be a secret.
+    """
     found = _AMOUNT.fullmatch(text.strip().lower())
     factor = _UNITS[kind].get(found[2]) if found else None
     value = Decimal(found[1]) * factor if found and factor else Decimal(0)
@@ -60,7 +63,10 @@ def amount_text(kind: BudgetKind, amount: int) -> str:
 
 
 def limits_from(text: str) -> dict[str, int]:
-    """The fields of limits from a list such as `cost=2usd,tokens=500k`. Raises `ValueError`, without the text."""
+    """The fields of `BudgetLimits` from a list such as `cost=2usd,tokens=500k`.
+
+    Raises `ValueError` if the list is invalid. The error does not contain the text, which may be a secret.
+    """
     found: dict[str, int] = {}
     for item in text.split(","):
         name, equals, amount = item.strip().partition("=")
@@ -72,7 +78,7 @@ def limits_from(text: str) -> dict[str, int]:
 
 
 class BudgetLimits(Model):
-    """How much may be used; a kind that is not set is not limited."""
+    """How much may be used. A kind without a limit is not limited."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -83,26 +89,29 @@ class BudgetLimits(Model):
     """All tokens: of input and output, read from a cache and written to it."""
     turns: Number | None = Field(default=None, exclude_if=_is_absent)
     wall_seconds: Number | None = Field(default=None, exclude_if=_is_absent)
-    """How long agents work, without pauses; the times of agents that work at the same time are added."""
+    """How long agents work, without pauses. The times of agents that work at the same time are added up."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        """A list such as `cost=2usd,tokens=500k`, or amounts by kind, each as text."""
+        """Accept a list such as `cost=2usd,tokens=500k`, or a mapping of kinds to amounts as text."""
         if isinstance(value, str):
             return limits_from(value)
         if isinstance(value, Mapping):
-            return dict(_field(str(name), one) for name, one in value.items())
+            return dict(_field(str(name), amount) for name, amount in value.items())
         return value
 
     def of(self, kind: BudgetKind) -> int | None:
-        """The limit of this kind; None: it is not limited."""
+        """The limit of this kind; None if the kind is not limited."""
         limit: int | None = getattr(self, FIELDS[kind])
         return limit
 
 
 def _field(name: str, value: Any) -> tuple[str, Any]:
-    """A field and its value, also of a kind whose amount is text. Raises `ValueError`."""
+    """The field of a kind such as `cost`, and the amount as a number. The name of a field is returned unchanged.
+
+    Raises `ValueError` if the amount is an invalid text.
+    """
     kind = next((kind for kind in FIELDS if kind == name), None)
     if kind is None:
         return name, value
@@ -119,7 +128,7 @@ class WindowLimits(Model):
 
 
 class HerdBudgets(Model):
-    """The budgets of the settings: of the herd, of each project, and of each task that has none of its own."""
+    """The budgets in the settings: of the herd, of each project, and of each task without a budget of its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -130,7 +139,7 @@ class HerdBudgets(Model):
     @model_validator(mode="before")
     @classmethod
     def _from_list(cls, value: Any) -> Any:
-        """A list such as `task.cost=5usd,project.day.cost=50usd,herd.month.cost=2000usd`."""
+        """Accept a list such as `task.cost=5usd,project.day.cost=50usd,herd.month.cost=2000usd`."""
         if not isinstance(value, str):
             return value
         found: dict[str, Any] = {}
@@ -147,7 +156,7 @@ class HerdBudgets(Model):
 
 
 class UsedAmounts(Model):
-    """How much was used, of each kind."""
+    """The used amount of each kind."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

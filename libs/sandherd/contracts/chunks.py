@@ -1,8 +1,8 @@
-"""Large content as an artifact: cut into chunks, each a message in the stream ARTIFACTS, and put together again.
+"""Large content as an artifact: it is split into chunks, each a message in the stream ARTIFACTS, and reassembled.
 
-Every chunk but the last has `CHUNK_BYTES` bytes, so its index gives its position. The message id of a chunk ends with
-its index: the broker drops one that is sent twice, and a reader knows its position. Chunks may be received in any
-order, and more than once. The reference has the size and the SHA-256 of the whole, which the receiver verifies.
+Every chunk but the last has `CHUNK_BYTES` bytes, so a chunk's index gives its position. The message id of a chunk ends
+with its index: the broker drops a chunk that is sent twice, and a reader knows its position. Chunks may be received in
+any order, and more than once. The reference has the size and the SHA-256 of the whole, which the receiver verifies.
 """
 
 import hashlib
@@ -29,19 +29,19 @@ def chunk_count(size: int) -> int:
 
 
 def message_id(artifact: str, index: int) -> str:
-    """The message id of a chunk, unique among those of its sender."""
+    """The message id of a chunk, unique among the chunks of its sender."""
     return f"{artifact}-{index}"
 
 
 def index_of(message_id: str) -> int | None:
-    """The index of a chunk; None if it is not a valid message id of one: a sandbox may store anything."""
+    """The index in the message id of a chunk; None for any other message id, because a sandbox may choose any."""
     index = message_id.rpartition("-")[2]
     valid = index.isdecimal() and index.isascii() and len(index) <= _LONGEST_INDEX
     return int(index) if valid else None
 
 
 def digest_of(file: IO[bytes], size: int | None = None) -> tuple[int, str]:
-    """The size and the SHA-256 in hexadecimal of a file, from its start; at most of its first `size` bytes."""
+    """The size of a file, and its SHA-256 in hexadecimal. With `size`, only the first `size` bytes are read."""
     digest = hashlib.sha256()
     size = file.seek(0, os.SEEK_END) if size is None else size
     file.seek(0)
@@ -51,7 +51,7 @@ def digest_of(file: IO[bytes], size: int | None = None) -> tuple[int, str]:
 
 
 class ArtifactBuilder:
-    """The chunks of one artifact, in order: the message id of each, and at the end the reference to all."""
+    """Builds the reference to an artifact from its chunks, which are added in order."""
 
     def __init__(self, project: str, sandbox: str, artifact: str, media_type: str) -> None:
         self.subject = ARTIFACT.fill(project=project, sandbox=sandbox, artifact=artifact)
@@ -79,7 +79,7 @@ class ArtifactBuilder:
 
 
 class ChunkReceiver:
-    """Which chunks of an artifact were received. Neither the sender of the reference nor of a chunk is trusted.
+    """Records which chunks of an artifact were received. It trusts neither the reference nor the chunks.
 
     Raises `InvalidChunkError` for a reference whose number of chunks does not match its size.
     """
@@ -100,7 +100,7 @@ class ChunkReceiver:
 
     @property
     def moved(self) -> int:
-        """About how many bytes were received: complete chunks."""
+        """The number of received bytes, to within a chunk: every received chunk counts as `CHUNK_BYTES`."""
         return len(self._received) * CHUNK_BYTES
 
     @property
@@ -117,7 +117,7 @@ class ChunkReceiver:
                 f"chunk {piece.index + 1} of {last + 1} has {len(piece.data)} bytes instead of {max(0, expected)}"
             )
         if piece.after <= self.after:
-            raise InvalidChunkError("its chunks repeat endlessly")
+            raise InvalidChunkError("the stream sequence does not increase: the chunks would repeat endlessly")
         self.after = piece.after
         self._received.add(piece.index)
         return piece.index * CHUNK_BYTES

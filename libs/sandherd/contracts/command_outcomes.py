@@ -62,15 +62,15 @@ class CommandOutcome:
     """The events that follow a command, and what happens if it is sent again."""
 
     accepted: Events
-    """One of these shows that it was accepted."""
+    """One of these events shows that the command was accepted."""
     ends: Events
-    """One of these ends the work that it started; none if it is done when it is accepted."""
+    """One of these events ends the work that the command started. Empty if no work follows the acceptance."""
     refused: Events
-    """One of these, with its `command_id`, shows that it is not carried out."""
+    """One of these events, with its `command_id`, shows that the command is not carried out."""
     repetition: str
-    """What happens if it is sent again."""
+    """What happens if the command is sent again."""
     unchanged: str
-    """What to request if no event comes: a command that is accepted and changes nothing has none."""
+    """What to request if no event is published: a command that is accepted and changes nothing causes none."""
 
 
 _TASK_ENDS: Final[Events] = (TaskCompleted, TaskFailed, TaskCancelled)
@@ -169,13 +169,13 @@ OUTCOMES: Final[Mapping[type[Command], CommandOutcome]] = {
         (),
         (MonitorRefused,),
         "The rule is set again: the last command counts.",
-        "An event always comes.",
+        "An event is always published.",
     ),
     UnmuteRule: CommandOutcome(
         (MonitorRuleUnmuted,),
         (),
         (MonitorRefused,),
         "The rule is set again: the last command counts.",
-        "An event always comes.",
+        "An event is always published.",
     ),
 }

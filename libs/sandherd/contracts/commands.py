@@ -67,11 +67,12 @@ class Command(Model):
     service: ClassVar[str]
     verb: ClassVar[str]
     about: ClassVar[Literal["task", "sandbox"]] = "sandbox"
-    """The field that names what it is about; the envelope's `subject` is the same."""
+    """The field with the name of the task or sandbox that the command is about. `subject` of the envelope is the same.
+    """
 
     @property
     def entity(self) -> str:
-        """The task or sandbox that it is about."""
+        """The name of the task or sandbox that the command is about."""
         return str(getattr(self, self.about))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -109,18 +110,19 @@ class RetryTask(Command):
     task: SafeName
     requested_by: Note | None = None
     sealed: Sealed | None = Field(default=None, exclude_if=lambda sealed: sealed is None)
-    """New values for variables of its `secret_env`, encrypted for the spawner as in a spec; for all of them once they
-    are no longer stored (`secrets_until`). None: the stored values."""
+    """New values of variables in the task's `secret_env`, encrypted for the spawner as in a spec. After
+    `secrets_until`, when no values are stored any more, all of these variables need a new value. None: the stored
+    values are used."""
 
 
 class SandboxCommand(Command):
-    """About one sandbox."""
+    """A command about one sandbox."""
 
     sandbox: SafeName
 
 
 class CreateSandbox(SandboxCommand):
-    """Create a sandbox without a task, immediately. Repeating the command creates no second one."""
+    """Create a sandbox without a task, immediately. A repeated command does not create another sandbox."""
 
     type: ClassVar[str] = "spawner.create_sandbox"
     spec: SandboxSpec = SandboxSpec()
@@ -157,7 +159,7 @@ class ExtendSandbox(SandboxCommand):
 SendableMessageType = Literal["user_message", "interrupt", "guardian_nudge", "system"]
 """Message types that `send_message` may send."""
 MessageType = Literal["user_message", "interrupt", "guardian_nudge", "system", "approval"]
-"""Message types that an agent may receive: also the answer to an approval, which only `answer_approval` sends."""
+"""Message types that an agent may receive. `approval` is the answer to an approval; only `answer_approval` sends it."""
 
 ApprovalId = Annotated[
     str,
@@ -165,7 +167,7 @@ ApprovalId = Annotated[
         pattern=explained(r"^[^\x00-\x1f\x7f]{1,128}$", "1 to 128 characters without control characters")
     ),
 ]
-"""The id that an agent's worker gives an approval; unique in its sandbox."""
+"""The id of an approval, unique in its sandbox. The worker or the service that requests the approval chooses it."""
 
 
 class SendMessage(Command):
@@ -173,7 +175,8 @@ class SendMessage(Command):
 
     type: ClassVar[str] = "message-relay.send_message"
     message: SafeName
-    """Its name, unique in the project. A command with the same content repeats it; any other is refused."""
+    """The name of the message, unique in the project. If another command has the same name, it is ignored if its
+    content is the same, and refused otherwise."""
     sandbox: SafeName
     content: Text
     message_type: SendableMessageType = "user_message"
@@ -187,32 +190,33 @@ class AnswerApproval(Command):
 
     type: ClassVar[str] = "message-relay.answer_approval"
     message: SafeName
-    """The name of the message that delivers the answer to the agent, unique in the project. A repeated answer with it
-    counts once."""
+    """The name of the message that delivers the answer to the agent, unique in the project. An answer that is repeated
+    with the same name counts once."""
     sandbox: SafeName
     approval_id: ApprovalId
     granted: bool
     reason: Annotated[Note, Field(max_length=4000)] | None = None
-    """For the agent to read."""
+    """An explanation, which the agent receives."""
     answered_by: Note | None = None
 
 
 class RequestApproval(SandboxCommand):
-    """Request an approval about a sandbox from a user, for a service; agents request theirs by an event."""
+    """Request an approval about a sandbox from a user, for a service. Agents request approvals by an event."""
 
     type: ClassVar[str] = "message-relay.request_approval"
     approval_id: ApprovalId
-    """Chosen by the service, unique in the sandbox. A repeated request with it is the same approval."""
+    """The id of the approval, chosen by the service and unique in the sandbox. A request that is repeated with the same
+    id is the same approval."""
     tool: Annotated[Note, Field(min_length=1, max_length=200)]
-    """What is to be approved, in a word."""
+    """A short name of what is to be approved."""
     reason: Annotated[Note, Field(max_length=4000)]
-    """Why, and what each answer leads to."""
+    """Why the approval is requested, and what follows from each answer."""
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
-    """How long it may stay unanswered; None: as long as its sandbox exists."""
+    """How long the approval may stay unanswered; None: as long as its sandbox exists."""
 
 
 class WithdrawApproval(SandboxCommand):
-    """Withdraw an approval that the service has requested. One that is decided is unchanged."""
+    """Withdraw an approval that the service has requested. An approval that is already decided does not change."""
 
     type: ClassVar[str] = "message-relay.withdraw_approval"
     approval_id: ApprovalId
@@ -229,7 +233,7 @@ class MuteRule(SandboxCommand):
     type: ClassVar[str] = "monitor.mute_rule"
     rule: RuleName
     seconds: Annotated[int, Field(ge=1, le=30 * 86_400)] | None = None
-    """For how long; None: until it is unmuted, or the sandbox ends."""
+    """How long the rule is muted; None: until it is unmuted, or the sandbox ends."""
     muted_by: Note | None = None
 
 

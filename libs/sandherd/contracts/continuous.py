@@ -30,7 +30,8 @@ class Validation(Model):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     command: Text
-    """Run by /bin/sh in the work tree, with the agent's variables. The end of its output is passed to the agent."""
+    """The command is run by /bin/sh in the work tree, with the agent's variables. The agent gets the end of its output.
+    """
     timeout_seconds: Annotated[int, Field(ge=1, le=_DAY)] = 600
     """If it times out, the work is not valid."""
 
@@ -50,11 +51,11 @@ class Continuous(Model):
     max_duration_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] | None = None
     """Counted from the start of the first iteration. The iteration that runs at that time is stopped."""
     max_consecutive_errors: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Maximum of failed iterations in a row."""
+    """Maximum number of consecutive failed iterations."""
     completion_signal: Signal | None = None
     """The text that the agent outputs when it is done; choose one that it does not output by chance."""
     completion_threshold: Annotated[int, Field(ge=1, le=1000)] = 1
-    """In how many iterations in a row the agent has to output it."""
+    """The number of consecutive iterations in which the agent has to output the signal."""
     validation: Validation | None = None
 
     @model_validator(mode="after")

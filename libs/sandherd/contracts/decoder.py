@@ -65,7 +65,7 @@ def _check_entity(command: "Envelope[Command]") -> None:
     if command.subject != command.data.entity:
         raise ContractError(
             Code.INVALID_FIELD,
-            f"subject: not the {command.data.about} that the data names",  # no text of an error has a value of the data
+            f"subject: not the {command.data.about} that the data names",  # error texts contain no values of the data
             field="subject",
             remedy=f"set it to `data.{command.data.about}`",
         )

@@ -27,7 +27,7 @@ DataT = TypeVar("DataT", bound=BaseModel)
 
 
 class Envelope(Model, Generic[DataT]):
-    """Who published what, when, about which entity, and with which number in its source's sequence."""
+    """A message with its attributes: publisher, type, time, entity, and its number in the sequence of its source."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -39,16 +39,17 @@ class Envelope(Model, Generic[DataT]):
     """Who publishes it: `/sandherd/sandbox/<id>` for a worker, `/sandherd/<service>/…` for a service."""
     type: str
     subject: SafeName
-    """What it is about. Of an event, also the fifth token of its NATS subject: the task (`task.*`, `branch.*`), the
-    sandbox (`sandbox.*`, `agent.*`, `message.*`, `approval.*`, `monitor.*`), the name of a subscription
-    (`subscription.*`), `fleet` for an event of `monitor.*` about all, and for a refused command what it names, or
-    `unknown`. Of a command, the task or sandbox that `data` names."""
+    """The name of what the message is about. For a command: the task or sandbox that `data` names. For an event, it is
+    also the fifth token of the NATS subject: the task (`task.*`, `branch.*`), the sandbox (`sandbox.*`, `agent.*`,
+    `message.*`, `approval.*`, `monitor.*`), the subscription (`subscription.*`), the webhook (`webhook.*`), or the
+    credential (`credential.*`). An event of `monitor.*` about all sandboxes has `fleet`. The refusal of a command has
+    the name in the command, or `unknown`."""
     time: Moment
     datacontenttype: Literal["application/json"] = "application/json"
     dataschema: str
     """`urn:sandherd:v1:<type>`, the identifier of the JSON Schema of `data`."""
     sequence: Annotated[int, Field(ge=1, le=2**31 - 1)]
-    """Per source, from 1, without gaps."""
+    """The number of the message in the sequence of its source: from 1, without gaps."""
     traceparent: Annotated[str, StringConstraints(pattern=TRACEPARENT_PATTERN)] | None = None
     project: SafeName
     taskid: SafeName | None = None
@@ -99,15 +100,16 @@ def _envelope_of(model: type[BaseModel]) -> type[Envelope[Any]]:
 
 
 def build_validator(model: type[BaseModel]) -> None:
-    """Build what reads and writes an envelope with this `data` now, and not at its first use."""
+    """Build the validator and the serializer of an envelope with this `data` now, instead of at their first use."""
     model.model_rebuild()
     _envelope_of(model).model_rebuild()
 
 
 def parse(document: bytes, model: type[DataT]) -> Envelope[DataT]:
-    """Read an envelope whose `data` is a `model`. Raises `ContractError` naming the field that is wrong.
+    """Read an envelope whose `data` is a `model`. Raises `ContractError`, which names the invalid field.
 
-    Types are checked strictly: what is read here also fits the published JSON Schema, and can be written unchanged.
+    Types are checked strictly: an accepted document also matches the published JSON Schema, and can be written
+    unchanged.
     """
     check_size(document)
     _check_numbers(document)
@@ -133,7 +135,7 @@ def parse_separately(document: bytes, model: type[DataT]) -> Envelope[Any]:
 
 
 def _check_numbers(document: bytes) -> None:
-    """Refuse `NaN` and `Infinity`, which pydantic accepts in free JSON and Postgres does not."""
+    """Raise `ContractError` for `NaN` and `Infinity`: pydantic accepts them in free JSON, and Postgres does not."""
     if b"NaN" in document or b"Infinity" in document:
         try:
             from_json(document, allow_inf_nan=False)

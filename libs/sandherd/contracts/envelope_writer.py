@@ -1,7 +1,7 @@
-"""Writes envelopes that differ only in id, time, sequence and `data`, as those of one source mostly do.
+"""Writes envelopes of one source, which mostly differ only in id, time, sequence and `data`.
 
-What they have in common is validated and written once for each type, without a validator for the whole envelope of each
-type. The document is what `Envelope.to_json` writes.
+The common part is validated and written once for each type. This avoids a validator for the whole envelope of each
+type. The document is the same as that of `Envelope.to_json`.
 """
 
 from datetime import UTC, datetime
@@ -21,16 +21,16 @@ _LAST: Final = 2**31 - 1
 
 
 class _NoData(Model):
-    """Stands for the `data` of any type."""
+    """A placeholder for the `data` of any type."""
 
 
 def prepare() -> None:
-    """Build the validator of all envelopes now, and not with the first one."""
+    """Build the validator of the common part now, instead of with the first envelope."""
     build_validator(_NoData)
 
 
 class EnvelopeWriter:
-    """The envelopes of one source about one entity. `attributes` are those of `wrap` that are always the same."""
+    """Writes the envelopes of one source about one entity. They share `attributes`, which are arguments of `wrap`."""
 
     def __init__(self, **attributes: Any) -> None:
         self._attributes: Final = attributes
@@ -42,18 +42,18 @@ class EnvelopeWriter:
         if parts is None:
             parts = self._parts[event_type] = self._split(event_type)
         if not 0 < sequence <= _LAST or time.tzinfo is not UTC or not _TIME <= time < _END:
-            wrap(_NoData(), event_type, id=id, time=time, sequence=sequence, **self._attributes)  # raises, mostly
-        before, between, behind, rest = parts
-        document = b"".join(
-            (before, str(id).encode(), between, to_json(time), behind, b"%d" % sequence, rest, write(data), b"}")
-        )
+            # Raises if one of them is invalid.
+            wrap(_NoData(), event_type, id=id, time=time, sequence=sequence, **self._attributes)
+        before_id, before_time, before_sequence, before_data = parts
+        start = (before_id, str(id).encode(), before_time, to_json(time))
+        document = b"".join((*start, before_sequence, b"%d" % sequence, before_data, write(data), b"}"))
         check_size(document)
         return document
 
     def _split(self, event_type: str) -> tuple[bytes, ...]:
-        """A document of this type without id, time, sequence and `data`."""
+        """The parts of a document of this type that surround its id, time, sequence and `data`."""
         envelope = wrap(_NoData(), event_type, id=_ID, time=_TIME, sequence=_LAST, **self._attributes)
-        before, document = envelope.to_json().split(str(_ID).encode(), 1)
-        between, document = document.split(to_json(_TIME), 1)
-        behind, document = document.split(b"%d" % _LAST, 1)
-        return before, between, behind, document.removesuffix(b"{}}")
+        before_id, document = envelope.to_json().split(str(_ID).encode(), 1)
+        before_time, document = document.split(to_json(_TIME), 1)
+        before_sequence, document = document.split(b"%d" % _LAST, 1)
+        return before_id, before_time, before_sequence, document.removesuffix(b"{}}")

@@ -13,16 +13,16 @@ _TYPE: Final = re.compile(r"[a-z][a-z_]{0,63}\.[a-z][a-z_]{0,63}", re.ASCII)
 
 
 def chosen_types(filters: Sequence[str], *, newer: bool = False) -> list[str]:
-    """The types and domains (without `.*`) of a filter, sorted, without those whose domain is also named.
+    """The types and domains (without `.*`) in these filters, sorted. A type is left out if its domain is also listed.
 
-    With `newer` a type of a newer version is accepted in a known domain: the history may have it, and clients may be
-    newer than services. Raises `ContractError` with the place of a filter that is wrong, such as `types.0`.
+    With `newer`, an unknown type in a known domain is accepted: services of a newer version may have published it.
+    Raises `ContractError` whose field is the position of the invalid filter, such as `types.0`.
     """
-    names = [_checked(index, text, newer=newer) for index, text in enumerate(filters)]
+    names = [_type_or_domain(index, text, newer=newer) for index, text in enumerate(filters)]
     return sorted({name for name in names if name in DOMAINS or name.partition(".")[0] not in names})
 
 
-def _checked(index: int, text: str, *, newer: bool) -> str:
+def _type_or_domain(index: int, text: str, *, newer: bool) -> str:
     name = text.removesuffix(".*")
     if name in EVENTS and name == text:
         return name

@@ -1,11 +1,11 @@
-"""Why an attempt failed, and whether a retry may succeed. Decided by these names, never by an error's text."""
+"""Why attempts fail, and which errors are retried. Services decide by these names, never by an error's text."""
 
 from enum import StrEnum
 from typing import Final
 
 
 class ErrorType(StrEnum):
-    """The `error_type` of a failed attempt. The wire value; a published one is never renamed."""
+    """The `error_type` of a failed attempt. The values are part of messages, so a published value is never renamed."""
 
     EXIT_STATUS = "exit_status"
     """The agent's program ended with an error."""
@@ -84,5 +84,5 @@ TRANSIENT: Final = frozenset(
 
 
 def is_transient(error_type: str, also: frozenset[ErrorType] = frozenset()) -> bool:
-    """Whether an attempt with this error is retried. An unknown `error_type` is permanent."""
+    """Whether an attempt with this error is retried. `also` has further errors to retry; unknown ones are permanent."""
     return error_type in TRANSIENT or error_type in also

@@ -1,4 +1,4 @@
-"""Declarations of the kinds of agent: options, capabilities and driver. Ours are here; plugins declare further ones.
+"""Declarations of the kinds of agent: options, capabilities and driver. Plugins declare further kinds.
 
 Every kind is registered as an entry point of the group `sandherd.harnesses`; docs/plugins.md describes the interface.
 """
@@ -63,7 +63,7 @@ CAPABILITIES: Final = {
         accepts_tools=True,
     ),
 }
-"""By kind."""
+"""The capabilities of Sandherd's own kinds, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,8 @@ class HarnessKind:
     driver: str | None = None
     """The module that runs the agent, started as `python -m MODULE`; None only for programs without a driver."""
     toolchain: bool = False
-    """Whether the driver needs an interpreter of its own, in the folder of toolchains; else it has the worker's."""
+    """Whether the driver needs its own interpreter, in the folder of toolchains. Otherwise it uses the worker's
+    interpreter."""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.options, type) and issubclass(self.options, BaseModel)):
@@ -91,11 +92,11 @@ class HarnessKind:
 
     @property
     def name(self) -> str:
-        """Its name, the value of `kind`."""
+        """The name of the kind: the value of `kind`."""
         return str(get_args(self.options.model_fields["kind"].annotation)[0])
 
     def approvals(self, options: BaseModel) -> Approvals:
-        """The approvals that these options set; everything is allowed if the kind has none."""
+        """The approvals in these options. If the kind has no approvals, every tool is allowed."""
         found = getattr(options, "approvals", None)
         return found if isinstance(found, Approvals) else Approvals()
 
@@ -111,4 +112,5 @@ CLAUDE: Final = _driven("claude")
 OPENHANDS: Final = _driven("openhands")
 ACP: Final = _driven("acp")
 OWN_KINDS: Final = {kind.name: kind for kind in (COMMAND, CLAUDE, OPENHANDS, ACP)}
-"""Our own kinds, by name: what the worker uses without a search for entry points, which would slow its start."""
+"""Sandherd's own kinds, by name. The worker finds them here without a search for entry points, which would slow its
+start."""

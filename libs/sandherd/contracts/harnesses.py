@@ -28,12 +28,13 @@ _SERVER_NAME: Final = explained(
 )
 
 Argument = Annotated[str, StringConstraints(max_length=32_000, pattern=NO_NUL)]
-"""What the kernel accepts as one argument or variable: no NUL, and under 128 KiB in any script (execve(2))."""
+"""An argument or a variable that the kernel accepts: without NUL, and less than 128 KiB in any script (execve(2))."""
 MAX_ARGUMENT_BYTES: Final = 128_000
-"""Maximum of one argument or variable, in bytes of UTF-8: the kernel accepts 128 KiB with its name (execve(2))."""
+"""Maximum size of an argument or a variable in bytes of UTF-8. The kernel accepts 128 KiB, including the name
+(execve(2))."""
 Text = Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024, pattern=NO_NUL)]
 ToolName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE)]
-"""The agent's name of a tool, or a pattern: `*` stands for any characters, `?` for one."""
+"""The name of a tool, as the agent uses it, or a pattern: `*` stands for any characters, `?` for one character."""
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_SPACE)]
 Url = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=NO_SPACE)]
 Argv = Annotated[list[Argument], Field(max_length=256)]
@@ -48,17 +49,21 @@ class Approvals(Model):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     tools: Annotated[dict[ToolName, Verdict], Field(max_length=256)] = Field(default_factory=dict)
-    """By name. A name precedes a pattern, a longer pattern a shorter one; between equals the stricter verdict wins."""
+    """The verdict for each tool, by its name or a pattern. A name takes precedence over a pattern, and a longer pattern
+    over a shorter one. Between patterns of the same length, the stricter verdict applies."""
     otherwise: Verdict = "allow"
     """The verdict for all other tools."""
     timeout_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] | None = 3600
     """How long the agent waits for an answer; None: as long as its sandbox lives."""
     on_timeout: Literal["allow", "deny"] = "deny"
-    """The decision that applies if no user has answered by then."""
+    """The decision if no user has answered within `timeout_seconds`."""
 
     @model_serializer(mode="wrap")
     def _write(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keep `timeout_seconds: null`: documents are written without nulls, and its default is an hour."""
+        """Keep `timeout_seconds: null`.
+
+        Documents are written without nulls, and a missing field means the default of an hour.
+        """
         fields: dict[str, Any] = write(self)
         return {**fields, "timeout_seconds": None} if self.timeout_seconds is None else fields
 
@@ -83,7 +88,7 @@ class McpServer(Model):
 
 McpServers = Annotated[dict[ServerName, McpServer], Field(max_length=32)]
 HERD_SERVER: Final = "sandherd"
-"""The server of the herd's own tools: `send_message`, `list_peers` and `ask_human`."""
+"""The name of the MCP server with the herd's own tools: `send_message`, `list_peers` and `ask_human`."""
 
 
 def _reject_reserved_name(servers: McpServers) -> McpServers:
@@ -110,12 +115,12 @@ class CommandHarness(Model):
     argv: Argv = Field(default_factory=list)
     """The program and its arguments; with a script, the script's arguments."""
     script: Text | None = None
-    """A program as text: run by the interpreter in its first line (`#!`), otherwise by /bin/sh."""
+    """The program as text. It is run by the interpreter in its first line (`#!`), otherwise by /bin/sh."""
     task_as: Literal["env", "argument", "stdin", "file"] = Field(default="env", exclude_if=lambda value: value == "env")
-    """How the program gets the task. `env`: in SANDHERD_TASK, which every value sets. `argument`: also as its last
-    argument. `stdin`: also as its whole standard input, so it can't receive messages. `file`: also in a file whose path
-    is in SANDHERD_TASK_PATH. A task of more than 128,000 bytes fits into no variable or argument: for every value,
-    SANDHERD_TASK_PATH is set then, and SANDHERD_TASK is not."""
+    """How the program gets the text of the task. `env`: in the variable SANDHERD_TASK, which is also set with every
+    other value. `argument`: as its last argument. `stdin`: as its whole standard input, so that it can't receive
+    messages. `file`: in a file whose path is in SANDHERD_TASK_PATH. A text of more than 128,000 bytes fits into no
+    variable or argument: SANDHERD_TASK_PATH is then set with every value, and SANDHERD_TASK is not."""
 
     @model_validator(mode="after")
     def _runs_something(self) -> Self:
@@ -132,7 +137,7 @@ class ClaudeHarness(McpToolOptions):
     kind: Literal["claude"]
     model: ModelName | None = None
     permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = "default"
-    """The SDK's permission mode: for which tools the SDK requests a permission. `approvals` decides in every mode."""
+    """The SDK's permission mode: for which tools the SDK requests permission. `approvals` applies in every mode."""
     max_turns: Annotated[int, Field(ge=1, le=100_000)] | None = None
     max_budget_micro_usd: Annotated[MicroDollars, Field(ge=1)] | None = None
     system_prompt: Text | None = None
@@ -175,11 +180,11 @@ DrivenHarness = ClaudeHarness | OpenHandsHarness | AcpHarness
 
 
 PROJECT_DEFAULT: Final = "default"
-"""The kind of a harness that leaves the kind to the project's default. Its fields are those of that kind."""
+"""The value of `kind` that stands for the project's default kind. The other fields are those of the default kind."""
 
 
 class PluginHarness(Model):
-    """A harness of a kind that Sandherd does not define: its fields as given, for the plugin's own model.
+    """A harness of a kind that a plugin defines. Its fields are stored unchanged, for the plugin's own model.
 
     Contracts load no plugins. The spawner validates the fields when a task is submitted, and the worker again.
     """
@@ -195,17 +200,17 @@ class PluginHarness(Model):
 
     @model_serializer
     def document(self) -> dict[str, Any]:
-        """The document as it was given, also fields that are null."""
+        """The document unchanged, including fields that are null."""
         return {"kind": self.kind, **self.fields}
 
 
 def _default_kind(value: Any) -> Any:
-    """A document without a kind is a command: there was no other kind before."""
+    """Add the kind `command` to a document without a kind: earlier versions had no other kind."""
     return {"kind": "command", **value} if isinstance(value, dict) else value
 
 
 def _read(value: Any, read_own: ValidatorFunctionWrapHandler) -> Any:
-    """A harness of one of our kinds by its model, else a `PluginHarness`."""
+    """Validate a harness: one of Sandherd's own kinds by its model, any other as a `PluginHarness`."""
     value = _default_kind(value)
     kind = value.get("kind") if isinstance(value, dict) else None
     if isinstance(value, PluginHarness) or (isinstance(kind, str) and kind not in HARNESSES):
@@ -224,18 +229,19 @@ _OwnHarness = Annotated[
 AnyHarness = Annotated[
     CommandHarness | DrivenHarness | PluginHarness, GetPydanticSchema(lambda _source, make: make(_OwnHarness))
 ]
-"""A harness of any kind. The published JSON Schema has our own kinds only: the schema of a plugin's is the plugin's."""
+"""A harness of any kind. The published JSON Schema has Sandherd's own kinds only: a plugin defines the schema of its
+kind."""
 
 HARNESSES: Final[dict[str, type[BaseModel]]] = {
     get_args(model.model_fields["kind"].annotation)[0]: model for model in (CommandHarness, *get_args(DrivenHarness))
 }
-"""The models of our own kinds of agent, by name."""
+"""The models of Sandherd's own kinds of agent, by name."""
 
 
 def free_text_fields(harness: BaseModel) -> dict[str, Any]:
-    """The fields of a harness with free text, which may contain a secret; of a plugin's, all fields."""
+    """The fields of a harness with free text, which may contain a secret; for a plugin's harness, all fields."""
     if isinstance(harness, PluginHarness):
         return harness.fields
-    closed = {"kind", "task_as", "permission_mode", "approvals"}
-    fields = {name: getattr(harness, name) for name in type(harness).model_fields if name not in closed}
+    without_text = {"kind", "task_as", "permission_mode", "approvals"}
+    fields = {name: getattr(harness, name) for name in type(harness).model_fields if name not in without_text}
     return {name: value for name, value in fields.items() if isinstance(value, str | list)}

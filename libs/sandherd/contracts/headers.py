@@ -1,4 +1,4 @@
-"""The headers of messages, by the names that they have on the broker. `TIMEOUT_HEADER` is beside the requests."""
+"""The names of the headers of NATS messages. `TIMEOUT_HEADER` is in `contracts.requests`."""
 
 from typing import Final
 
@@ -6,13 +6,14 @@ MESSAGE_ID: Final = "Nats-Msg-Id"
 LIFETIME: Final = "Nats-TTL"
 
 SEQUENCE_HEADER: Final = "Nats-Sequence"
-"""The broker sets it on republished messages and direct reads, never on acknowledgements; services reply without."""
+"""The stream sequence of a message. The broker sets it on republished messages and direct reads, not on
+acknowledgements of published messages. Services reply without it."""
 STORED_SUBJECT: Final = "Nats-Subject"
 STORED_AT: Final = "Nats-Time-Stamp"
 STORED_IN: Final = "Nats-Stream"
 PREVIOUS: Final = "Nats-Last-Sequence"
 REPUBLISHED: Final = (SEQUENCE_HEADER, STORED_SUBJECT, STORED_AT, STORED_IN, PREVIOUS)
-"""What the broker adds to a stored message when it delivers it to plain subscriptions."""
+"""The headers that the broker adds to a stored message when it republishes it."""
 
 DEAD_SERVICE: Final = "Sandherd-Service"
 DEAD_REASON: Final = "Sandherd-Reason"
@@ -22,4 +23,4 @@ DEAD_SEQUENCE: Final = "Sandherd-Stream-Sequence"
 DEAD_SIZE: Final = "Sandherd-Size"
 DEAD_EXCERPT: Final = "Sandherd-Excerpt"
 DEAD: Final = (DEAD_SERVICE, DEAD_REASON, DEAD_SUBJECT, DEAD_STREAM, DEAD_SEQUENCE, DEAD_SIZE, DEAD_EXCERPT)
-"""What a dead letter has beside its message id."""
+"""The headers of a dead letter in addition to its message id."""

@@ -1,4 +1,4 @@
-"""What the message-relay and a worker exchange: a message, and its receipt."""
+"""The messages that the message-relay sends to a worker, and the receipts that the worker returns."""
 
 from typing import Literal
 
@@ -26,8 +26,8 @@ class InboxMessage(Model):
     expires_at: Moment
     traceparent: str | None = None
     source: SourceName | None = Field(default=None, exclude_if=lambda source: source is None)
-    """The source of its events; None: `/sandherd/message-relay/` and its name. Identifies a message that has one: the
-    name of such a message may be that of another one, too."""
+    """The `source` of the message's events; None: `/sandherd/message-relay/` and the message's name. If it is set, it
+    identifies the message instead of the name, because another message may have the same name."""
 
 
 class ApprovalAnswer(Model):
@@ -49,4 +49,4 @@ class Receipt(Model):
     outcome: Literal["acknowledged", "rejected"]
     reason: Note | None = None
     agent_gone: bool = False
-    """For a rejected message: it was rejected because the agent has ended, not because of its content."""
+    """Whether a rejected message was rejected because the agent has ended, not because of its content."""

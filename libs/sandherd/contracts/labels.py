@@ -24,14 +24,14 @@ RESERVED_PREFIX: Final = "sandherd/"
 BATCH_LABEL: Final = "sandherd/batch"
 """The batch that a task was submitted in: the same value for all its tasks."""
 NAME_LABEL: Final = "sandherd/name"
-"""The task's name in the file that it was submitted by."""
+"""The task's name in the file from which it was submitted."""
 _RESERVED: Final = frozenset({BATCH_LABEL, NAME_LABEL})
 
 
 def _without_unknown_reserved(labels: dict[str, str]) -> dict[str, str]:
     unknown = sorted(key for key in labels if key.startswith(RESERVED_PREFIX) and key not in _RESERVED)
     if unknown:
-        raise ValueError(f"{unknown[0]} is reserved: keys of labels that begin with {RESERVED_PREFIX} are Sandherd's")
+        raise ValueError(f"{unknown[0]} is reserved: only Sandherd sets labels whose keys begin with {RESERVED_PREFIX}")
     return labels
 
 
@@ -39,11 +39,11 @@ LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN, max_lengt
 """The key of a label: 1 to 63 letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit; before
 it, optionally, a DNS name of at most 253 characters and a slash."""
 LabelValue = Annotated[str, StringConstraints(pattern=LABEL_VALUE_PATTERN, max_length=63)]
-"""The value of a label: empty, or up to 63 characters of the same kind."""
+"""The value of a label: empty, or up to 63 characters that are permitted in a key."""
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS), AfterValidator(_without_unknown_reserved)]
 """Labels of a task, by key."""
 Selector = Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS)]
-"""Labels that a task must have, all of them."""
+"""Labels to select tasks by: a task must have all of them."""
 
 
 def matches(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

@@ -22,23 +22,23 @@ _SAFE_NAME: Final = re.compile(SAFE_NAME_PATTERN)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CROCKFORD: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _BASE32_LETTERS: Final = 26
-"""The length of a name of `new_name`, after its prefix."""
+"""The number of characters after the prefix of a name that `new_name` returns."""
 
 FLEET: Final = "fleet"
-"""Used in place of a project or entity name, and means all of them. No project may have this name."""
+"""Used in place of the name of a project or entity; it stands for all of them. No project may have this name."""
 
 TASK_PREFIX: Final = "task-"
-"""The prefix of names of tasks that clients create; users may give other names."""
+"""The prefix of names of tasks that clients generate; users may choose other names."""
 BATCH_PREFIX: Final = "batch-"
 """The prefix of names of batches of tasks."""
 SANDBOX_PREFIX: Final = "sbx-"
 JOINER_SUFFIX: Final = "-join"
-"""The suffix of the reply subjects of a sandbox's bootstrap credential."""
+"""The suffix in the reply subjects of a sandbox's joiner, after the name of the sandbox."""
 
 ENV_NAME_PATTERN: Final = explained(
     r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", "1 to 128 letters, digits or underscores, not starting with a digit"
 )
-"""Lower case too: programs read `http_proxy` and the like only in lower case."""
+"""Lower case is permitted because programs read variables such as `http_proxy` only in lower case."""
 EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME_PATTERN)]
 """The name of an environment variable."""
 
@@ -47,7 +47,7 @@ SafeName = Annotated[str, StringConstraints(pattern=SAFE_NAME_PATTERN)]
 
 
 class UnsafeNameError(ValueError):
-    """A name that may not be in a subject, because the subject could reach into another project or entity."""
+    """A name that may not be a token of a subject: it could make the subject match another project or entity."""
 
     def __init__(self, name: object, field: str = "name") -> None:
         super().__init__(
@@ -65,7 +65,7 @@ def safe_name(name: str, field: str = "name") -> str:
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether it may be a token of a subject."""
+    """Whether a name may be a token of a subject."""
     return _SAFE_NAME.fullmatch(name) is not None
 
 
@@ -88,14 +88,15 @@ def new_uuid() -> UUID:
 
 
 def new_uuid_at(at: datetime) -> UUID:
-    """A new UUIDv7 with the given time, for decisions that take the time as an argument."""
+    """A new UUIDv7 with the given time, for pure code that gets the time as an argument."""
     return uuid_at(at, secrets.token_bytes(10))
 
 
 def derived_uuid(at: datetime, *facts: object) -> UUID:
-    """A UUIDv7 that depends only on the moment and the facts, for names that must be found again.
+    """A UUIDv7 that depends only on the time and the facts, for names that have to be computed again later.
 
-    Every program can compute it: the ids of events are not derived in this way, but by `DerivedIds` with a key.
+    Any program can compute it. The ids of events are therefore not derived in this way, but by `DerivedIds` with a
+    secret key.
     """
     return uuid_at(at, hashlib.sha256("\0".join(map(str, facts)).encode()).digest())
 
@@ -115,7 +116,7 @@ def new_name(prefix: str) -> str:
 
 
 def created_at(name: str) -> datetime | None:
-    """The time in a name of `new_name`; None for any other name, which a program may have chosen."""
+    """The time at which `new_name` created this name; None for any other name, which a program may have chosen."""
     letters = name.rpartition("-")[2]
     if len(letters) != _BASE32_LETTERS or not set(letters) <= set(_CROCKFORD):
         return None
@@ -130,17 +131,18 @@ def _base32(value: int) -> str:
 
 
 class DerivedIds:
-    """UUIDv7s derived from facts with a key, so that a repeated step, also by another replica, is one event.
+    """UUIDv7s derived from facts with a secret key, so that the event of a repeated step has the same id.
 
-    A program that knows the id of an event before it is published can publish another event under that id first, and
-    the broker then drops the event as a duplicate. So the key has to be a secret of the service that derives the ids.
+    It is also the same if another replica repeats the step. A program that knows the id of an event before it is
+    published can publish another event under that id first, and the broker then drops the event as a duplicate. So the
+    key has to be a secret of the service that derives the ids.
     """
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def derive(self, at: datetime, *facts: object) -> UUID:
-        """The id for this moment and these facts: the same with the same key, and unrelated with another key.
+        """The id for this time and these facts. Another key gives an unrelated id.
 
         The time bits are `at`'s milliseconds; the random bits of RFC 9562 §5.7 are an HMAC-SHA-256 of the facts.
         """

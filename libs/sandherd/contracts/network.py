@@ -9,8 +9,9 @@ from pydantic import AfterValidator, ConfigDict, Field
 from sandherd.contracts.model import Model
 
 NetworkMode = Literal["internet", "allow", "none", "host"]
-"""`internet`: public addresses; `allow`: listed public addresses; `none`: no public addresses; `host`: all that the
-host can reach, without a network namespace. The broker and declared endpoints can be reached in all modes."""
+"""What a sandbox can reach. `internet`: public addresses; `allow`: listed public addresses; `none`: no public
+addresses; `host`: everything that the host can reach, without a network namespace. The broker and declared endpoints
+can be reached in all modes."""
 
 _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _MAX_NAME_LENGTH: Final = 253
@@ -20,7 +21,7 @@ _LAST_PORT: Final = 65_535
 def split_destination(text: str) -> tuple[str, int | None]:
     """Host and port of `host`, `host:port`, `address` or `[address]:port`. Raises `ValueError`.
 
-    A host is a name, an address, or `*.` before a name for every name below it. None stands for every port.
+    A host is a name, an address, or `*.` before a name for every name below it. A port of None stands for every port.
     """
     text = text.strip()
     if address := _address(text):
@@ -79,7 +80,7 @@ DeniedNetwork = Annotated[str, AfterValidator(_network)]
 
 
 class SandboxNetwork(Model):
-    """The network of a profile's sandboxes. What is omitted comes from the herd's settings."""
+    """The network of a profile's sandboxes. Omitted fields are taken from the herd's settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -87,4 +88,4 @@ class SandboxNetwork(Model):
     allow: tuple[Allowed, ...] | None = Field(default=None, exclude_if=lambda hosts: hosts is None)
     """The only public hosts that can be reached in mode `allow`."""
     endpoints: tuple[Endpoint, ...] | None = Field(default=None, exclude_if=lambda hosts: hosts is None)
-    """What can be reached in addition to the broker, also at private addresses and on the host's loopback."""
+    """Endpoints that can be reached in addition to the broker, also at private addresses and on the host's loopback."""

@@ -1,4 +1,4 @@
-"""Patterns of text, each with its rule in words, which a refusal states in place of the regular expression."""
+"""Regular expressions for text fields, each with a rule in words, which an error states in place of the expression."""
 
 from typing import Final
 
@@ -6,13 +6,13 @@ _RULES: Final[dict[str, str]] = {}
 
 
 def explained(pattern: str, rule: str) -> str:
-    """The pattern. `rule` completes the sentence `it has to be …`."""
+    """Register the rule of a pattern, and return the pattern. `rule` completes the sentence `it has to be …`."""
     _RULES[pattern] = rule
     return pattern
 
 
 def rule_of(pattern: str) -> str:
-    """What text of this pattern has to be."""
+    """The rule in words of a pattern, or else the pattern itself."""
     return _RULES.get(pattern, f"text that matches {pattern}")
 
 

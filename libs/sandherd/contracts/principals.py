@@ -18,7 +18,7 @@ class Principal(StrEnum):
     WORKER = "worker"
     """The worker in one sandbox, with that sandbox's permissions and no others."""
     JOINER = "joiner"
-    """A sandbox's second credential, which can do one thing: request the worker's."""
+    """A sandbox's second credential. It permits one thing: to request the credential of the sandbox's worker."""
     CLIENT = "client"
     """A user or program that works in one project."""
     SUBSCRIBER = "subscriber"
@@ -42,7 +42,7 @@ class MessageKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """One row of the table. `{project}`, `{sandbox}` and the like stand for one token each."""
+    """One row of the subject table. Each placeholder, such as `{project}` or `{sandbox}`, stands for one token."""
 
     name: str
     kind: MessageKind

@@ -1,4 +1,4 @@
-"""What a user chooses about a pull request, as closed lists. Options of the command line have them without pydantic."""
+"""The closed lists of choices for a pull request, without pydantic: the command line imports this module."""
 
 from typing import Literal
 

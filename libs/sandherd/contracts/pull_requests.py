@@ -1,4 +1,4 @@
-"""Pull requests from the branches of tasks: what a user wants of one, and how one is at its forge."""
+"""Pull requests from the branches of tasks: their options in a task, and their state at the forge."""
 
 from string import Template as TextTemplate
 from typing import Annotated, Final
@@ -11,9 +11,9 @@ from sandherd.contracts.pull_request_choices import MergeMethod, MergePolicy, Pu
 
 MAX_LABELS: Final = 20
 MAX_CHECKS: Final = 50
-"""Maximum names of checks, and of accounts, that a view or an event lists."""
+"""Maximum number of checks, and of accounts, that a view or an event names."""
 PULL_REQUEST_LABEL_PATTERN: Final = explained(
-    r"^[^\s,\x00-\x1f\x7f][^,\x00-\x1f\x7f]*$", "a label: no comma, and no space at its begin"
+    r"^[^\s,\x00-\x1f\x7f][^,\x00-\x1f\x7f]*$", "a label without a comma, which does not begin with a space"
 )
 REVIEWER_PATTERN: Final = explained(
     r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", "the name of an account: letters, digits and _ . -"
@@ -49,16 +49,18 @@ def _is_unset(value: object) -> bool:
 
 
 class PullRequestOptions(Model):
-    """What a task wants of the pull request of its branch; what is not set is as the spawner is configured."""
+    """The options of the pull request of a task's branch. Options that are not set are as the spawner is configured."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     open: PullRequestMode | None = Field(default=None, exclude_if=_is_unset)
-    """`none`: at a user's request only; `draft`: a draft; `ready`: ready for review, once a task has completed."""
+    """When and how it is opened. `none`: only at a user's request; `draft`: as a draft; `ready`: as ready for review,
+    once a task has completed."""
     merge: MergePolicy | None = Field(default=None, exclude_if=_is_unset)
-    """Whether it is merged: `never`, `when_permitted` by checks and reviews, or by the forge's merge `queue`."""
+    """When it is merged: `never`; `when_permitted`, once checks and reviews permit it; or by the forge's merge `queue`.
+    """
     method: MergeMethod | None = Field(default=None, exclude_if=_is_unset)
-    """How its commits get into the base branch."""
+    """How its commits are added to the base branch."""
     labels: Annotated[tuple[PullRequestLabel, ...], Field(max_length=MAX_LABELS)] | None = Field(
         default=None, exclude_if=_is_unset
     )
@@ -71,11 +73,11 @@ class PullRequestOptions(Model):
     body: Template | None = Field(default=None, exclude_if=_is_unset)
     """The template of its body, as Markdown."""
     follow_up: bool | None = Field(default=None, exclude_if=_is_unset)
-    """Whether a task that resolves its conflicts is submitted."""
+    """Whether a task that resolves conflicts with the base branch is submitted."""
 
 
 class PullRequestView(Model):
-    """A pull request, as the forge described it when it was polled last."""
+    """A pull request, as the forge described it at the last poll."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -84,28 +86,28 @@ class PullRequestView(Model):
     state: str = "open"
     """`open`, `merged` or `closed` (without a merge)."""
     base: str = ""
-    """The branch that it is to be merged into; empty if it was not read yet. Users may change it at the forge."""
+    """The branch that it is to be merged into; empty if it is not known yet. Users may change it at the forge."""
     draft: bool = False
     commit: str = ""
-    """The commit that it was found at."""
+    """The last commit of the pull request at the last poll."""
     checks: str = "none"
-    """The result of all checks of the commit: `none` has reported yet, `pending`, `failed` or `passed`."""
+    """The result of all checks of the commit: `none` (no check has reported yet), `pending`, `failed` or `passed`."""
     failed_checks: Names = Field(default_factory=list)
     pending_checks: Names = Field(default_factory=list)
     reviews: str = "none"
-    """The result of all reviews: `none` is required, `required`, `changes_requested` or `approved`."""
+    """The result of all reviews: `none` (no review is required), `required`, `changes_requested` or `approved`."""
     approved_by: Names = Field(default_factory=list)
-    """Accounts that approve the commit."""
+    """Accounts that have approved the commit."""
     mergeable: str = "unknown"
     """Whether it can be merged now: `yes`, `no`, or `unknown` while the forge has not computed it."""
     obstacle: str | None = None
     """What prevents a merge: `conflict`, `behind`, `draft`, `checks`, `reviews`, `rules`, `queue`, `method`,
     `head_moved`, `closed` or `computing`."""
     queued: bool = False
-    """Whether the forge merges it by itself, such as by its merge queue."""
+    """Whether the forge will merge it by itself, for example by its merge queue."""
     merged_commit: str | None = None
     """The commit in the base branch, once it is merged."""
     problem: str | None = None
-    """What the forge refused; None if that is so of no request."""
+    """What the forge refused; None if it refused nothing."""
     checked_at: Moment | None = None
-    """When the forge was polled last."""
+    """The time of the last poll of the forge."""

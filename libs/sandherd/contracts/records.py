@@ -1,6 +1,6 @@
 """Records in key-value buckets that services other than their owner read.
 
-The spawner writes `tasks` and `sandboxes`, with more fields than these; a field at its default is absent. The monitor
+The spawner writes `tasks` and `sandboxes`, with further fields; a field with its default value is absent. The monitor
 writes `summaries`. Others read a record by `sandherd.bus.kv.read_record`. Golden examples are in `golden/v1/records`.
 """
 
@@ -34,10 +34,11 @@ class SharedSandboxRecord(SharedRecord):
 
     state: SandboxState = SandboxState.REQUESTED
     task: SafeName | None = None
-    """None: it was requested without a task, and no agent runs in it."""
+    """None: the sandbox was requested without a task, and no agent runs in it."""
     attempt: int = 1
     unit: SafeName | None = None
-    """The name that its runtime uses for it, if that is not its own: a sandbox of the pool had another name before."""
+    """The runtime's name of the sandbox, if it is another one: a sandbox from the pool was created under another name.
+    """
     reason: str | None = None
     """Why it was ended."""
     expires_at: AwareDatetime | None = None
@@ -51,7 +52,8 @@ class SharedTaskRecord(SharedRecord):
 
     state: TaskState = TaskState.PENDING
     life: str
-    """32 hexadecimal digits, derived from the command that submitted it: distinguishes two tasks of the same name."""
+    """32 hexadecimal digits, derived from the command that submitted the task: distinguishes tasks with the same name.
+    """
     attempt: int = 1
     sandbox: SafeName | None = None
     """The sandbox of the current attempt: events of any other sandbox change nothing."""
@@ -71,7 +73,7 @@ class SharedTaskRecord(SharedRecord):
 
 
 MAX_EDITS: Final = 200
-"""Maximum number of edited files in a summary; of more, those that were edited last."""
+"""Maximum number of edited files in a summary. If there are more, it has those that were edited last."""
 MAX_RANGES: Final = 20
 """Maximum number of ranges of lines of an edited file."""
 MAX_TITLE: Final = 500
@@ -79,7 +81,7 @@ MAX_STEERINGS: Final = 20
 
 SummaryState = Literal["running", "waiting", "paused", "finished", "ended"]
 LineRange = tuple[Count, Count]
-"""The first and the last line, from 1, of the file after the change."""
+"""The first and the last line, counted from 1, in the file after the change."""
 
 
 class SummaryPart(Model):
@@ -89,7 +91,7 @@ class SummaryPart(Model):
 
 
 class SandboxUsage(SummaryPart):
-    """What a sandbox has used, in total. A total that a harness does not report is 0 and not `metered`."""
+    """What a sandbox has used, in total. A total that the harness does not report is 0: see `metered` and `priced`."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -97,20 +99,20 @@ class SandboxUsage(SummaryPart):
     cache_write_tokens: Count = 0
     cost_micro_usd: MicroDollars = 0
     metered: bool = False
-    """Whether its harness has reported tokens or costs."""
+    """Whether the harness has reported tokens or costs."""
     priced: bool = False
-    """Whether its harness has reported costs. If not, its cost is unknown, not zero."""
+    """Whether the harness has reported costs. If not, the cost is unknown, not zero."""
     unmetered_turns: Count = 0
-    """Ended turns for which its harness reported neither tokens nor costs."""
+    """Number of ended turns for which the harness reported neither tokens nor costs."""
     implausible: Count = 0
-    """Reports of usage that were not counted, because no turn can use as much."""
+    """Number of reports of usage that were not counted because no turn can use as much."""
     wall_seconds: Seconds = 0
-    """How long the agent has worked at `updated_at` of the summary, without pauses. While it is `running` or `waiting`,
-    add the time since then."""
+    """How long the agent has worked until `updated_at` of the summary, without pauses. If the state is `running` or
+    `waiting`, add the time since then."""
 
     @property
     def tokens(self) -> int:
-        """All tokens, of whatever kind."""
+        """The sum of all kinds of tokens."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
@@ -120,14 +122,15 @@ class Edit(SummaryPart):
     path: str
     """Relative to the work tree, with forward slashes."""
     content_sha256: Digest | None = None
-    """As in the last `agent.file_edited` of it."""
+    """The `content_sha256` of the last `agent.file_edited` event about the file."""
     ranges: Annotated[tuple[LineRange, ...], Field(max_length=MAX_RANGES)] = ()
-    """The changed lines, from the diffs of all its edits; of more than the maximum, the nearest are one. Empty if no
-    diff is known, as of a binary file. Later edits may have moved the lines of earlier ones."""
+    """The changed lines, from the diffs of all edits of the file. If there are more ranges than the maximum, the
+    nearest ones are merged. Empty if there is no diff, for example of a binary file. A later edit may have moved the
+    lines of an earlier one."""
     at: Moment
-    """When it was last edited, by the broker's clock, in whole seconds."""
+    """When the file was last edited, by the broker's clock, in whole seconds."""
     count: Count = 1
-    """How often it was edited."""
+    """How often the file was edited."""
 
 
 class OpenFinding(SummaryPart):
@@ -146,19 +149,19 @@ class SteeringSummary(SummaryPart):
     step: InterventionStep
     decided_at: Moment
     received_at: Moment | None = None
-    """When the agent received its message, or continued after its pause."""
+    """When the agent received the message of the intervention, or continued after its pause."""
     outcome: InterventionOutcome | None = None
-    """None: it is not known yet."""
+    """None: the outcome is not known yet."""
     outcome_at: Moment | None = None
     approval_id: str | None = None
     """The approval that a pause has requested."""
 
 
 class SandboxSummary(SharedRecord):
-    """What the monitor knows of a sandbox, from its events: written at most every two seconds, while it changes.
+    """What the monitor knows of a sandbox from its events. It is written at most every two seconds, while it changes.
 
-    Totals are of this sandbox, so of one attempt, and never decrease. A reader ignores a summary whose `sequence` is
-    less than that of one that it has read. That of an ended sandbox has no edits, and is deleted after a week.
+    The totals are those of this sandbox, that is, of one attempt. They never decrease. A reader ignores a summary if it
+    has read one with a higher `sequence`. The summary of an ended sandbox has no edits, and is deleted after a week.
     """
 
     bucket: ClassVar[str] = "summaries"
@@ -166,11 +169,11 @@ class SandboxSummary(SharedRecord):
     project: SafeName
     sandbox: SafeName
     task: SafeName | None = None
-    """None: it runs no task, or no event of its worker was received yet."""
+    """None: the sandbox runs no task, or no event of its worker was received yet."""
     attempt: Attempt = 1
     harness: str | None = None
     repository: str | None = None
-    """The git repository that it works on: its URL, or the label of a local one."""
+    """The git repository that the sandbox works on: its URL, or the label of a local repository."""
     base: str | None = None
     branch: str | None = None
     title: Annotated[str, Field(max_length=MAX_TITLE)] = ""
@@ -179,31 +182,31 @@ class SandboxSummary(SharedRecord):
     started_at: Moment
     """When the sandbox's first event was stored; all times are the broker's."""
     updated_at: Moment
-    """When the last event that it is based on was stored."""
+    """When the last event of this summary was stored."""
     sequence: Count
-    """The stream sequence of that event."""
+    """The stream sequence of the last event of this summary."""
     state: SummaryState = "running"
     """`waiting`: for an approval or a message; `finished`: its agent has ended; `ended`: the sandbox has ended."""
     turns: Count = 0
-    """Ended turns."""
+    """Number of ended turns."""
     tool_calls: Count = 0
-    """Ended calls of tools."""
+    """Number of ended tool calls."""
     errors: Count = 0
-    """Errors of the agent, and calls of tools that failed."""
+    """Number of errors of the agent and of failed tool calls."""
     spending: SandboxUsage = SandboxUsage()
     edits: Annotated[tuple[Edit, ...], Field(max_length=MAX_EDITS)] = ()
-    """Edited files, the last one last."""
+    """The edited files; the last edited one is at the end."""
     findings: tuple[OpenFinding, ...] = ()
     interventions: Count = 0
     """How often the monitor has intervened."""
     steerings: Annotated[tuple[SteeringSummary, ...], Field(max_length=MAX_STEERINGS)] = ()
     """The last interventions of the guardian, oldest first."""
     budget: BudgetLimits | None = None
-    """The budget of its task, by the spec or the profile."""
+    """The budget of the task, from its spec or its profile."""
 
 
 AccessRole = Literal["read", "work", "approve", "operate"]
-"""What the holder of an access token may do; each role may do what those before it may, too."""
+"""What the holder of an access token may do. Each role also permits what the roles before it permit."""
 TokenKind = Literal["token", "session", "code"]
 """`token` is sent by programs in a header, `session` by a browser in its cookie; a `code` creates one session."""
 
@@ -218,23 +221,24 @@ class SharedAccessToken(SharedRecord):
 
     project: SafeName
     token: SafeName
-    """Its name."""
+    """The name of the token."""
     role: AccessRole
     expires_at: AwareDatetime
     kind: TokenKind = "token"
     user: str | None = None
-    """Who uses a session, for the fields of commands that say who issued them. None for a token: its name says it."""
+    """The user of a session, for the fields of commands that name the user who issued them. None for an access token,
+    which is named itself."""
 
 
 class BudgetBlocks(SharedRecord):
-    """The projects that are over budget, for the spawner: none of their tasks begins. The key is `fleet.blocked`."""
+    """The projects that are over budget: the spawner starts none of their tasks. The key is `fleet.blocked`."""
 
     bucket: ClassVar[str] = "budgets"
 
     herd: str | None = None
-    """Why no task begins at all."""
+    """Why no task of any project is started; None if the herd is not over budget."""
     projects: dict[SafeName, str] = Field(default_factory=dict)
-    """Why no task begins, by project."""
+    """For each project that is over budget, why none of its tasks is started."""
 
 
 RECORDS: dict[str, type[SharedRecord]] = {

@@ -1,4 +1,4 @@
-"""What a replay of the monitor's rules over stored events reports."""
+"""The report of a replay of the monitor's rules over stored events."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ class _Frozen(Model):
 
 
 class ReplayedFinding(_Frozen):
-    """A rule's condition held, for the first time for this pattern."""
+    """The first time that the condition of a rule held for a pattern."""
 
     project: str
     sandbox: str
@@ -43,51 +43,51 @@ class ReplayedIntervention(_Frozen):
     event: Count
     turn: Count
     outcome: str | None = None
-    """Absent if it is not known: what the agent would have done after it can't be replayed."""
+    """Absent if it is not known: a replay can't show what the agent would have done after the intervention."""
 
 
 class RuleQuality(_Frozen):
-    """How well one rule finds the sessions that are labelled with it."""
+    """How well one rule finds the sessions that are labelled with its name."""
 
     rule: str
     sessions: Count
-    """Number of sessions that are labelled with it."""
+    """Number of sessions that are labelled with the rule."""
     found: Count
     missed: list[str] = Field(default_factory=list)
-    """The sessions in which it found nothing."""
+    """The labelled sessions in which the rule found nothing."""
     false_alarms: Count
-    """Findings in healthy sessions."""
+    """Number of findings in healthy sessions."""
     delay_turns: list[int] = Field(default_factory=list)
-    """For each session that it found: turns between the label's event and the finding; 0 if it was found before."""
+    """For each found session: the turns between the label's event and the finding; 0 if the finding came first."""
     recall: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Found sessions by labelled ones; absent if there are none."""
+    """`found` divided by `sessions`; absent if no session is labelled with the rule."""
 
 
 class ReplayQuality(_Frozen):
-    """The quality of all rules, by a file of labels."""
+    """The quality of all rules, measured with a file of labels."""
 
     sessions: Count
     healthy: Count
     rules: list[RuleQuality]
     recall: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Labels that were found, by all labels."""
+    """Number of labels that were found, divided by the number of all labels."""
     false_alarms: Count
     false_alarms_per_healthy: Annotated[float, Field(ge=0)] | None = None
     alarmed: list[str] = Field(default_factory=list)
-    """The healthy sessions with a finding, each with its rules."""
+    """The healthy sessions with a finding, each with the rules that found it."""
 
 
 class ReplayReport(_Frozen):
-    """What the rules find in stored events, beside what was recorded when they happened."""
+    """What the rules find in stored events, and what was recorded when the events happened."""
 
     events: Count
     unreadable: Count = 0
-    """Lines that are no events."""
+    """Number of lines that are not events."""
     sandboxes: Count
     findings: list[ReplayedFinding]
     interventions: list[ReplayedIntervention]
     recorded_findings: list[ReplayedFinding]
     recorded_interventions: list[ReplayedIntervention]
     failed_rules: dict[str, list[str]] = Field(default_factory=dict)
-    """The rules that raised an error, by sandbox, and how."""
+    """For each sandbox with failed rules: the name of each rule, and the error that it raised."""
     quality: ReplayQuality | None = None

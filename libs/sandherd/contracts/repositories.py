@@ -31,7 +31,7 @@ _ORIGIN: Final = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,4}|:[1-5][0-9]{4}|:6[0-4][
 
 
 def check_branch(name: str) -> str:
-    """The name, if git accepts it as that of a branch (git-check-ref-format(1)). Raises `ValueError`."""
+    """The name, if git accepts it as the name of a branch (git-check-ref-format(1)). Raises `ValueError`."""
     parts = name.split("/")
     hidden = any(part.startswith(".") or part.endswith(".lock") for part in parts)
     if ".." in name or name.endswith(".") or "" in parts or hidden or name == "HEAD":
@@ -69,16 +69,16 @@ RepositoryLabel = Annotated[
 
 
 Submodules = Literal[False, True, "recursive"]
-"""Whether a checkout has the repository's submodules; `recursive`: also theirs."""
+"""Whether a checkout has the repository's submodules; `recursive`: also the submodules of submodules."""
 MAX_SUBMODULES: Final = 64
-"""Maximum submodules of a checkout, those of submodules included."""
+"""Maximum number of submodules of a checkout, including the submodules of submodules."""
 
 
 def check_submodule_path(path: str) -> str:
-    """The path, if it is below its folder, without `.git` and what a terminal does not show. Raises `ValueError`."""
+    """The path, if it is printable, leads to a place below its folder, and contains no `.git`. Raises `ValueError`."""
     parts = path.lower().split("/")
     if {"", ".", "..", ".git"} & set(parts) or "\\" in path or path.startswith("-") or not path.isprintable():
-        raise ValueError("it has to be a path below a folder, without `.git`, and printable")
+        raise ValueError("it has to be a printable path below a folder, without `.git`")
     return path
 
 
@@ -90,15 +90,18 @@ SubmodulePath = Annotated[
 """The path or the name of a submodule."""
 
 
-def _check_printable(name: str) -> str:
-    """The name, if a terminal shows it as it is. Raises `ValueError`."""
-    if not name.isprintable() or name != name.strip():
+def _check_printable(text: str) -> str:
+    """The text, if it is printable and has no blanks around it. Raises `ValueError`."""
+    if not text.isprintable() or text != text.strip():
         raise ValueError("it has to be printable, without blanks around it")
-    return name
+    return text
 
 
 class CoAuthor(Model):
-    """A user as the co-author of an agent's commits (`Co-authored-by`): anyone who reads the repository reads it."""
+    """The user who is named as the co-author of an agent's commits (`Co-authored-by`).
+
+    Everyone who can read the repository can read the name and the address.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -111,19 +114,19 @@ class CoAuthor(Model):
         str,
         StringConstraints(
             max_length=200,
-            pattern=explained(r"^[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+$", "an address of e-mail"),
+            pattern=explained(r"^[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+$", "an e-mail address"),
         ),
         AfterValidator(_check_printable),
     ]
 
     @property
     def shown(self) -> str:
-        """As git writes it."""
+        """The co-author as git writes it: `NAME <EMAIL>`."""
         return f"{self.name} <{self.email}>"
 
 
 class ProjectRepository(Model):
-    """The repository of a project's tasks that name none."""
+    """The default repository of a project: that of its tasks that name none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -131,13 +134,13 @@ class ProjectRepository(Model):
     base: BranchName | None = Field(default=None, exclude_if=lambda value: value is None)
     """The branch to begin from, and to merge into. None: the repository's default branch."""
     commit_rest: bool = Field(default=True, exclude_if=lambda value: value)
-    """Whether what the agent left uncommitted becomes a commit when it ends."""
+    """Whether the uncommitted changes of the agent are committed when it ends."""
     push: bool = Field(default=True, exclude_if=lambda value: value)
-    """Whether a branch is pushed whenever it is saved. Otherwise only at a user's request."""
+    """Whether a branch is pushed whenever it is saved. Otherwise it is pushed only at a user's request."""
     submodules: Submodules = Field(default=False, exclude_if=lambda value: value is False)
-    """Whether checkouts have the repository's submodules, or these and theirs."""
+    """Whether checkouts have the repository's submodules; `recursive`: also the submodules of submodules."""
     lfs: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Whether checkouts have the content of files that are stored in Git LFS. Otherwise they have its pointers."""
+    """Whether checkouts have the content of files that are stored in Git LFS. Otherwise they have pointers instead."""
     git_proxy: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether git in sandboxes may fetch from `url` and push their branch to it, by a proxy of the spawner."""
 
@@ -147,14 +150,15 @@ class ProjectRepository(Model):
 
 
 class Submodule(Model):
-    """A submodule of a checkout: another repository, of which the branch names one commit."""
+    """A submodule of a checkout: another repository, at the commit that the branch names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: SubmodulePath
     """Its name in `.gitmodules`."""
     path: SubmodulePath
-    """Its folder in the work tree. That of a submodule's submodule begins with the path of that one."""
+    """Its folder in the work tree. If it is inside another submodule, its path begins with the path of that submodule.
+    """
     url: RepositoryUrl
     commit: Commit
 
@@ -169,26 +173,27 @@ class Checkout(Model):
     commit: Commit
     """The branch's commit."""
     base_commit: Commit
-    """The base's commit from which the branch was created: a bundle that is saved has what comes after it."""
+    """The commit of the base from which the branch was created. A saved bundle has the commits after it."""
     bundle: ArtifactRef | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The history of the branch as a bundle (git-bundle(1)). None: the repository is mounted at `MOUNTED`."""
+    """The history of the branch as a bundle (git-bundle(1)). None: the repository is mounted at `/sandherd/repository`.
+    """
     owner: SafeName | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The task or sandbox under whose subjects the bundle is."""
+    """The task or sandbox under whose subjects the bundle is stored."""
     submodules: tuple[Submodule, ...] = Field(default=(), max_length=MAX_SUBMODULES, exclude_if=lambda value: not value)
-    """The submodules, each before those that are in it. Their objects are with those of the branch."""
+    """The submodules; each one precedes the submodules inside it. Their objects are stored with those of the branch."""
     lfs: ArtifactRef | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The objects of Git LFS as a tar file, in which each has its SHA-256 as its name. None: the mounted repository has
-    them, or none are wanted."""
+    """The objects of Git LFS as a tar file, in which the SHA-256 of each object is its name. None: the mounted
+    repository has the objects, or the checkout needs none."""
 
 
 SHARED_BUNDLES: Final = "repository-bundles"
-"""The owner of bundles of local repositories that several tasks begin from, in place of a task's name."""
+"""The owner, in place of a task, of bundles of local repositories from which several tasks begin."""
 MOUNTED: Final = "/sandherd/repository"
-"""Where a sandbox finds the control plane's mirror of the repository, read-only, in runtimes that mount it."""
+"""Where the control plane's mirror of the repository is mounted read-only in a sandbox, by runtimes that can do so."""
 
 
 class Repository(Model):
-    """The repository of a task. Its work begins from a branch, and is saved as commits of that branch."""
+    """The repository of a task. The work begins from a branch, and is saved as commits of that branch."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -198,27 +203,28 @@ class Repository(Model):
     """The base branch of a local repository as a bundle (git-bundle(1)), uploaded under the task's name before it is
     submitted (`upload_chunk` with the task as `sandbox`)."""
     label: RepositoryLabel | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The name of a local repository, such as that of its folder: tasks of a project with the same one share it."""
+    """The name of a local repository, such as the name of its folder. Tasks of a project with the same label share the
+    repository."""
     base: BranchName | None = Field(default=None, exclude_if=lambda value: value is None)
     """The branch to begin from, and to merge into. None: the repository's default branch."""
     branch: BranchName | None = Field(default=None, exclude_if=lambda value: value is None)
     """A live branch of an earlier task to continue. None: a new one, named after the task."""
     ticket: Ticket | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The ticket that it works on; the branch's name contains it."""
+    """The ticket that the task works on; the branch's name contains it."""
     join: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether to continue the live branch of an earlier task with the same ticket, if there is one."""
     commit_rest: bool = True
-    """Whether what the agent left uncommitted becomes a commit when it ends."""
+    """Whether the uncommitted changes of the agent are committed when it ends."""
     push: bool = True
-    """Whether the branch is pushed to `url` whenever it is saved. Otherwise only at a user's request."""
+    """Whether the branch is pushed to `url` whenever it is saved. Otherwise it is pushed only at a user's request."""
     submodules: Submodules = Field(default=False, exclude_if=lambda value: value is False)
-    """Whether the checkout has the repository's submodules, or these and theirs."""
+    """Whether the checkout has the repository's submodules; `recursive`: also the submodules of submodules."""
     lfs: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has its pointers."""
+    """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has pointers instead."""
     git_proxy: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether git in the sandbox may fetch from `url` and push the branch to it, by a proxy of the spawner."""
     pull_request: PullRequestOptions | None = Field(default=None, exclude_if=lambda value: value is None)
-    """What is wanted of the branch's pull request. None: as the spawner is configured. No sandbox gets it."""
+    """The options of the branch's pull request. None: as the spawner is configured. Sandboxes do not get them."""
     checkout: Checkout | None = Field(default=None, exclude_if=lambda value: value is None)
     """What the sandbox checks out; only the spawner sets it, for the worker."""
 
@@ -236,9 +242,9 @@ class Repository(Model):
         if self.lfs and self.url is None:
             raise ValueError("Git LFS needs a url: objects of a local repository are not uploaded")
         if self.git_proxy and self.url is None:
-            raise ValueError("the git proxy needs a url: a local repository is at no forge")
+            raise ValueError("the git proxy needs a url: a local repository has no forge")
         if self.branch is not None and self.join:
-            raise ValueError("name a branch to continue, or join that of the ticket, not both")
+            raise ValueError("set either branch, or join to continue the branch of the ticket, but not both")
         if self.join and self.ticket is None:
             raise ValueError("join needs a ticket")
         return self

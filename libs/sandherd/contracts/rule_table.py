@@ -17,19 +17,19 @@ class ThresholdRow:
     """Whether it is an integer."""
     minimum: float | None = None
     above: float | None = None
-    """What it has to be greater than."""
+    """The exclusive minimum: the value has to be greater than this."""
     maximum: float | None = None
     setting: str | None = None
-    """The setting that sets it, unless the setting `rules` does."""
+    """The setting that sets the threshold; the setting `rules` takes precedence."""
 
     @property
     def bounds(self) -> str:
-        """Its bounds, as text; empty without any."""
+        """The bounds as text; empty if there are none."""
         parts = (("at least", self.minimum), ("above", self.above), ("at most", self.maximum))
         return ", ".join(f"{name} {limit:g}" for name, limit in parts if limit is not None)
 
     def admits(self, value: float) -> bool:
-        """Whether it may have this value."""
+        """Whether the threshold may have this value."""
         return (
             isfinite(value)
             and (not self.whole or value == int(value))

@@ -1,4 +1,4 @@
-"""Schedules: when which task is started, and what happens if the previous one still runs or the time was missed."""
+"""Schedules: when a task is started, and what happens if the previous one still runs or the due time was missed."""
 
 from typing import Annotated, Final, Literal
 
@@ -13,7 +13,7 @@ SCHEDULE_NAME_PATTERN: Final = explained(
     "1 to 40 lower-case letters, digits or dashes, starting with a letter or digit",
 )
 ScheduleName = Annotated[str, StringConstraints(pattern=SCHEDULE_NAME_PATTERN)]
-"""The name of a schedule: a safe name of at most 40 characters, as the names of its tasks begin with it."""
+"""The name of a schedule: a safe name of at most 40 characters, because the names of its tasks begin with it."""
 SCHEDULE_BATCH_PREFIX: Final = "schedule-"
 """The prefix of the batch of all tasks of a schedule: their label `sandherd/batch` is `schedule-NAME`."""
 MAX_CATCH_UP: Final = 7 * 86_400
@@ -25,25 +25,26 @@ _CRON: Final = explained(
 _TIME_ZONE: Final = explained(r"^[A-Za-z0-9_+/-]{1,64}$", "the name of a time zone, such as Europe/Berlin")
 
 Overlap = Literal["skip", "allow", "cancel_other", "buffer_one"]
-"""What happens when a task is due while an earlier one of the schedule has not ended: nothing is started (`skip`), it
-is started as well (`allow`), the earlier one is cancelled (`cancel_other`), or it is started when the earlier one has
-ended, at most one (`buffer_one`)."""
+"""What happens when a task is due while an earlier task of the schedule has not ended. `skip`: nothing is started.
+`allow`: the task is started. `cancel_other`: the earlier task is cancelled. `buffer_one`: the task is started when the
+earlier one has ended; at most one task waits."""
 RunOutcome = Literal["started", "skipped", "missed", "refused"]
-"""`skipped`: by the overlap policy; `missed`: no spawner ran within the catch-up window; `refused`: the spawner did not
-accept the task."""
+"""The outcome of a due time. `skipped`: by the overlap policy; `missed`: no spawner ran within the catch-up window;
+`refused`: the spawner did not accept the task."""
 
 
 class ScheduleSpec(Model):
-    """When a task is started, and which."""
+    """The times at which a task is started, and the task."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cron: Annotated[str, StringConstraints(pattern=_CRON, max_length=200)]
     """Minute, hour, day of the month, month and day of the week, as in cron."""
     time_zone: Annotated[str, StringConstraints(pattern=_TIME_ZONE)] = "UTC"
-    """A time zone of the IANA database, as `Europe/Berlin`."""
+    """A time zone of the IANA database, such as `Europe/Berlin`."""
     overlap: Overlap = "skip"
     catch_up_seconds: Annotated[int, Field(ge=60, le=MAX_CATCH_UP)] = 3600
     """How long after its due time a task may still be started, if no spawner ran at that time."""
     task: TaskSpec
-    """The task. Its secrets are named ones; it has no dependencies, deadline, uploaded files or session of another."""
+    """The task. It may use named secrets only, and may have no dependencies, deadline, uploaded files or session of
+    another task."""

@@ -1,7 +1,7 @@
 """The JSON Schemas (2020-12) of all messages, for other languages and for tests.
 
-Generated from the classes that read and write the wire; `docs/build.py` writes them to files. The same code gives the
-same bytes.
+They are generated from the classes that read and write the messages; `docs/build.py` writes them to files. The same
+code always generates the same bytes.
 """
 
 import ast
@@ -45,13 +45,16 @@ def reply_model(request: str) -> type[BaseModel]:
 
 @cache
 def json_schemas() -> Mapping[str, Document]:
-    """The JSON Schemas (2020-12) of all models, and of the envelope, by name. Every caller has the same: change none.
+    """The JSON Schemas (2020-12) of all models, and of the envelope, by name.
 
-    To generate them takes a third of a second of CPU.
+    All callers share one mapping and must not change it: generating the schemas takes a third of a second of CPU time.
     """
     schemas = {name: _schema(name, model) for name, model in published_models().items()}
     schemas["envelope"] = _schema("envelope", Envelope)
-    schemas["envelope"]["properties"]["data"] = {"type": "object", "description": "By `dataschema`."}
+    schemas["envelope"]["properties"]["data"] = {
+        "type": "object",
+        "description": "The data of the message; its schema is named by `dataschema`.",
+    }
     schemas["envelope"].pop("$defs", None)
     return schemas
 
@@ -63,7 +66,7 @@ def _schema(name: str, model: type[BaseModel]) -> Document:
 
 @cache
 def schemas_by_reference(ref_template: str) -> tuple[dict[str, Document], dict[str, Document]]:
-    """A reference to each published model, by name, and the schemas that they refer to."""
+    """A reference to each published model, by name, and the schemas that the references refer to."""
     models = published_models()
     models_and_modes: list[Any] = [(model, "validation") for model in models.values()]
     refs, pool = models_json_schema(models_and_modes, ref_template=ref_template, schema_generator=_Schemas)
@@ -71,20 +74,20 @@ def schemas_by_reference(ref_template: str) -> tuple[dict[str, Document], dict[s
 
 
 class _Schemas(GenerateJsonSchema):
-    """Pydantic's schemas, with the fields' docstrings as descriptions and without titles derived from names."""
+    """Generates JSON Schemas with the docstrings of fields as descriptions, and without titles derived from names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # pydantic's signature
-        """Never: a title that repeats the name has no information."""
+        """False: a title that repeats the name has no information."""
         return False
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> Document:
-        """Without `discriminator`, a keyword of OpenAPI in a form that AsyncAPI and strict validators reject."""
+        """The schema without `discriminator`: AsyncAPI and strict validators reject this keyword of OpenAPI."""
         document = super().tagged_union_schema(schema)
         document.pop("discriminator", None)
         return document
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> Document:
-        """Bytes are base64url in JSON (RFC 4648 §5), which makes them longer by a third."""
+        """The schema of bytes, which are base64url in JSON (RFC 4648 §5) and therefore longer by a third."""
         max_length = schema.get("max_length")
         document: Document = {"type": "string", "contentEncoding": "base64url", "pattern": "^[A-Za-z0-9_-]*={0,2}$"}
         return document if max_length is None else document | {"maxLength": -(-max_length // 3) * 4}
@@ -107,7 +110,7 @@ def _meaning(model: type[BaseModel], field: str) -> str | None:
 
 @cache
 def field_docs(model: type[BaseModel]) -> Mapping[str, str]:
-    """Each field's docstring, nearest class first."""
+    """The docstring of each field. A docstring in the class takes precedence over one in a base class."""
     descriptions: dict[str, str] = {}
     for cls in model.__mro__:
         if cls.__module__.startswith("sandherd.") and "[" not in cls.__name__:
@@ -116,13 +119,13 @@ def field_docs(model: type[BaseModel]) -> Mapping[str, str]:
 
 
 def docstrings(cls: type) -> dict[str, str]:
-    """The docstring of each field of one class, without those that it inherits."""
+    """The docstrings of the fields that the class itself declares, by field."""
     return dict(_field_docstrings(_classes(inspect.getsourcefile(cls) or "").get(cls.__name__, ())))
 
 
 @cache
 def _classes(file: str) -> Mapping[str, Sequence[ast.stmt]]:
-    """The statements of each class of a file: reading the source of each class alone would parse it again and again."""
+    """The statements of each class in a file, by name. The file is parsed once for all of its classes."""
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     return {node.name: node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 

@@ -1,4 +1,4 @@
-"""Specs of sandboxes and tasks: what is wanted, what it may use, and how often it is tried."""
+"""Specs of sandboxes and tasks: what is to be done, what may be used, and how often it is attempted."""
 
 from typing import Annotated, Final, Literal, Self
 
@@ -29,15 +29,15 @@ from sandherd.contracts.states import SteeringStep
 from sandherd.contracts.task_inputs import TaskInput
 
 MAX_FILES_BYTES: Final = 128 * 1024
-"""Maximum of bytes of all files given with a task; larger files are uploaded."""
+"""Maximum total size in bytes of the files in a task's spec; larger files are uploaded."""
 MAX_SEALED: Final = 512 * 1024
-"""Maximum of characters of the sealed values of secrets."""
+"""Maximum length of the sealed values of secrets, in characters."""
 MAX_DEPENDENCIES: Final = 64
 MAX_ATTEMPTS: Final = 20
 MIN_SECRET_LENGTH: Final = 4
-"""A shorter value can't be distinguished from ordinary text."""
+"""Minimum length of a value that is treated as secret text: a shorter one can't be distinguished from ordinary text."""
 MAX_SECRET_BYTES: Final = 16 * 1024
-"""Maximum of bytes of the value of a named secret."""
+"""Maximum size of the value of a named secret, in bytes."""
 SecretName = Annotated[str, StringConstraints(pattern=STORED_NAME_PATTERN)]
 """The name of a secret that is stored for a project: letters, digits, `_` and `-`, 1 to 64 characters."""
 _DAY: Final = 86_400
@@ -70,7 +70,8 @@ class SandboxLimits(Model):
     open_files: Annotated[int, Field(ge=64, le=65_536)] = 1024
     processes: Annotated[int, Field(ge=8, le=32_768)] = 512
     cores: Annotated[float, Field(ge=0.05, le=256)] | None = Field(default=None, exclude_if=lambda cores: cores is None)
-    """How many cores the whole sandbox may use; None: as many as the herd, or else its runtime, gives a sandbox."""
+    """How many cores the whole sandbox may use. None: the number in the herd's settings, or else the runtime's default.
+    """
 
     def exceeded_limit(self, caps: "SandboxLimits") -> str | None:
         """The name of the first limit that exceeds its cap, or None. A limit without a value is unlimited."""
@@ -79,7 +80,7 @@ class SandboxLimits(Model):
         return next(exceeded, None)
 
     def capped(self, caps: "SandboxLimits") -> "SandboxLimits":
-        """These limits, each reduced to its cap where it exceeds it."""
+        """These limits, with each limit that exceeds its cap reduced to the cap."""
         requested = {name: getattr(self, name) for name in SandboxLimits.model_fields}
         return SandboxLimits(
             **requested
@@ -96,12 +97,12 @@ class SandboxLimits(Model):
 
 
 class RetryPolicy(Model):
-    """How often a task is tried, and the backoff between. `contracts.failures` defines which errors are retried."""
+    """How often a task is attempted, and the backoff between. `contracts.failures` defines which errors are retried."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] | None = None
-    """None: as many as in the herd's settings."""
+    """Maximum number of attempts; None: the number in the herd's settings."""
     first_delay_seconds: Annotated[float, Field(ge=0, le=_DAY)] = 1.0
     """The delay before the first retry; it doubles with every attempt, up to `longest_delay_seconds`."""
     longest_delay_seconds: Annotated[float, Field(ge=0, le=_DAY)] = 300.0
@@ -110,37 +111,38 @@ class RetryPolicy(Model):
 
 
 class SandboxSpec(Model):
-    """The configuration of a sandbox. What is omitted comes from the profile, else from the herd's settings."""
+    """The configuration of a sandbox. Omitted fields are taken from the profile, or else from the herd's settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     profile: SafeName | None = None
     runtime: SafeName | None = None
     image: Image | None = None
-    """The image or snapshot to create it from, where a runtime has them; None: the one in the runtime's settings."""
+    """The image or snapshot from which the sandbox is created, in runtimes that have them. None: the one in the
+    runtime's settings."""
     limits: SandboxLimits | None = None
     env: dict[EnvName, Argument] = Field(default_factory=dict)
     secret_env: frozenset[EnvName] = frozenset()
     """Names in `env` whose values are redacted from every event and output."""
     sealed: Sealed | None = Field(default=None, exclude_if=lambda sealed: sealed is None)
     """The values of all variables in `secret_env`, encrypted for the spawner (`secrets_key` of its catalogue); their
-    values in `env` are empty then. None: the values are in `env`."""
+    values in `env` are then empty. None: the values are in `env`."""
     secrets: Annotated[dict[EnvName, SecretName], Field(max_length=64)] = Field(
         default_factory=dict, exclude_if=lambda named: not named
     )
-    """Variables whose values are named secrets of the project: secret names by variable names. The values are read
-    again for each attempt, and treated like those of `secret_env`."""
+    """Variables whose values are named secrets of the project: for each variable, the name of the secret. The values
+    are read again for each attempt, and are redacted like those of `secret_env`."""
     files: dict[RelativePath, str] = Field(default_factory=dict)
-    """Text files that are written to the work tree before anything is started, by path."""
+    """Text files, by path, that are written to the work tree before anything is started."""
     ttl_seconds: Annotated[int, Field(ge=1, le=30 * _DAY)] | None = None
     """How long the sandbox may live before it is ended, whatever it does; it can be extended."""
     agent_server: AgentServer | None = Field(default=None, exclude_if=lambda value: value is None)
     """The agent server that runs beside the worker, if any."""
 
     def to_json(self) -> str:
-        """The spec for a worker, which may be one version older: it refuses unknown fields, even with empty values.
+        """The spec as JSON for a worker. An older worker refuses unknown fields, even with empty values.
 
-        Without labels, the budget and what the spawner decides: no worker needs them.
+        The labels, the budget and the fields that only the spawner uses are left out, because no worker needs them.
         """
         unneeded = {"budget", "constraints", "labels", "max_intervention", "no_repository"}
         return self.model_dump_json(exclude_none=True, exclude=unneeded)
@@ -175,50 +177,57 @@ class TaskSpec(SandboxSpec):
     text: Text
     harness: AnyHarness
     continuous: Continuous | None = None
-    """To work in iterations until the work is validated as done. None: the agent does its task once."""
+    """Sets that the agent works in iterations until the work is validated as done. None: the agent does its task once.
+    """
     linger_seconds: Annotated[int, Field(ge=0, le=_DAY)] = 0
-    """How long the sandbox stays, for follow-up messages, after the agent is done."""
+    """How long the sandbox stays after the agent is done, to receive follow-up messages."""
     priority: Priority = "normal"
     deadline: Moment | None = None
-    """When it should be done: the nearer, the earlier it is scheduled. It stops nothing; `task_seconds` does that."""
+    """When the task should be done: the nearer the deadline, the earlier the task is scheduled. A task is not stopped
+    at its deadline; `task_seconds` stops it."""
     depends_on: Annotated[tuple[SafeName, ...], Field(max_length=MAX_DEPENDENCIES)] = ()
-    """Tasks of the same project that have to be completed before this one begins. If one fails, so does this."""
+    """Tasks of the same project that have to be completed before this task begins. If one of them fails, so does this
+    task."""
     attempt_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] | None = None
-    """How long one attempt may take, from its assignment; None: as in the herd's settings."""
+    """How long one attempt may take, from its assignment; None: as long as in the herd's settings."""
     task_seconds: Annotated[int, Field(ge=1, le=30 * _DAY)] | None = None
     """How long the whole task may take from its submission, including waiting and all attempts."""
     retry: RetryPolicy = RetryPolicy()
     on_retry: Literal["offer", "restore"] = "offer"
-    """How a new attempt gets the last one's work tree: beside its own empty one (`offer`), or as its own (`restore`)"""
+    """How a new attempt gets the work tree of the previous one: in addition to its own empty work tree (`offer`), or as
+    its own work tree (`restore`)."""
     keep_work: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether the work tree is stored even when the task is completed, for a later task to resume."""
     work: ArtifactRef | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The files to begin with: a tar archive, uploaded under the task's name before it is submitted (`upload_chunk`
-    with the task as `sandbox`). It is unpacked into the work tree of each attempt; `files` overwrite it."""
+    """The files that the task begins with: a tar archive, uploaded under the task's name before the task is submitted
+    (`upload_chunk` with the task as `sandbox`). It is unpacked into the work tree of each attempt; `files` overwrite
+    its files."""
     inputs: Annotated[tuple[TaskInput, ...], Field(max_length=MAX_DEPENDENCIES)] = Field(
         default=(), exclude_if=lambda inputs: not inputs
     )
-    """Files to begin with, from the results of tasks in `depends_on`. They overwrite `work`; `files` overwrite them."""
+    """Files that the task begins with, from the results of tasks in `depends_on`. They overwrite the files of `work`,
+    and `files` overwrite them."""
     repository: Repository | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The git repository that it works on. Its branch is checked out as the work tree before `files` are written. None:
-    the default one of its project, unless it begins with `work` or `resume`."""
+    """The git repository that the task works on. Its branch is checked out as the work tree before `files` are written.
+    None: the default repository of the project, unless the task begins with `work` or `resume`."""
     no_repository: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Whether it works on no repository, also if its project has a default one."""
+    """Whether the task works on no repository, even if its project has a default repository."""
     co_author: CoAuthor | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The user whom commits on its branch name as their co-author. Clients set it at the user's request only."""
+    """The user whom commits on the task's branch name as co-author. Clients set it only at the user's request."""
     resume: Resume | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The earlier task whose session, and work tree, this one resumes. None: the agent starts a new session."""
+    """The earlier task whose session and work tree this task resumes. None: the agent starts a new session."""
     kind: TaskKind | None = Field(default=None, exclude_if=lambda kind: kind is None)
     """The kind of work: `change` of code, `docs` only, or `research` and `review`, which need no change. Published in
-    `agent.started`. None: it is not stated."""
+    `agent.started`. None: the kind is not stated."""
     budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
-    """What all its attempts together may use. None: as in its profile, else as in the herd's settings."""
+    """What all attempts of the task together may use. None: as in its profile, or else as in the herd's settings."""
     max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
     """The strongest step of the monitor's guardian rules; None: as in the profile, else the project, else the herd."""
     constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
-    """What its agent must not do, in addition to the constraints of its project, its profile and the herd."""
+    """What the agent must not do, in addition to the constraints of the project, the profile and the herd."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
-    """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
+    """Keys and values to find the task by; the agent does not get them. Keys that begin with `sandherd/` are reserved
+    for Sandherd."""
 
     @model_validator(mode="after")
     def _begins_with_one_tree(self) -> Self:
@@ -230,9 +239,9 @@ class TaskSpec(SandboxSpec):
 
     @model_validator(mode="after")
     def _inputs_are_of_dependencies(self) -> Self:
-        for one in self.inputs:
-            if one.task not in self.depends_on:
-                raise ValueError(f"inputs: {one.task} is not in depends_on; add it there")
+        for task_input in self.inputs:
+            if task_input.task not in self.depends_on:
+                raise ValueError(f"inputs: {task_input.task} is not in depends_on; add it there")
         return self
 
     @model_validator(mode="after")
@@ -264,7 +273,7 @@ class TaskSpec(SandboxSpec):
 
 
 def check_mcp_servers(harness: McpToolOptions, spec: SandboxSpec) -> None:
-    """Raise `ValueError` for a server that needs a variable the spec lacks, or that contains a secret's value."""
+    """Raise `ValueError` for a server that needs a variable which the spec lacks, or that contains a secret's value."""
     secrets = [spec.env[name] for name in spec.secret_env if len(spec.env[name]) >= MIN_SECRET_LENGTH]
     for name, server in harness.mcp_servers.items():
         missing = sorted(server.secret_env - spec.env.keys() - spec.secrets.keys())

@@ -6,14 +6,14 @@ from enum import StrEnum
 from typing import Final, Literal, TypeVar
 
 SteeringStep = Literal["observe", "nudge", "interrupt", "pause", "terminate"]
-"""The steps of the intervention ladder, weakest first. `observe` publishes what is found, and sends nothing."""
+"""The steps of the intervention ladder, weakest first. `observe` publishes findings only."""
 
 
 class NotificationKind(StrEnum):
-    """What the monitor notifies users of."""
+    """The kinds of events that the monitor notifies users of."""
 
     RECOVERY = "recovery"
-    """An attempt failed, and the task is retried without anyone's doing."""
+    """An attempt failed, and the task is retried automatically."""
     INTERVENTION_FAILED = "intervention_failed"
     """An agent ignored the guardian's message, or could not be reached."""
     COORDINATION = "coordination"
@@ -54,7 +54,7 @@ class MessageState(StrEnum):
 
 
 class ApprovalState(StrEnum):
-    """The states of an approval that an agent requested."""
+    """The states of an approval."""
 
     PENDING = "pending"
     GRANTED = "granted"
@@ -144,7 +144,8 @@ ALLOWED: Final[Mapping[type[State], AbstractSet[tuple[State, State]]]] = {
     ApprovalState: APPROVAL_TRANSITIONS,
     BranchState: BRANCH_TRANSITIONS,
 }
-"""By kind: states of two kinds with the same value are equal to each other, and one table would mix them."""
+"""The allowed transitions, by the class of the state. One table for all would be wrong: states of different classes
+with the same value are equal."""
 
 TASK_ENDED: Final = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
 SANDBOX_ENDED: Final = frozenset({SandboxState.TERMINATED, SandboxState.FAILED})
@@ -152,7 +153,7 @@ SANDBOX_ENDING: Final = SANDBOX_ENDED | {SandboxState.STOPPING}
 
 
 class TransitionRefusedError(ValueError):
-    """A transition that is not in the table; it is counted, logged and never stored."""
+    """A transition that is not in the table. It is counted, logged and never stored."""
 
     def __init__(self, before: State, after: State) -> None:
         super().__init__(f"{type(before).__name__}: {before} → {after} is not an allowed transition")
@@ -161,6 +162,6 @@ class TransitionRefusedError(ValueError):
 
 
 def check_transition(before: StateT, after: StateT) -> None:
-    """Raise `TransitionRefusedError` unless `before → after` is in the table of its kind."""
+    """Raise `TransitionRefusedError` unless the transition `before → after` is in the table for its class."""
     if type(before) is not type(after) or (before, after) not in ALLOWED[type(before)]:
         raise TransitionRefusedError(before, after)

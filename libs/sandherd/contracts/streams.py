@@ -25,10 +25,11 @@ class Retention(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """A stream: what it stores, for how long in seconds, and how much in bytes.
+    """A stream: what it stores, its maximum age in seconds, and its maximum size in bytes.
 
-    `refuse_when_full` refuses new messages when the limit is reached, so that nothing acknowledged is dropped;
-    otherwise the oldest are deleted. The same applies to each subject, where `max_messages_per_subject` is given.
+    If `refuse_when_full` is set, the broker refuses new messages at the limit, so that no acknowledged message is
+    dropped; otherwise it deletes the oldest messages. The same applies to the messages of each subject if
+    `max_messages_per_subject` is set.
     """
 
     name: str
@@ -43,28 +44,29 @@ class Stream:
     per_message_ttl: bool = False
     """Whether a message may set how long it is stored, in its header `Nats-TTL`."""
     republished: bool = False
-    """Whether each message, once it is stored, is republished for subscribers (`live_subject`).
+    """Whether each stored message is republished to subscribers (`live_subject`).
 
-    It takes the broker 8 µs of CPU time for each message, also without a subscriber; a push consumer would take 3 µs,
-    and nothing without one. But a consumer delivers all on one subject, while any program may subscribe to some of the
-    live subjects of its project, without a request that could create a consumer (docs/subscribe.md).
+    Republishing takes the broker 8 µs of CPU time for each message, even without a subscriber. A push consumer would
+    take 3 µs, and only while it exists. But a consumer delivers all messages on one subject. A program may instead
+    subscribe to some of the live subjects of its project, and needs no request that could create a consumer
+    (docs/subscribe.md).
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Consumer:
-    """A durable pull consumer. `ack_wait` is in seconds; deliveries are unlimited; the services count them."""
+    """A durable pull consumer. `ack_wait` is in seconds. Deliveries are not limited: the services count them."""
 
     name: str
     stream: str
     service: Principal
     filters: tuple[str, ...]
     ack_wait: float = 10.0
-    max_ack_pending: int = 100_000  # a flood's messages are returned for later redelivery, unacknowledged meanwhile
+    max_ack_pending: int = 100_000  # messages of a flood are unacknowledged until their later redelivery
 
     @property
     def label(self) -> str:
-        """The name with its stream, for display."""
+        """The name of the consumer and its stream, for display."""
         return f"consumer {self.name} on {self.stream}"
 
 
@@ -82,7 +84,7 @@ class Bucket:
 
     @property
     def stream(self) -> str:
-        """The stream behind the bucket."""
+        """The stream that stores the bucket."""
         return f"KV_{self.name}"
 
 
@@ -90,7 +92,7 @@ LIVE: Final = "sandherd.live"
 
 
 def live_subject(subject: str) -> str:
-    """The subject on which messages stored on this one are republished, for clients and services in other accounts."""
+    """The subject on which messages of `subject` are republished, for clients and services in other accounts."""
     return f"{LIVE}.{subject}"
 
 
@@ -100,7 +102,7 @@ def stored_subject(live: str) -> str:
 
 
 MAX_INBOX_MESSAGES: Final = 200
-"""Maximum of messages that wait for one sandbox."""
+"""Maximum number of messages that wait for one sandbox."""
 
 STREAMS: Final[tuple[Stream, ...]] = (
     Stream(
@@ -110,7 +112,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         republished=True,
         max_age=7 * _DAY,
         max_bytes=8192 * _MIB,
-        refuse_when_full=True,  # all share it: a flood must not push out the events of others
+        refuse_when_full=True,  # all sources share the stream: a flood must not push out the events of others
         duplicate_window=300.0,
     ),
     Stream(
@@ -127,7 +129,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         subjects=(f"{PREFIX}.inbox.>",),
         description="Messages that wait for their sandbox.",
         max_age=7 * _DAY,
-        max_bytes=512 * _MIB,  # a subject is a sandbox: one that accepts none must not use up the others' space
+        max_bytes=512 * _MIB,  # a sandbox that accepts no messages must not use up the space of others
         max_messages_per_subject=MAX_INBOX_MESSAGES,
         refuse_when_full=True,
     ),
@@ -328,31 +330,31 @@ STREAM_READERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MONITOR: ("EVENTS",),
     Principal.GATEWAY: ("EVENTS",),
 }
-"""Streams that a service reads from a sequence that it remembers: stored messages by direct reads, new ones by a
-subscription to the republished subjects (`live_subject`). It has no consumer."""
+"""Streams that a service reads from a sequence that it remembers. It reads stored messages by direct reads, and new
+messages by a subscription to the republished subjects (`live_subject`), without a consumer."""
 
 LIVE_SUBSCRIBERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MESSAGE_RELAY: ("EVENTS",),
 }
-"""Streams of which a service receives new messages, by republishing."""
+"""Streams whose new messages a service receives because they are republished."""
 
 MESSAGE_READERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MESSAGE_RELAY: ("EVENTS",),
     Principal.SPAWNER: ("ARTIFACTS", "COMMANDS"),
     Principal.EVENT_INGEST: ("EVENTS", "OUTPUT", "DEAD", "ARTIFACTS"),
 }
-"""Streams of which a service reads single messages: what it published before a restart, what it forwards in pieces, or
-the age or size of what waits for it."""
+"""Streams from which a service reads single messages: messages that it published before a restart, artifacts that it
+forwards in pieces, or waiting messages, to find out their age or size."""
 
 MESSAGE_DELETERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.SPAWNER: ("COMMANDS", "KV_secret_keys"),
 }
-"""Streams of which a service deletes single messages, and their bytes: commands with secrets, and keys."""
+"""Streams from which a service deletes single messages, and erases their bytes: commands with secrets, and keys."""
 
 STREAM_PURGERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.SPAWNER: ("EVENTS", "ARTIFACTS"),
 }
-"""Streams that a service purges, when event-ingest requests it and the request passes the checks."""
+"""Streams that a service purges after checks, when event-ingest requests it."""
 
 CONSUMER_INSPECTORS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.EVENT_INGEST: ("EVENTS", "ARTIFACTS"),

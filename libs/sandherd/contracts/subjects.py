@@ -18,17 +18,18 @@ PREFIX: Final = "sandherd.v1"
 _P = Principal
 _USERS: Final = frozenset({_P.CLIENT, _P.OPERATOR})
 _STATEFUL: Final = frozenset({_P.SPAWNER, _P.EVENT_INGEST, _P.MONITOR, _P.MESSAGE_RELAY})
-"""Services that handle messages of streams, so that they have dead letters."""
+"""Services that handle messages of streams, and therefore have dead letters."""
 _SERVICES: Final = _STATEFUL | {_P.GATEWAY}
 _CALLERS: Final = _USERS | {_P.GATEWAY}
-"""Who may do what the HTTP API offers."""
+"""Principals that may use what the HTTP API offers: users, and the gateway."""
 _MONITOR: Final = frozenset({_P.MONITOR})
 _GATEWAY: Final = frozenset({_P.GATEWAY})
 _READERS: Final = _USERS | {_P.SUBSCRIBER}
 _REQUEUERS: Final = frozenset({_P.EVENT_INGEST, _P.MESSAGE_RELAY, _P.MONITOR})
 """Services that requeue dead letters, in addition to the spawner."""
 _REQUEUE_CALLERS: Final = frozenset({_P.OPERATOR, _P.GATEWAY})
-"""Who may have a dead letter handled again. The gateway's permission excludes `fleet` (`bus/auth/permissions.py`)."""
+"""Principals that may have a dead letter requeued. The gateway's permission excludes `fleet`
+(`bus/auth/permissions.py`)."""
 _SUBSCRIBERS: Final = _SERVICES | _READERS
 
 
@@ -104,10 +105,10 @@ TABLE: Final[tuple[Subject, ...]] = (
     _command(_P.MONITOR, "mute_rule", _CALLERS, "Mute a guardian rule for one sandbox."),
     _command(_P.MONITOR, "unmute_rule", _CALLERS, "Evaluate a muted rule again."),
     _request(_P.SPAWNER, "tasks", _CALLERS, "List current tasks."),
-    _request(_P.SPAWNER, "submitted_task", _GATEWAY, "Return what was submitted as a task."),
+    _request(_P.SPAWNER, "submitted_task", _GATEWAY, "Return the submitted specification of a task."),
     _request(_P.SPAWNER, "sandboxes", _CALLERS, "List current sandboxes."),
     _request(_P.SPAWNER, "list_runtimes", _CALLERS, "List runtimes, profiles, harnesses and limits."),
-    _request(_P.SPAWNER, "prune", frozenset({_P.OPERATOR}), "Compare the records with the runtimes' sandboxes, now."),
+    _request(_P.SPAWNER, "prune", frozenset({_P.OPERATOR}), "Compare the records with the runtimes' sandboxes."),
     _request(_P.SPAWNER, "exec", _CALLERS, "Run a command in a sandbox."),
     _request(_P.SPAWNER, "exec_status", _CALLERS, "Return the state and output of a command."),
     _request(_P.SPAWNER, "exec_kill", _CALLERS, "Send a signal to a command."),
@@ -129,7 +130,7 @@ TABLE: Final[tuple[Subject, ...]] = (
         _P.SPAWNER,
         "check_pull_requests",
         frozenset({_P.GATEWAY}),
-        "Ask a forge for pull requests that it has reported as changed.",
+        "Poll a forge for pull requests that it has reported as changed.",
     ),
     _request(_P.SPAWNER, "delete_branch", _CALLERS, "Delete a branch."),
     _request(_P.SPAWNER, "set_secret", _CALLERS, "Store a named secret, for the project's tasks."),
@@ -152,7 +153,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "trigger_schedule", _CALLERS, "Start a task of a schedule now."),
     _request(_P.SPAWNER, "delete_schedule", _CALLERS, "Delete a schedule."),
     _request(_P.SPAWNER, "agent_server", _USERS, "Return the address and state of a sandbox's agent server."),
-    _request(_P.SPAWNER, "runtime_logs", _CALLERS, "Return the log that a sandbox's runtime keeps of it."),
+    _request(_P.SPAWNER, "runtime_logs", _CALLERS, "Return the log of a sandbox that its runtime stores."),
     _request(_P.MESSAGE_RELAY, "create_webhook", _CALLERS, "Create a webhook and its secret."),
     _request(_P.MESSAGE_RELAY, "webhooks", _CALLERS, "List webhooks, with the progress of each."),
     _request(_P.MESSAGE_RELAY, "rotate_webhook_secret", _CALLERS, "Create another secret for a webhook."),
@@ -197,11 +198,19 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.MONITOR, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
     _request(_P.SPAWNER, "create_consumer", frozenset({_P.EVENT_INGEST}), "Create the consumer of a subscription."),
     _request(_P.SPAWNER, "delete_consumer", frozenset({_P.EVENT_INGEST}), "Delete the consumer of a subscription."),
-    _request(_P.SPAWNER, "purge_events", frozenset({_P.EVENT_INGEST}), "Remove events that all have acknowledged."),
+    _request(
+        _P.SPAWNER,
+        "purge_events",
+        frozenset({_P.EVENT_INGEST}),
+        "Remove events that all durable consumers have acknowledged.",
+    ),
     _request(_P.SPAWNER, "purge_artifacts", frozenset({_P.EVENT_INGEST}), "Remove the oldest artifacts of a sandbox."),
     _request(_P.SPAWNER, "delete_dead", _REQUEUERS, "Delete a dead letter that was handled."),
-    # No service requests its own health: the broker would see a cycle of imports, and ignore that of a backup.
-    *(_request(one, "examine", _CALLERS - {one}, "Return the service's health.") for one in sorted(_SERVICES)),
+    # No service requests its own health: the broker would find a cycle of imports, and ignore the import for a backup.
+    *(
+        _request(service, "examine", _CALLERS - {service}, "Return the service's health.")
+        for service in sorted(_SERVICES)
+    ),
     Subject(
         name="request.spawner.credential",
         kind=MessageKind.REQUEST,
@@ -300,7 +309,7 @@ def event_subject(project: str, entity: str, event_type: str) -> str:
     return f"{PREFIX}.event.{safe_name(project, 'project')}.{safe_name(entity, 'entity')}.{event_type}"
 
 
-@lru_cache(maxsize=8192)  # a herd publishes on few subjects, and often; refused subjects are not cached
+@lru_cache(maxsize=8192)  # a herd publishes often, on few subjects; errors are not cached
 def read_event_subject(subject: str) -> tuple[str, str, str]:
     """`(project, entity, type)` of an event's subject. Raises `ContractError` (`wrong_subject`)."""
     parts = subject.split(".")
@@ -313,7 +322,7 @@ def read_event_subject(subject: str) -> tuple[str, str, str]:
 
 
 def covers(pattern: str, subject: str) -> bool:
-    """Whether a subscription to `pattern` matches `subject`, by NATS's rules of wildcards."""
+    """Whether a subscription to `pattern` matches `subject`, by the wildcard rules of NATS."""
     pattern_tokens, subject_tokens = pattern.split("."), subject.split(".")
     if pattern_tokens[-1] == ">":
         pattern_tokens = pattern_tokens[:-1]
@@ -348,7 +357,7 @@ def command_of(subject: str) -> tuple[str, str] | None:
 
 
 def project_of(subject: str) -> str | None:
-    """The project in a subject of the table; None if the subject is of no project."""
+    """The project in a subject of the table; None for any other subject, and for one without a project."""
     found = (row.match(subject) for row in TABLE)
     return next((names["project"] for names in found if names and "project" in names), None)
 

@@ -1,4 +1,4 @@
-"""Durable subscriptions: a project's own consumers on EVENTS, created on request, by one service only.
+"""Durable subscriptions: consumers of a project on EVENTS, which one service creates on request.
 
 The broker's permissions can't match a part of a token, and a consumer's name is one token. So a project may have a
 fixed number of consumers, `sub-<project>-<place>`, and its subscribers' credentials name each of them. A place is a
@@ -14,17 +14,17 @@ STREAM: Final = "EVENTS"
 DOMAIN: Final = "herd"
 """The JetStream domain that subscribers set in their client: their own account has no streams, and without a domain
 JetStream would search there."""
-GIVER: Final = Principal.SPAWNER
-"""The service that creates them, when event-ingest requests it. No other service may send the broker a consumer's
-configuration: it could name a subject to deliver to, and so publish there with the broker's permissions."""
-SUBSCRIPTIONS_OF: Final = Principal.EVENT_INGEST
-"""The service that handles requests about them, and looks them up."""
+CONSUMER_CREATOR: Final = Principal.SPAWNER
+"""The service that creates the consumers, when event-ingest requests it. No other service may send the broker a
+consumer's configuration: it could name a subject to deliver to, and so publish there with the broker's permissions."""
+SUBSCRIPTION_SERVICE: Final = Principal.EVENT_INGEST
+"""The service that handles requests about subscriptions, and looks up their consumers."""
 PLACES: Final = range(1, 17)
-"""The places of a project, 16 at most; the setting `subscriptions_per_project` allows as many or fewer."""
+"""The places of a project. The setting `subscriptions_per_project` permits all of them or fewer."""
 
 
 def consumer_name(project: str, place: int) -> str:
-    """The name of the consumer in a place of a project. Raises `UnsafeNameError`."""
+    """The name of the consumer in this place of a project. Raises `UnsafeNameError`."""
     return f"sub-{safe_name(project, 'project')}-{place}"
 
 

@@ -1,4 +1,4 @@
-"""What a task takes from the results of tasks that it depends on."""
+"""The files that a task takes from the results of tasks that it depends on."""
 
 from typing import Annotated, Final, Self
 
@@ -10,13 +10,14 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.patterns import explained
 
 MAX_PATHS: Final = 64
-"""Maximum paths of one input."""
+"""Maximum number of paths of one input."""
 _RELATIVE: Final = explained(
     r"^[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*$",
     "a relative path without control characters: one that does not begin with /",
 )
 InputPath = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=_RELATIVE)]
-"""A path relative to the work tree, or a pattern as in `.gitignore`: `dist/**`, `*.whl`; a folder is all in it."""
+"""A path relative to the work tree, or a pattern as in `.gitignore`: `dist/**`, `*.whl`. A folder stands for everything
+in it."""
 
 
 class TaskInput(Model):
@@ -25,9 +26,9 @@ class TaskInput(Model):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: SafeName
-    """The dependency. Its spec has `keep_work`, so that its work tree is stored when it is completed."""
+    """The dependency. Its spec has `keep_work`, so that its work tree is stored when the task is completed."""
     paths: Annotated[tuple[InputPath, ...], Field(min_length=1, max_length=MAX_PATHS)]
-    """Each has to be in the result; otherwise the task fails."""
+    """The paths. Each one has to be in the result; otherwise the task fails."""
     sandbox: SafeName | None = Field(default=None, exclude_if=lambda value: value is None)
     """The sandbox that has stored the result; only the spawner sets it, for the worker."""
     work: ArtifactRef | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a field, as the rest of a plain sentence about it."""
+"""Texts for validation errors of pydantic: each is a plain sentence about the field, without its name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -35,7 +35,7 @@ PLAIN: Final = {
     "datetime_from_date_parsing": "has to be a time, such as 2026-11-20T12:00:00Z",
     "timezone_aware": "has to have an offset from UTC, such as 2026-11-20T12:00:00Z",
 }
-"""By the kind of error, where the text is always the same."""
+"""The text for each type of error whose text is always the same. It continues a sentence about the field."""
 _WITH_CONTEXT: Final[Mapping[str, Callable[[Context], str]]] = {
     "string_pattern_mismatch": lambda context: f"has to be {rule_of(context['pattern'])}",
     "literal_error": lambda context: f"has to be {context['expected']}",
@@ -53,8 +53,8 @@ _WITH_CONTEXT: Final[Mapping[str, Callable[[Context], str]]] = {
 
 
 def validation_text(kind: str, message: str, context: Context) -> str:
-    """A sentence about a field, from the parts of an error of pydantic. It never contains the input's value."""
-    if kind == "union_tag_invalid":  # pydantic's message has the value
+    """The sentence for an error of pydantic. It never contains the input's value."""
+    if kind == "union_tag_invalid":  # pydantic's message contains the value
         return f"its kind is none of {context['expected_tags']}"
     if kind in {"value_error", "assertion_error"}:
         return message.removeprefix(_VALUE_ERROR)

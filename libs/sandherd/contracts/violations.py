@@ -17,22 +17,22 @@ _NUMBERS: Final = frozenset({"less_than", "less_than_equal", "greater_than", "gr
 
 @dataclass(frozen=True)
 class Violation:
-    """What is wrong with a field: the kind of error in pydantic's words, and what is permitted, if there are limits."""
+    """An error in a field: its type, as pydantic names it, and the permitted range if the field has limits."""
 
     kind: str
     minimum: float | None
     maximum: float | None
     unit: str = ""
-    """What a length is counted in; empty for a number."""
+    """The unit of a length; empty for a number."""
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a number outside its range."""
+        """Whether the field is a number outside its range."""
         return self.kind in _NUMBERS
 
 
 def violation_of(error: ValidationError, model: type[BaseModel]) -> Violation:
-    """The first error that pydantic found in a model."""
+    """The violation for the first error that pydantic found in a model."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     minimum, maximum = _limits(_schema(model), first["loc"])
     return Violation(first["type"], minimum, maximum, _LENGTHS.get(first["type"], ""))
@@ -40,12 +40,12 @@ def violation_of(error: ValidationError, model: type[BaseModel]) -> Violation:
 
 @lru_cache(maxsize=64)
 def _schema(model: type[BaseModel]) -> Mapping[str, Any]:
-    """The JSON Schema of a model; to build one takes longer than to check thousands of fields."""
+    """The JSON Schema of a model. It is cached: building it takes longer than checking thousands of fields."""
     return model.model_json_schema()
 
 
 def sentence(violation: Violation) -> str | None:
-    """What the field has to be, as the rest of a sentence; None for other errors than the usual ones."""
+    """What the field has to be, as the end of a sentence about it; None for types of errors without a text."""
     if violation.unit and violation.kind == "string_too_short" and violation.minimum == 1:
         return "must not be empty"
     if violation.is_number or violation.unit:
@@ -56,14 +56,14 @@ def sentence(violation: Violation) -> str | None:
 
 
 def permitted(minimum: Any, maximum: Any) -> str:
-    """A range in words, from limits of which one may be None."""
+    """A range in words, from a minimum and a maximum. One of them may be None."""
     if minimum is None:
         return f"at most {maximum}"
     return f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
 
 
 def _limits(schema: Mapping[str, Any], path: tuple[int | str, ...]) -> tuple[float | None, float | None]:
-    """The limits of a field by the JSON Schema of its model; of several that are possible, the first ones."""
+    """The minimum and maximum of a field in its model's JSON Schema; of several alternatives, the first one counts."""
     nodes = [schema]
     for part in path:
         known = [place for node in nodes for place in _places(node, schema)]

@@ -18,14 +18,14 @@ from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.records import AccessRole, SharedAccessToken, TokenKind
 
 _FORM: Final = re.compile(r"(sh[dsc])_([a-z0-9][a-z0-9-]{0,62})_[A-Za-z0-9_-]{43}")
-_KINDS: Final[dict[TokenKind, str]] = {"token": "shd", "session": "shs", "code": "shc"}
-"""How the text of each kind begins: none can be used as another one."""
+_PREFIXES: Final[dict[TokenKind, str]] = {"token": "shd", "session": "shs", "code": "shc"}
+"""The prefix of the text of each kind, so that no kind can be used as another one."""
 RANK: Final[Mapping[AccessRole, int]] = {role: rank for rank, role in enumerate(get_args(AccessRole))}
-"""The order of the roles."""
+"""The rank of each role; a role with a higher rank permits more."""
 
 
 class AccessError(Exception):
-    """A request is refused: with a problem, and the status of its response."""
+    """The refusal of a request, with a problem and the status of the response."""
 
     def __init__(self, problem: Problem, status: int) -> None:
         super().__init__(problem.message)
@@ -56,25 +56,25 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """How commands and events name it: by its user, or by the token."""
+        """The caller's name in commands and events: its user, or `token:` and the name of its token."""
         return self.user or f"token:{self.token}"
 
 
 def credential_of(kind: TokenKind, text: str) -> PresentedCredential:
-    """The credential with this text. Raises `AccessError` if it has not the form of its kind."""
+    """The credential with this text. Raises `AccessError` if the text does not have the form of this kind."""
     form = _FORM.fullmatch(text)
-    if form is None or form[1] != _KINDS[kind]:
+    if form is None or form[1] != _PREFIXES[kind]:
         raise unauthorized(f"there is no valid {kind}")
     return PresentedCredential(kind, form[2], hashlib.sha256(text.encode()).hexdigest())
 
 
 def new_text(kind: TokenKind, project: str) -> str:
-    """The text of a new one: 256 random bits."""
-    return f"{_KINDS[kind]}_{project}_{secrets.token_urlsafe(32)}"
+    """The text of a new token, session or code, with 256 random bits."""
+    return f"{_PREFIXES[kind]}_{project}_{secrets.token_urlsafe(32)}"
 
 
 def caller_of(record: SharedAccessToken | None, credential: PresentedCredential, now: datetime) -> Caller:
-    """The holder of a stored token that is valid now. Raises `AccessError`."""
+    """The caller with this credential. Raises `AccessError` if the credential is unknown or not valid now."""
     kind = credential.kind
     if record is None or record.project != credential.project or record.kind != kind:
         raise unauthorized(f"the {kind} is unknown, {'was used' if kind == 'code' else 'has ended'}, or was revoked")
@@ -86,7 +86,7 @@ def caller_of(record: SharedAccessToken | None, credential: PresentedCredential,
 
 
 def check_role(caller: Caller, needed: AccessRole) -> None:
-    """Raise `AccessError` unless the caller's role is the needed one or a higher one."""
+    """Raise `AccessError` unless the caller has the needed role or a higher one."""
     if RANK[caller.role] < RANK[needed]:
         text = f"this needs a token with the role {needed}; {caller.token} has {caller.role}"
         remedy = f"create one with `sandherd tokens create NAME --role {needed}`"
@@ -103,7 +103,7 @@ def unauthorized(message: str) -> AccessError:
 
 
 class TokenReader:
-    """Reads access tokens. None is cached, so that a revoked one is refused at once, by every replica."""
+    """Reads access tokens. No token is cached, so that every replica refuses a revoked token immediately."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -113,7 +113,10 @@ class TokenReader:
         return caller_of(await self._record(credential), credential, datetime.now(UTC))
 
     async def check(self, caller: Caller) -> None:
-        """Raise `AccessError` if the caller's token was revoked or has expired since; not if it can't be read now."""
+        """Raise `AccessError` if the caller's token was revoked or has expired.
+
+        If it can't be read now, it counts as not revoked.
+        """
         credential = PresentedCredential(caller.kind, caller.project, caller.digest)
         try:
             record = await self._record(credential)

@@ -24,11 +24,11 @@ MAX_MESSAGE: Final = 64 * 1024
 _EXCHANGE: Final = 20.0
 """How long a request and its response may take, in seconds; streams of events have no such limit."""
 _PING: Final = 20.0
-"""Seconds between the pings of a WebSocket, and within which each is to be answered."""
+"""Seconds between two pings of a WebSocket; also the time within which a ping has to be answered."""
 
 
 class ApiConnection(BoundedConnection):
-    """A connection that requests can find: an open stream of events has no deadline, and may be closed at once."""
+    """A connection that the handler of a request can access, to change the deadline of its response."""
 
     def __init__(self, table: OpenConnections, **options: Any) -> None:
         super().__init__(table, **options)
@@ -48,20 +48,20 @@ class ApiConnection(BoundedConnection):
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report it to the stream of events that is open."""
+        """Report the loss to the stream of events that is open, if any."""
         super().connection_lost(exc)
         if self.on_lost is not None:
             self.on_lost()
 
     @property
     def is_full(self) -> bool:
-        """Whether what is sent has to wait for the client."""
+        """Whether sending has to wait until the client reads."""
         return bool(self.flow.write_paused)
 
     def stay_open(self, on_lost: Callable[[], object]) -> None:
-        """Have no deadline until the response is complete: it is a stream of events.
+        """Remove the deadline until the response is complete, because it is a stream of events.
 
-        `on_lost` is called once the client has disconnected, at once if it has already.
+        `on_lost` is called when the client disconnects, or immediately if it has already disconnected.
         """
         self._end()
         self.on_lost = on_lost
@@ -69,16 +69,16 @@ class ApiConnection(BoundedConnection):
             on_lost()
 
     def extend(self, seconds: float) -> None:
-        """Have a later deadline for this response: it is a large file."""
+        """Set the deadline of this response to `seconds` from now."""
         self._end()
         self._deadline = self.loop.call_later(seconds, self.abort)
 
 
 class SocketConnection(WSProtocol):
-    """A connection of a WebSocket that its handler can close at once, also if the client reads nothing."""
+    """A connection of a WebSocket that its handler can close immediately, even if the client does not read."""
 
     def handle_connect(self, event: Any) -> None:
-        """Handle the request that opens it."""
+        """Handle the request that opens the WebSocket."""
         application = self.app
 
         async def with_connection(scope: Any, receive: Any, send: Any) -> None:
@@ -89,7 +89,7 @@ class SocketConnection(WSProtocol):
         super().handle_connect(event)
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection immediately."""
         self.transport.abort()
 
 
@@ -103,7 +103,7 @@ class ApiServer:
 
     @asynccontextmanager
     async def open(self, host: str, port: int, port_file: Path | None) -> AsyncIterator[None]:
-        """Serve meanwhile. Raises `HttpServerError` if the port is in use."""
+        """Serve within the context. Raises `HttpServerError` if the port is in use."""
         listening = _listen(host, port, port_file)
         self.port = listening.getsockname()[1]
         async with serving(self._config(), listening):
@@ -134,7 +134,7 @@ class ApiServer:
 
 
 def _listen(host: str, port: int, port_file: Path | None) -> socket.socket:
-    """A listening socket; without a port, on that of the last start if it is free."""
+    """A listening socket. If `port` is 0, it is on the port of the last start, if that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in [] if port else _last_port(port_file):
         with suppress(OSError):

@@ -43,7 +43,7 @@ _DESCRIPTION: Final = (
     "docs/gateway.md describes access, errors, idempotency and the live stream."
 )
 _CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
-"""The codes of errors of FastAPI itself; others are refusals, such as of a method."""
+"""The codes of FastAPI's own errors, by status. All others have the code `refused`, such as a wrong method."""
 _MODULES: Final = (
     *(herd, operations, tasks, sandboxes, sandbox_work, files, project),
     *(branches, session, sign_in, history, outgoing_webhooks),
@@ -62,7 +62,7 @@ def application(backend: Callable[[], Backend]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=_operation,
+        generate_unique_id_function=_operation_id,
         separate_input_output_schemas=False,
     )
     app.state.backend = backend
@@ -89,30 +89,30 @@ def _no_backend() -> Backend:
     raise RuntimeError("only the document of this application is used")
 
 
-def _operation(route: APIRoute) -> str:
+def _operation_id(route: APIRoute) -> str:
     return route.name
 
 
 def _handle_errors(app: FastAPI) -> None:
-    app.add_exception_handler(HerdError, _of_herd)
-    app.add_exception_handler(AccessError, _of_access)
-    app.add_exception_handler(RequestValidationError, _of_validation)
-    app.add_exception_handler(HTTPException, _of_http)
-    app.add_exception_handler(Exception, _of_bug)
+    app.add_exception_handler(HerdError, _handle_herd_error)
+    app.add_exception_handler(AccessError, _handle_access_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(Exception, _handle_bug)
 
 
-async def _of_herd(_request: Request, error: Exception) -> Response:
+async def _handle_herd_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HerdError)
     return problem_response(error.problem)
 
 
-async def _of_access(_request: Request, error: Exception) -> Response:
+async def _handle_access_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, AccessError)
     return problem_response(error.problem, error.status)
 
 
-async def _of_validation(_request: Request, error: Exception) -> Response:
-    """The first error, without the value: it may be a secret."""
+async def _handle_validation_error(_request: Request, error: Exception) -> Response:
+    """The response for the first error. It does not contain the invalid value, which may be a secret."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(str(part)[:64] for part in first["loc"][1:])[:200]
@@ -123,7 +123,7 @@ async def _of_validation(_request: Request, error: Exception) -> Response:
     return problem_response(problem_of(code, text, field=shown, remedy="see docs/openapi.json"))
 
 
-async def _of_http(request: Request, error: Exception) -> Response:
+async def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, Code.REFUSED)
     headers = dict(error.headers or {})
@@ -133,6 +133,6 @@ async def _of_http(request: Request, error: Exception) -> Response:
     return problem_response(problem, error.status_code, headers)
 
 
-async def _of_bug(_request: Request, error: Exception) -> Response:
+async def _handle_bug(_request: Request, error: Exception) -> Response:
     _log.error("request to the API failed", exc_info=error)
     return problem_response(problem_of(Code.INTERNAL, "the gateway has failed", remedy="see its log"))

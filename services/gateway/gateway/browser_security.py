@@ -1,7 +1,8 @@
-"""What concerns browsers: the session's cookie, the origin of requests, and the headers of responses. Pure.
+"""Security of browsers: the session's cookie, the origin of requests, and the headers of responses. Pure.
 
-A browser sends a cookie by itself, also when another site's page causes the request: what is authenticated by the
-cookie has to come from a page of the gateway (`check_origin`). A header `Authorization` is only sent on purpose.
+A browser sends a cookie automatically, even if a page of another site causes the request. So a request that is
+authenticated by the cookie has to come from a page of the gateway (`check_origin`). The header `Authorization` is never
+sent automatically.
 """
 
 from typing import Final
@@ -13,23 +14,24 @@ from gateway.problems import problem_of
 from sandherd.contracts.errors import Code
 
 COOKIE: Final = "__Host-sandherd"
-"""The cookie with a session's text. Of the prefix `__Host-`, browsers accept it from this host only, for all paths."""
+"""The cookie with a session's text. Because of its prefix `__Host-`, browsers accept it from this host only, and for
+all paths."""
 _ATTRIBUTES: Final = "Path=/; Secure; HttpOnly; SameSite=Lax"
-_SAME: Final = frozenset({"same-origin", "none"})
-_ALWAYS: Final = [
+_OWN_SITES: Final = frozenset({"same-origin", "none"})
+_COMMON_HEADERS: Final = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
 API_HEADERS: Final = [
-    *_ALWAYS,
+    *_COMMON_HEADERS,
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 ]
 """Headers of every response of the API."""
 PAGE_HEADERS: Final = [
-    *_ALWAYS,
+    *_COMMON_HEADERS,
     (b"x-frame-options", b"DENY"),
     (
         b"content-security-policy",
@@ -39,16 +41,15 @@ PAGE_HEADERS: Final = [
         ),
     ),
 ]
-"""Headers of pages and their files. Scripts and styles are files only."""
+"""Headers of pages and their files. Scripts and styles may be in files only."""
 STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
-"""The header by which browsers use https only from then on."""
+"""The header that makes browsers use only https from then on."""
 
 
-def presented(headers: Headers) -> PresentedCredential:
-    """What a request is to be authenticated by: a token in `Authorization`, else the session in its cookie.
+def request_credential(headers: Headers) -> PresentedCredential:
+    """The credential of a request: the token in `Authorization`, or else the session in its cookie.
 
-    A request with both is one with a token: the cookie is not looked at, also if the token is invalid.
-    Raises `AccessError`.
+    If a request has both, the cookie is ignored, even if the token is invalid. Raises `AccessError`.
     """
     authorization = headers.get("authorization")
     if authorization is not None:
@@ -61,7 +62,7 @@ def presented(headers: Headers) -> PresentedCredential:
 
 
 def cookie_in(headers: Headers, wanted: str = COOKIE) -> str | None:
-    """The value of a cookie of a request. Raises `AccessError` if there are several: one is not of here."""
+    """The value of a cookie of a request. Raises `AccessError` if there are several: another site has set one."""
     pairs = [pair.strip().partition("=") for line in headers.getlist("cookie") for pair in line.split(";")]
     found = [value for name, _, value in pairs if name == wanted]
     if len(found) > 1:
@@ -73,10 +74,15 @@ def cookie_in(headers: Headers, wanted: str = COOKIE) -> str | None:
 def check_origin(headers: Headers) -> None:
     """Raise `AccessError` if a browser sends this request for a page of another origin.
 
-    Browsers say it in `Sec-Fetch-Site`, older ones and WebSockets in `Origin`; programs send neither.
+    Browsers state the origin in `Sec-Fetch-Site`; older browsers and WebSockets state it in `Origin`. Programs send
+    neither.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    same = site in _SAME if site is not None else origin is None or _place(origin) == headers.get("host", "").lower()
+    same = (
+        site in _OWN_SITES
+        if site is not None
+        else origin is None or _host_of(origin) == headers.get("host", "").lower()
+    )
     if not same:
         text = "the request was caused by a page of another site"
         remedy = "open the gateway's own page, or send a token in the header Authorization"
@@ -85,14 +91,14 @@ def check_origin(headers: Headers) -> None:
 
 
 def session_cookie(text: str, seconds: int, name: str = COOKIE) -> str:
-    """The header `Set-Cookie` for a session of this lifetime, or another value."""
+    """The value of the header `Set-Cookie` for a cookie with this text and lifetime."""
     return f"{name}={text}; Max-Age={seconds}; {_ATTRIBUTES}"
 
 
 def ended_cookie() -> str:
-    """The header `Set-Cookie` that deletes it."""
+    """The value of the header `Set-Cookie` that deletes the session's cookie."""
     return session_cookie("", 0)
 
 
-def _place(origin: str) -> str:
+def _host_of(origin: str) -> str:
     return origin.lower().partition("://")[2]

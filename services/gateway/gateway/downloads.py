@@ -1,4 +1,4 @@
-"""Downloads: the space for files that are being sent, and the response that frees it, however it ends."""
+"""Downloads: the space for files that are being sent, and the response that releases the space when it ends."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -12,22 +12,26 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code, Problem
 
 SPACE: Final = 256 * 1024 * 1024
-"""Maximum size of all files that a replica is sending, in bytes: they are in its temporary folder, complete."""
+"""Maximum total size in bytes of the files that a replica is sending. Each file is in its temporary folder, complete.
+"""
 SHARE: Final = SPACE // 2
-"""Maximum size of those of one project, and so of one file."""
+"""Maximum total size in bytes of the files of one project, and so of one file."""
 _PIECE: Final = 64 * 1024
 _WAIT: Final = 5.0
 
 
 class DownloadSpace:
-    """The space of one replica, by project."""
+    """The space for downloads in one replica, by project."""
 
     def __init__(self) -> None:
         self._used: Counter[str] = Counter()
 
     @contextmanager
     def reserved(self, project: str, size: int) -> Iterator[None]:
-        """Space for a file meanwhile. Raises `HerdError`: `too_large`, or `busy` while others are sent."""
+        """Reserve space for a file within the context.
+
+        Raises `HerdError`: `too_large`, or `busy` while other files are sent.
+        """
         if size > SHARE:
             text = f"the artifact has {size} bytes; over HTTP it may have {SHARE}"
             raise HerdError.of(Code.TOO_LARGE, text, remedy="get it with `sandherd artifacts get`")
@@ -40,19 +44,19 @@ class DownloadSpace:
             yield
         finally:
             self._used[project] -= size
-            self._used += Counter()  # leaves out projects without any
+            self._used += Counter()  # removes projects without downloads
 
 
 class FileResponse(StreamingResponse):
-    """A file as a response. What `held` has is closed when the response has ended, also if it has not begun."""
+    """A file as a response. `resources` are closed when the response has ended, or could not begin."""
 
-    def __init__(self, file: IO[bytes], held: ExitStack, headers: dict[str, str]) -> None:
+    def __init__(self, file: IO[bytes], resources: ExitStack, headers: dict[str, str]) -> None:
         super().__init__(_pieces(file), headers=headers, media_type="application/octet-stream")
-        self._held = held
+        self._resources = resources
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        with self._held:
+        """Send the response."""
+        with self._resources:
             await super().__call__(scope, receive, send)
 
 

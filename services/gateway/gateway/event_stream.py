@@ -20,10 +20,10 @@ from sandherd.contracts.errors import Code
 from sandherd.telemetry.meters import Meters
 
 HEARTBEAT: Final = 15.0
-"""Seconds between two comments, so that no proxy closes a connection without events."""
+"""Seconds between two comments, so that no proxy closes a connection on which there are no events."""
 RETRY_MS: Final = 1000
 STALL: Final = 30.0
-"""Seconds after which a client that takes nothing of what is sent to it is disconnected, also before live events."""
+"""Seconds after which a client that does not read is disconnected, also while stored events are sent."""
 _CLOSING: Final = 5.0
 """Seconds that the end of a stream may take: a client that does not read would otherwise keep the connection."""
 _HEADERS: Final = [
@@ -33,7 +33,7 @@ _HEADERS: Final = [
 
 
 def message(event: str, identifier: str, data: str) -> bytes:
-    """One message of Server-Sent Events. `data` has no line break."""
+    """One message of Server-Sent Events. `data` must not contain a line break."""
     return f"event: {event}\nid: {identifier}\ndata: {data}\n\n".encode()
 
 
@@ -43,7 +43,7 @@ def framed(frame: EventFrame, epoch: str) -> bytes:
 
 
 class EventStreams:
-    """What all streams of events of a replica share. `stopping` ends them."""
+    """What all streams of events of a replica share. They end when `stopping` is set."""
 
     def __init__(
         self, feeds: LiveFeeds, tokens: TokenReader, meters: Meters, beat: float = HEARTBEAT, stall: float = STALL
@@ -57,7 +57,7 @@ class EventStreams:
         self.responses: set[EventStreamResponse] = set()
 
     def open(self, caller: Caller, entity: str | None, after: str | None) -> "EventStreamResponse":
-        """The events of the caller's project, or of one of its tasks and sandboxes, behind a position."""
+        """A response with the events after a position, of the caller's project or of one of its tasks and sandboxes."""
         return EventStreamResponse(self, caller, entity, after)
 
     def stop(self) -> None:
@@ -68,9 +68,9 @@ class EventStreams:
 
 
 class EventStreamResponse(Response):
-    """A response that has no end, until the client, the token or the service ends it.
+    """A response that continues until the client disconnects, the token is not valid any more, or the service stops.
 
-    A replica has thousands of these: each has two tasks, and one timer.
+    A replica may have thousands of these responses, so each has only two tasks and one timer.
     """
 
     def __init__(self, streams: EventStreams, caller: Caller, entity: str | None, after: str | None) -> None:
@@ -83,7 +83,7 @@ class EventStreamResponse(Response):
         self._is_slow = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream, or a problem if the broker is unavailable at its beginning."""
+        """Send the stream, or a problem if the broker is unavailable when it begins."""
         self._streams.responses.add(self)
         if self._streams.stopping.is_set():
             self.end()
@@ -108,13 +108,13 @@ class EventStreamResponse(Response):
             start = start_of(self._after, state)
             connection.stay_open(self.end)
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            pump = asyncio.create_task(self._pump(source, state.epoch, start, connection, send))
-            pump.add_done_callback(lambda _: self.end())
+            sending = asyncio.create_task(self._send_events(source, state.epoch, start, connection, send))
+            sending.add_done_callback(lambda _: self.end())
             try:
                 await self._watch(source)
             finally:
                 self._close(connection)
-                await cancel_and_wait([pump])
+                await cancel_and_wait([sending])
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _close(self, connection: ApiConnection) -> None:
@@ -125,9 +125,9 @@ class EventStreamResponse(Response):
             connection.extend(_CLOSING)
 
     async def _watch(self, source: EventSource) -> None:
-        """Return at the end of the stream, or when the token is no longer valid; have heartbeats sent until then.
+        """Return when the stream ends or the token is not valid any more. Until then, request heartbeats.
 
-        This is apart from what is sent, which may wait for the client.
+        This runs separately from the sending of events, which may wait for the client.
         """
         while not await self._ends_within(self._beat()):
             source.beat()
@@ -137,7 +137,7 @@ class EventStreamResponse(Response):
             return
 
     def _beat(self) -> float:
-        """Seconds until the next heartbeat, with which the token is read again."""
+        """Seconds until the next heartbeat and the next check of the token."""
         left = (self._caller.expires_at - datetime.now(UTC)).total_seconds()
         return min(self._streams.beat, max(0.0, left))
 
@@ -147,7 +147,7 @@ class EventStreamResponse(Response):
                 await self._ended.wait()
         return self._ended.is_set()
 
-    async def _pump(
+    async def _send_events(
         self, source: EventSource, epoch: str, start: StreamStart, connection: ApiConnection, send: Send
     ) -> None:
         kind = "ready" if start.resync is None else "resync"
@@ -159,7 +159,7 @@ class EventStreamResponse(Response):
             await self._write(connection, send, b": heartbeat\n\n" if frame is None else framed(frame, epoch))
 
     async def _write(self, connection: ApiConnection, send: Send, body: bytes) -> None:
-        """Send it; if the client takes nothing, wait for the end of the stream."""
+        """Send a part of the body. If the client does not read it, end the stream, and wait for the end."""
         sent = {"type": "http.response.body", "body": body, "more_body": True}
         if not connection.is_full:  # the usual case, in which nothing waits: a timer for each event would be expensive
             await send(sent)

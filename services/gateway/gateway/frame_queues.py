@@ -8,15 +8,19 @@ from typing import Final
 from gateway.stream_reader import EventFrame
 
 QUEUE: Final = 1000
-"""Maximum events that wait for one client; a client that is slower than its events is disconnected."""
+"""Maximum number of events that wait for one client. A client that reads too slowly is disconnected."""
 QUEUE_BYTES: Final = 8 * 1024 * 1024
-"""Maximum size of the documents that wait for one client: an event may have 256 KiB."""
+"""Maximum size in bytes of the documents that wait for one client. An event may have 256 KiB."""
 FEED_BYTES: Final = 32 * 1024 * 1024
-"""Maximum size of the documents that wait for the clients of a project, and of those that they read at once."""
+"""Maximum size in bytes of the documents that wait for all clients of a project, or that these read at the same time.
+"""
 
 
 class FrameQueue:
-    """The live events of one client, from `begin` on. `on_overflow` is called when it has read too slowly."""
+    """The live events that wait for one client, from the sequence `begin` on.
+
+    `on_overflow` is called when events are dropped because the client has read too slowly.
+    """
 
     def __init__(self, entity: str | None, begin: int, maximum: int = QUEUE) -> None:
         self.begin = begin
@@ -29,7 +33,7 @@ class FrameQueue:
         self._waiting: asyncio.Future[None] | None = None
 
     def offer(self, frame: EventFrame) -> None:
-        """Add a frame, if it is about the client's entity."""
+        """Add a frame, if it is about the client's entity. A queue without space for it is ended."""
         if self.entity not in {None, frame.entity} or self.overflowed:
             return
         if len(self._frames) >= self._maximum or self.size + len(frame.document) > QUEUE_BYTES:
@@ -40,7 +44,7 @@ class FrameQueue:
         self.wake()
 
     def end(self) -> None:
-        """Leave out what waits: the client is disconnected, and continues from its position."""
+        """Drop the waiting events: the client is disconnected, and can continue from its position."""
         self._frames.clear()
         self.size = 0
         self.overflowed = True
@@ -48,7 +52,7 @@ class FrameQueue:
             self.on_overflow()
 
     def wake(self) -> None:
-        """End the wait for a frame, also if there is none."""
+        """End a wait in `take`, even if there is no frame."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -67,7 +71,8 @@ class FrameQueue:
 def end_slowest(clients: Collection[FrameQueue]) -> None:
     """End the longest queues until what waits for these clients fits into `FEED_BYTES`.
 
-    Queues of the same entity have the same events, from different ones on: only the longest of them counts.
+    Queues of the same entity have the same documents and differ in their first event. So only the longest of them
+    counts.
     """
     if sum(client.size for client in clients) <= FEED_BYTES:
         return
@@ -79,4 +84,4 @@ def end_slowest(clients: Collection[FrameQueue]) -> None:
         for client in clients:
             if client.entity == entity and client.size > slowest.size // 2:
                 client.end()
-        longest[entity] = max((one for one in clients if one.entity == entity), key=lambda queue: queue.size)
+        longest[entity] = max((queue for queue in clients if queue.entity == entity), key=lambda queue: queue.size)

@@ -1,7 +1,7 @@
 """Live events: one subscription per project, shared by all clients of this replica.
 
-A live message only shows that there is a new event: the events themselves are read from the stream, once for all
-clients, so that none is missing or doubled whatever the subscription has lost.
+A live message only shows that there is a new event. The events themselves are read from the stream, once for all
+clients, so that none is missing or duplicated even if the subscription loses messages.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from sandherd.telemetry import logs
 
 _SMALL_BATCH: Final = 64 * 1024
 STREAMS: Final = 1500
-"""Maximum streams of one project at a replica, so that others can have some of its connections."""
+"""Maximum number of streams of one project at a replica, so that connections remain for other projects."""
 _POLL: Final = 5.0
-"""Seconds without a live message after which the stream is read nevertheless: the subscription guarantees nothing."""
+"""Seconds without a live message after which the stream is read nevertheless, because live messages may be lost."""
 _RETRY: Final = 0.5
 _LAG: Final = 0.02
-_MEASURED: Final = 16
-"""The memory of all queues is measured at every event whose sequence this divides."""
+_CHECK_EVERY: Final = 16
+"""The size of all queues is checked at every event whose sequence is a multiple of this number."""
 _log: Final = logs.get("live")
 
 
@@ -53,10 +53,10 @@ class ProjectFeed:
         self._wake = asyncio.Event()
 
     async def start(self) -> None:
-        """Subscribe, and read what comes. Raises one of `NO_REPLY`."""
+        """Subscribe, and begin to read new events. Raises one of `NO_REPLY`."""
         if self._task is not None:
             return
-        if self._subscription is None:  # else the last start failed behind this
+        if self._subscription is None:  # otherwise the last start failed after this step
             live = live_subject(subject_of(self._project, None))
             self._subscription = await self._bus.client.subscribe(live, cb=self._on_message)
         await self._bus.flush()
@@ -64,7 +64,7 @@ class ProjectFeed:
         self._task = asyncio.create_task(self._run(), name=f"feed {self._project}")
 
     async def stop(self) -> None:
-        """Unsubscribe."""
+        """Stop reading, and unsubscribe."""
         await cancel_and_wait([self._task] if self._task is not None else [])
         self._task = None
         subscription, self._subscription = self._subscription, None
@@ -73,7 +73,7 @@ class ProjectFeed:
                 await subscription.unsubscribe()
 
     def join(self, entity: str | None) -> FrameQueue:
-        """A queue that gets every event from its `begin` on."""
+        """The queue of a new client, which gets every event from its `begin` on."""
         queue = FrameQueue(entity, self._next, self._queue)
         self.clients.add(queue)
         return queue
@@ -93,16 +93,16 @@ class ProjectFeed:
     def _offer(self, frame: EventFrame) -> None:
         for client in self.clients:
             client.offer(frame)
-        if frame.sequence % _MEASURED == 0:
+        if frame.sequence % _CHECK_EVERY == 0:
             end_slowest(self.clients)
 
     async def _read(self) -> None:
-        """Read what is new, then wait for more."""
+        """Read new events. If there are none, wait for a live message."""
         self._wake.clear()
         found = await self._reader.batch(subject_of(self._project, None), self._next)
         for stored in found:
             frame = frame_of(stored)
-            # Without a wait between both, so that a client that joins gets exactly the events from its `begin` on.
+            # No `await` between these steps, so that a client that joins gets exactly the events from its `begin` on.
             self._next = stored.sequence + 1
             if frame is not None:
                 self._offer(frame)
@@ -113,7 +113,7 @@ class ProjectFeed:
 
 
 class LiveFeeds:
-    """The feeds of all projects that have clients now."""
+    """The feeds of all projects that have clients at present."""
 
     def __init__(self, bus: Bus, queue: int = QUEUE) -> None:
         self._bus = bus
@@ -124,7 +124,7 @@ class LiveFeeds:
 
     @property
     def clients(self) -> int:
-        """How many clients receive live events."""
+        """The number of clients that receive live events."""
         return sum(feed.users for feed in self._feeds.values())
 
     @asynccontextmanager
@@ -147,7 +147,7 @@ class LiveFeeds:
 
 
 class EventSource:
-    """The events of a project or an entity behind a position: those stored, then live ones, each once."""
+    """The events of a project or an entity after a position: first the stored ones, then live ones, each once."""
 
     def __init__(self, feed: ProjectFeed, reader: StreamReader, project: str, entity: str | None) -> None:
         self._feed = feed
@@ -158,19 +158,19 @@ class EventSource:
         self._position = 0
 
     def beat(self) -> None:
-        """Have `frames` return None now if no event waits."""
+        """Make `frames` return None now if no event waits."""
         if self._queue is not None:
             self._queue.wake()
 
     @property
     def is_live(self) -> bool:
-        """Whether all events that were stored at the beginning have been returned."""
+        """Whether all events that were stored at the beginning were returned."""
         return self._queue is not None
 
     async def frames(self, after: int, on_overflow: Callable[[], object]) -> AsyncIterator[EventFrame | None]:
-        """Every event after a sequence, and None after a `beat` without one.
+        """Every event after the sequence `after`, and None for each `beat` while no event waits.
 
-        `on_overflow` is called once live events were left out, as they were read too slowly.
+        `on_overflow` is called when live events are dropped because they are read too slowly.
         """
         self._position = after
         async for frame in self._history(None):
@@ -182,14 +182,14 @@ class EventSource:
                 yield frame
             while True:
                 live = await queue.take()
-                # The stream may have been read further than the feed was at the beginning of the queue.
+                # Stored events may have been read beyond the beginning of the queue: no event is returned twice.
                 if live is None or live.sequence > self._position:
                     yield live
         finally:
             self._feed.clients.discard(queue)
 
     async def _history(self, before: int | None) -> AsyncIterator[EventFrame]:
-        """The stored events behind the position, up to the first live one."""
+        """The stored events after the position, up to the sequence `before`."""
         while batch := await self._stored(before):
             for stored in batch:
                 self._position = stored.sequence
@@ -205,4 +205,4 @@ class EventSource:
             except NO_REPLY:
                 await asyncio.sleep(_RETRY)
             else:
-                return [one for one in found if before is None or one.sequence < before]
+                return [stored for stored in found if before is None or stored.sequence < before]

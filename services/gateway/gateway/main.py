@@ -1,4 +1,4 @@
-"""The gateway service, composed: an HTTP server whose requests it forwards over the broker. It has no state."""
+"""Composes the gateway: an HTTP server that forwards its requests over the broker. It has no state."""
 
 import asyncio
 from functools import cached_property
@@ -23,7 +23,7 @@ from sandherd.telemetry import logs
 if TYPE_CHECKING:
     from gateway.oidc.sign_in import OidcSignIn
 
-_CLASSES: Final = {2: "2xx", 4: "4xx", 5: "5xx"}
+_STATUS_CLASSES: Final = {2: "2xx", 4: "4xx", 5: "5xx"}
 _log: Final = logs.get("gateway")
 
 
@@ -68,7 +68,7 @@ class Gateway:
         )
 
     def _oidc(self) -> "OidcSignIn | None":
-        """Sign-in by a provider; what it needs is imported only then."""
+        """Sign-in by an OpenID provider; its modules are imported only if the settings name a provider."""
         if self._service.settings.oidc_issuer is None:
             return None
         from gateway.oidc.sign_in import OidcSignIn
@@ -87,7 +87,9 @@ class Gateway:
         )
 
     def _measure(self, status: int, seconds: float) -> None:
-        self._service.meters.count("sandherd_gateway_requests_total", status=_CLASSES.get(status // 100, "other"))
+        self._service.meters.count(
+            "sandherd_gateway_requests_total", status=_STATUS_CLASSES.get(status // 100, "other")
+        )
         self._service.meters.observe("sandherd_gateway_request_seconds", seconds)
 
     def _count_dropped(self, why: str) -> None:

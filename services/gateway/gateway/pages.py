@@ -27,19 +27,19 @@ _TYPES: Final = {
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is one of the pages, which need no token: all that is not the API's."""
+    """Whether a path is that of a page, which needs no token: every path outside the API."""
     return not path.startswith("/api/") and path not in {"/api", "/healthz"}
 
 
 class StaticPages:
-    """The built files of a folder: names of assets contain a hash of their content, so they are cached for ever."""
+    """The built files of a folder. The names of assets contain a hash of their content, so they are cached for ever."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
         self._files = {f"/{path.relative_to(folder).as_posix()}": path for path in files}
 
     def response(self, method: str, path: str, headers: Headers) -> Response:
-        """The file of a path, or the page that shows what the path names."""
+        """The file at a path, or else the index page, which shows what the path names."""
         if method not in {"GET", "HEAD"}:
             text = "a page can only be read"
             refusal = problem_of(Code.REFUSED, text, remedy="the API is below /api/v1")

@@ -45,7 +45,7 @@ class ProblemDetails(Model):
 
 
 def problem_response(problem: Problem, status: int | None = None, headers: Mapping[str, str] | None = None) -> Response:
-    """The response for an error; `status` is that of its code, if it is not given."""
+    """The response for an error. Without `status`, it has the status of the error's code."""
     number = status or STATUS[problem.code]
     details = ProblemDetails(
         title=HTTPStatus(number).phrase,

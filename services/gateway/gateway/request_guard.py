@@ -1,4 +1,4 @@
-"""What every request passes before a route handles it: host, credential, origin, rate, and the size of its body."""
+"""Checks of every request before a route handles it: host, credential, origin, rate, and the size of its body."""
 
 import hashlib
 import time
@@ -15,7 +15,7 @@ from gateway.browser_security import (
     STRICT_TRANSPORT,
     check_origin,
     cookie_in,
-    presented,
+    request_credential,
 )
 from gateway.pages import StaticPages, is_page
 from gateway.problems import problem_of, problem_response
@@ -31,17 +31,17 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 REQUEST: Final = "sandherd.request"
-"""The key of a request's id in its ASGI scope: in the response, and in the source of its commands."""
+"""The key of a request's id in its ASGI scope. The id is also in the response, and in the source of its commands."""
 CALLER: Final = "sandherd.caller"
 """The key of a request's caller in its ASGI scope."""
 CONTENT: Final = "sandherd.content"
 """The key of the SHA-256 hash of a request's body in its ASGI scope."""
 MAX_BODY: Final = 512 * 1024
-"""Maximum size of a request's body in bytes: a command may have half of that."""
+"""Maximum size of a request's body in bytes; a command may have half of that."""
 _BURST_SECONDS: Final = 2.0
 _WEBHOOKS: Final = "/webhooks/"
-_AT_ONCE: Final = 16
-"""Maximum webhooks that are read at the same time."""
+_MAX_READ_WEBHOOKS: Final = 16
+"""Maximum number of webhooks that are read at the same time."""
 _SMALL_BODY: Final = 4 * 1024
 """Maximum size in bytes of the body of a request without a credential."""
 _PUBLIC: Final = frozenset(
@@ -52,11 +52,11 @@ _PUBLIC: Final = frozenset(
         ("GET", "/api/v1/sign-in/oidc/callback"),
     }
 )
-"""Requests to the API that need no credential. The two of OpenID are navigations, which another site may begin."""
+"""Requests to the API that need no credential. Those of OpenID are navigations, which another site may cause."""
 
 
 class RequestGuard:
-    """An ASGI application around the routes. The API is shown to no request without a credential; pages are."""
+    """An ASGI application around the routes. Requests to the API need a credential, requests for pages do not."""
 
     def __init__(
         self,
@@ -68,7 +68,10 @@ class RequestGuard:
         per_second: float,
         measured: Callable[[int, float], None],
     ) -> None:
-        """`secure`: browsers use the gateway by https only. `measured` gets status and seconds of each response."""
+        """`secure`: browsers use the gateway by https only.
+
+        `measured` gets the status and the seconds of each response.
+        """
         self._inner = inner
         self._tokens = tokens
         self._hosts = LOOPBACK | {host.lower() for host in hosts}
@@ -82,17 +85,17 @@ class RequestGuard:
         """Handle a request."""
         hardened = self._hardened(scope, send)
         if scope["type"] == "websocket":
-            await (await self._examined_socket(scope) or self._inner)(scope, receive, hardened)
+            await (await self._checked_socket(scope) or self._inner)(scope, receive, hardened)
             return
         is_webhook = scope["method"] == "POST" and scope["path"].startswith(_WEBHOOKS)
-        refusal, body = await (self._webhook if is_webhook else self._examined)(scope, receive)
-        if refusal is not None:
-            await refusal(scope, receive, hardened)
+        response, body = await (self._webhook if is_webhook else self._checked)(scope, receive)
+        if response is not None:
+            await response(scope, receive, hardened)
             return
         await self._inner(scope, _replayed(body, receive), hardened)
 
     def _hardened(self, scope: Scope, send: Send) -> Send:
-        """`send`, with the headers of every response; also of one that refuses a WebSocket."""
+        """A `send` that adds the headers of every response, also to one that refuses a WebSocket."""
         begun, number = time.monotonic(), new_name("req")
         scope[REQUEST] = number
         own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
@@ -106,8 +109,11 @@ class RequestGuard:
 
         return hardened
 
-    async def _examined(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
-        """The refusal of a request, if it is refused, and its body."""
+    async def _checked(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
+        """The response to a request that no route handles: a refusal, a page, the health check.
+
+        Otherwise None and the body.
+        """
         headers = Headers(scope=scope)
         if (refusal := refusal_of(headers, self._hosts)) is not None:
             return refusal, b""
@@ -120,7 +126,7 @@ class RequestGuard:
         except AccessError as error:
             more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
             return problem_response(error.problem, error.status, more), b""
-        # Without a credential by address: a sign-in has the gateway send requests of its own.
+        # Requests without a credential are limited by address: a sign-in causes requests of the gateway itself.
         key = (scope.get("client") or ("",))[0] if caller is None else caller.digest
         excess = self._rates.excess(key, time.monotonic())
         if excess:
@@ -131,11 +137,14 @@ class RequestGuard:
         return refusal, body
 
     async def _webhook(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
-        """The body of a webhook, whose sender is not known before it was read: few are read at the same time."""
+        """The refusal of a webhook, or None and its body.
+
+        Few webhooks are read at the same time, because a sender can't be authenticated before the body is read.
+        """
         headers = Headers(scope=scope)
         if (refusal := refusal_of(headers, self._hosts)) is not None:
             return refusal, b""
-        if self._webhooks >= _AT_ONCE:
+        if self._webhooks >= _MAX_READ_WEBHOOKS:
             problem = problem_of(Code.BUSY, "other webhooks are being read", remedy="send it again")
             return problem_response(problem), b""
         self._webhooks += 1
@@ -144,8 +153,8 @@ class RequestGuard:
         finally:
             self._webhooks -= 1
 
-    async def _examined_socket(self, scope: Scope) -> Response | None:
-        """The refusal of a WebSocket. One without a credential may authenticate in its first message."""
+    async def _checked_socket(self, scope: Scope) -> Response | None:
+        """The refusal of a WebSocket, or None. One without a credential may authenticate in its first message."""
         headers = Headers(scope=scope)
         if (refusal := refusal_of(headers, self._hosts)) is not None:
             return refusal
@@ -153,19 +162,19 @@ class RequestGuard:
             check_origin(headers)
             if "authorization" not in headers and cookie_in(headers) is None:
                 return None
-            caller = scope[CALLER] = await self._tokens().authenticate(presented(headers))
+            caller = scope[CALLER] = await self._tokens().authenticate(request_credential(headers))
         except AccessError as error:
             return problem_response(error.problem, error.status)
         excess = self._rates.excess(caller.digest, time.monotonic())
         return problem_response(too_often(excess), 429) if excess else None
 
     async def _authenticated(self, scope: Scope, headers: Headers) -> Caller | None:
-        """The caller, who is in the scope then; None for a public request. Raises `AccessError`."""
+        """The caller, who is also stored in the scope; None for a public request. Raises `AccessError`."""
         if (scope["method"], scope["path"]) in _PUBLIC:
             if scope["method"] != "GET":
                 check_origin(headers)
             return None
-        credential = presented(headers)
+        credential = request_credential(headers)
         if credential.kind == "session":
             check_origin(headers)
         caller = await self._tokens().authenticate(credential)
@@ -180,15 +189,15 @@ def caller_in(scope: Scope) -> Caller:
 
 
 def too_often(excess: float) -> Problem:
-    """The refusal of a request that comes `excess` seconds too early."""
-    text = "there are too many requests with this token, or without one from this address"
+    """The refusal of a request that was sent `excess` seconds too early."""
+    text = "there are too many requests with this token, or from this address without a token"
     return Problem(
         code=Code.BUSY, message=text, remedy="retry after the time in Retry-After", retry_after_seconds=excess
     )
 
 
 async def _content(length: str, receive: Receive, limit: int) -> tuple[Response | None, bytes]:
-    """The refusal of a body, if it is refused, and the body."""
+    """The refusal of a body and no body, or None and the body."""
     try:
         body = await _read(length, receive, limit)
     except EOFError:
@@ -217,7 +226,7 @@ async def _read(length: str, receive: Receive, limit: int) -> bytes | None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body once, and then what the connection has: its end."""
+    """A `receive` that returns the body once, and then what the connection receives: its end."""
     left = [body]
 
     async def replayed() -> MutableMapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What the head of every request has to be: for a host of the gateway's, and the same to every proxy. Pure."""
+"""Checks of the head of every request: a host of the gateway, and a length on which all proxies agree. Pure."""
 
 import re
 from typing import Final
@@ -15,7 +15,10 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 
 
 def refusal_of(headers: Headers, hosts: frozenset[str]) -> Response | None:
-    """The refusal of a request for another host, or of one whose end a proxy may see elsewhere than the gateway."""
+    """The refusal of a request for another host, or with an ambiguous length; None if the request is accepted.
+
+    If the length is ambiguous, a proxy may see the end of the request elsewhere than the gateway.
+    """
     if not is_known_host(headers.get("host", ""), hosts):
         text = "this host is not one of the gateway's names"
         remedy = "add it to SANDHERD_GATEWAY_HOSTS if it is"
@@ -28,11 +31,11 @@ def refusal_of(headers: Headers, hosts: frozenset[str]) -> Response | None:
 
 
 def is_known_host(header: str, hosts: frozenset[str]) -> bool:
-    """Whether a header `Host` names the gateway; the port is not compared: a proxy may have another one."""
+    """Whether a header `Host` names the gateway. The port is not compared, because a proxy may have another one."""
     form = _HOST.fullmatch(header.lower())
     return form is not None and form[1] in hosts
 
 
 def hosts_of(url: str | None) -> frozenset[str]:
-    """The host in the gateway's own address."""
+    """The host in the URL of the gateway; empty without a URL."""
     return frozenset({host} if url and (host := urlsplit(url).hostname) else ())

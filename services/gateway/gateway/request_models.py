@@ -1,4 +1,4 @@
-"""Models of bodies and queries, made of the contracts' own fields: no field is declared twice."""
+"""Models of bodies and queries with the fields of the contracts, so that no field is declared twice."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, StrictBool, create_model
 
 
 def part_of(contract: type[BaseModel], name: str, *, without: frozenset[str], **more: Any) -> type[BaseModel]:
-    """A model with the fields of a contract, except some, and `more`. Unknown fields are refused."""
+    """A model with the fields of a contract, except those in `without`, and with `more`. Unknown fields are refused."""
     fields: dict[str, Any] = {
         field: (info.annotation, info) for field, info in contract.model_fields.items() if field not in without
     }
@@ -14,7 +14,7 @@ def part_of(contract: type[BaseModel], name: str, *, without: frozenset[str], **
 
 
 def body_of(contract: type[BaseModel], name: str, *, without: frozenset[str], **more: Any) -> type[BaseModel]:
-    """A model like that of `part_of`, for a JSON body: `0` and `"yes"` are booleans in a query, but not in JSON."""
+    """A model like that of `part_of`, for a JSON body: in a query `0` and `"yes"` are booleans, but not in JSON."""
     fields: dict[str, Any] = {
         field: (StrictBool if info.annotation is bool else info.annotation, info)
         for field, info in contract.model_fields.items()

@@ -1,4 +1,4 @@
-"""What the routes of the API permit: the methods of a path, and the names in a query. Unknown ones are refused."""
+"""What the routes of the API permit: the methods of a path, and the parameters of a query. Others are refused."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -19,11 +19,13 @@ def allowed_methods(routers: Iterable[APIRouter], path: str) -> str:
     """The header `Allow` for a path: every method that one of its routes has."""
     inner = path.removeprefix(PREFIX)
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    return ", ".join(sorted({method for one in routes if one.path_regex.match(inner) for method in one.methods or ()}))
+    return ", ".join(
+        sorted({method for route in routes if route.path_regex.match(inner) for method in route.methods or ()})
+    )
 
 
 def check_query(request: Request) -> None:
-    """Raise `HerdError` for a name that the query does not have: a filter that is not applied shows too much."""
+    """Raise `HerdError` for an unknown query parameter: if a filter is ignored, the response has too much."""
     route = request.scope["route"]
     known = _names_of(tuple(route.dependant.query_params))
     for name in request.query_params:

@@ -1,7 +1,7 @@
 """WebSockets: who may open one, how many there may be, and how each of them ends.
 
-A socket is authenticated as a request is; a program that can't send the header sends its token in the first message,
-within `SIGN_IN` seconds, never in the URL. A browser's page of another origin is refused, whatever it sends.
+A WebSocket is authenticated like a request. A program that can't send the header sends its token in the first message,
+within `SIGN_IN` seconds, and never in the URL. A page of another origin is always refused.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from sandherd.contracts.records import AccessRole
 SIGN_IN: Final = 10.0
 """Seconds within which the first message has to have a token, if the request has none."""
 SHARE: Final = 200
-"""Maximum sockets of one project at a replica."""
+"""Maximum number of sockets of one project at a replica."""
 UNKNOWN: Final = 64
-"""Maximum sockets at a replica whose first message has not come."""
+"""Maximum number of sockets at a replica that are not authenticated yet."""
 UNAUTHENTICATED: Final = 4401
 TRY_LATER: Final = 1013
 RESTART: Final = 1012
@@ -39,17 +39,17 @@ _UNSUITABLE: Final = 1008
 
 
 class SocketEndError(Exception):
-    """A socket ends: with the code and the reason of its close frame."""
+    """Ends a socket, with the code and the reason of its close frame."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
         self.code = code
-        # It may repeat a name that the client sent, which need not be valid Unicode; a close frame has to be.
+        # The reason may contain a name that the client sent; a close frame has to be valid Unicode.
         self.reason = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in reason[:120])
 
 
 class SocketTable:
-    """The open sockets of a replica: a number for each project, and of those that are not authenticated yet."""
+    """The number of open sockets of a replica: for each project, and of those that are not authenticated yet."""
 
     def __init__(self, share: int = SHARE, unknown: int = UNKNOWN) -> None:
         self._open: Counter[str | None] = Counter()
@@ -58,7 +58,10 @@ class SocketTable:
 
     @asynccontextmanager
     async def place(self, project: str | None) -> AsyncIterator[None]:
-        """A place for a socket. Raises `HerdError` (`busy`) if there are too many."""
+        """Count a socket within the context; `project` is None before it is authenticated.
+
+        Raises `HerdError` (`busy`) if there are too many.
+        """
         limit = self._unknown if project is None else self._share
         if self._open[project] >= limit:
             whose = "wait for their tokens" if project is None else "of the project are open at this replica"
@@ -71,11 +74,14 @@ class SocketTable:
             yield
         finally:
             self._open[project] -= 1
-            self._open += Counter()  # leaves out projects without any
+            self._open += Counter()  # removes projects without sockets
 
 
 class Socket:
-    """An accepted socket of a caller. Its handler returns when it has ended; whatever else ends it cancels that."""
+    """An accepted socket of a caller.
+
+    When its handler returns, the socket is closed. If the socket ends otherwise, the handler is cancelled.
+    """
 
     def __init__(self, websocket: WebSocket, streams: EventStreams, caller: Caller) -> None:
         self.caller = caller
@@ -83,7 +89,7 @@ class Socket:
         self._streams = streams
 
     async def send(self, message: "dict[str, Any] | bytes") -> None:
-        """Send a document as text, or bytes. Raises `SocketEndError` if the client takes nothing for a time."""
+        """Send a document as text, or bytes. Raises `SocketEndError` if the client does not read for a time."""
         sending = (
             self._websocket.send_bytes(message)
             if isinstance(message, bytes)
@@ -98,7 +104,7 @@ class Socket:
             raise SocketEndError(TRY_LATER, "the client reads too slowly") from None
 
     async def receive(self) -> "dict[str, Any] | bytes":
-        """The next message: a JSON object, or bytes. Raises `SocketEndError`, `WebSocketDisconnect`."""
+        """The next message: a JSON object, or bytes. Raises `SocketEndError` or `WebSocketDisconnect`."""
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1006))
@@ -108,7 +114,7 @@ class Socket:
 
     async def run(self, *parts: Coroutine[Any, Any, None]) -> None:
         """Run the parts of a handler until one of them ends, the token is no longer valid, or the service stops."""
-        tasks = [asyncio.create_task(part) for part in (*parts, self._refused(), self._stopped())]
+        tasks = [asyncio.create_task(part) for part in (*parts, self._check_token(), self._wait_for_stop())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -116,7 +122,7 @@ class Socket:
         finally:
             await cancel_and_wait(tasks)
 
-    async def _refused(self) -> None:
+    async def _check_token(self) -> None:
         while True:
             left = (self.caller.expires_at - datetime.now(UTC)).total_seconds()
             await asyncio.sleep(min(self._streams.beat, max(0.0, left)))
@@ -125,7 +131,7 @@ class Socket:
             except AccessError as error:
                 raise SocketEndError(UNAUTHENTICATED, str(error)) from None
 
-    async def _stopped(self) -> None:
+    async def _wait_for_stop(self) -> None:
         await self._streams.stopping.wait()
         raise SocketEndError(RESTART, "the gateway stops")
 
@@ -148,7 +154,10 @@ async def serve(
     needed: AccessRole,
     handle: Callable[[Socket], Awaitable[None]],
 ) -> None:
-    """Serve a socket: authenticate it, then let `handle` serve it until it ends. Raises what refuses it before that."""
+    """Serve a socket: authenticate it, then let `handle` serve it until it ends.
+
+    Raises `AccessError` or `HerdError` if it is refused before it is accepted.
+    """
     caller: Caller | None = websocket.scope.get(CALLER)
     if caller is not None:
         check_role(caller, needed)
@@ -180,12 +189,12 @@ async def serve(
 
 
 async def _signed_in(websocket: WebSocket, streams: EventStreams) -> Caller:
-    """The caller by the token in the first message, `{"type": "authenticate", "token": …}`. Raises `AccessError`."""
+    """The caller with the token in the first message, `{"type": "authenticate", "token": …}`. Raises `AccessError`."""
     try:
         async with asyncio.timeout(SIGN_IN):
             message = await websocket.receive()
     except TimeoutError:
-        raise unauthorized("there was no token within the time") from None
+        raise unauthorized("no token was received in time") from None
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", 1006))
     found = document_of(message.get("text") or "")
@@ -199,7 +208,7 @@ def _code_of(error: AccessError | HerdError) -> int:
 
 
 class EventsHandler:
-    """Sends the live events of a sandbox, each with its type and position: those of Server-Sent Events."""
+    """Sends the live events of a sandbox, each with its type and position, as in Server-Sent Events."""
 
     def __init__(self, streams: EventStreams, entity: str, after: str | None) -> None:
         self._streams = streams
@@ -208,13 +217,13 @@ class EventsHandler:
         self._slow = asyncio.Event()
 
     async def __call__(self, socket: Socket) -> None:
-        """Send them until the socket ends."""
+        """Send the events until the socket ends."""
         reader = self._streams.feeds.reader
         async with self._streams.feeds.of(socket.caller.project) as feed:
             source = EventSource(feed, reader, socket.caller.project, self._entity)
-            await socket.run(self._pump(socket, source), self._ignore(socket), self._overflow())
+            await socket.run(self._send_events(socket, source), self._ignore(socket), self._wait_for_overflow())
 
-    async def _pump(self, socket: Socket, source: EventSource) -> None:
+    async def _send_events(self, socket: Socket, source: EventSource) -> None:
         state = await self._streams.feeds.reader.state()
         start = start_of(self._after, state)
         kind = "ready" if start.resync is None else "resync"
@@ -225,7 +234,7 @@ class EventsHandler:
                 document = json.loads(frame.document)
                 await socket.send({"type": frame.type, "id": cursor(state.epoch, frame.sequence), "data": document})
 
-    async def _overflow(self) -> None:
+    async def _wait_for_overflow(self) -> None:
         await self._slow.wait()
         self._streams.meters.count("sandherd_gateway_streams_dropped_total")
         raise SocketEndError(TRY_LATER, "the client reads too slowly: connect again with the last position")

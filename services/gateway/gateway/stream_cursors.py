@@ -11,7 +11,10 @@ _FORM: Final = re.compile(r"^([0-9]{1,40})-([0-9]{1,19})$")
 
 @dataclass(frozen=True)
 class StreamStart:
-    """Where a stream of events begins: behind `after`; `resync` is why it does not begin where the client wanted."""
+    """The start of a stream of events: after the sequence `after`.
+
+    `resync` is the reason why it does not begin after the position that the client has requested.
+    """
 
     after: int
     resync: str | None = None
@@ -22,11 +25,11 @@ def cursor(epoch: str, sequence: int) -> str:
     return f"{epoch}-{sequence}"
 
 
-def start_of(wanted: str | None, state: StreamState) -> StreamStart:
-    """Where to begin for a client that has received everything up to `wanted`; without it, with the next event."""
-    if wanted is None:
+def start_of(position: str | None, state: StreamState) -> StreamStart:
+    """The start for a client that has received all events up to `position`; without a position, at the next event."""
+    if position is None:
         return StreamStart(state.last)
-    form = _FORM.match(wanted)
+    form = _FORM.match(position)
     if form is None:
         return StreamStart(state.last, "the position is not one of this API")
     if form[1] != state.epoch:

@@ -1,7 +1,7 @@
-"""Reads EVENTS from a sequence on, for one project or one of its sandboxes, exactly: in order, without a gap.
+"""Reads EVENTS from a sequence on, for one project or one of its sandboxes: in order, without a gap.
 
-Stored messages are read directly. Of several servers a lagging one may respond: it returns fewer events, never others,
-and only the leader is believed that there are none.
+Stored messages are read by direct reads. In a cluster, a server that lags behind may reply. It returns fewer events,
+but never others. Only the leader's reply shows that there are no more events.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ assert STREAM in BY_STREAM
 BATCH: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
-"""What a read raises while the broker is unavailable."""
+"""The errors that a read raises while the broker is unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventFrame:
-    """An event as clients get it: one document in one line."""
+    """An event as clients get it: a document in one line."""
 
     sequence: int
     entity: str
@@ -42,7 +42,7 @@ class EventFrame:
 
 @dataclass(frozen=True)
 class StreamState:
-    """What the stream has. `epoch` differs from that of every stream that was there before under its name."""
+    """The sequences that the stream has. `epoch` differs from that of every earlier stream of this name."""
 
     epoch: str
     first: int
@@ -69,18 +69,21 @@ class StreamReader:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._one_at_a_time = asyncio.Lock()
-        self._following: asyncio.Task[StreamState] | None = None
+        self._next_reply: asyncio.Task[StreamState] | None = None
 
     async def state(self) -> StreamState:
-        """The present state of the stream. Callers at the same time share one request, which begins after all calls."""
-        if self._following is None:
-            self._following = asyncio.create_task(self._state_in_turn())
-            self._following.add_done_callback(_retrieve)
-        return await asyncio.shield(self._following)
+        """The present state of the stream.
+
+        Concurrent callers share one request, which is sent after all of their calls.
+        """
+        if self._next_reply is None:
+            self._next_reply = asyncio.create_task(self._state_in_turn())
+            self._next_reply.add_done_callback(_retrieve)
+        return await asyncio.shield(self._next_reply)
 
     async def _state_in_turn(self) -> StreamState:
         async with self._one_at_a_time:
-            self._following = None  # later callers get a later reply
+            self._next_reply = None  # later callers get a later reply
             return await self._read_state()
 
     async def _read_state(self) -> StreamState:
@@ -92,7 +95,7 @@ class StreamReader:
         return StreamState(epoch_of(info["created"]), int(state["first_seq"]), int(state["last_seq"]))
 
     async def batch(self, subject: str, first: int, max_bytes: int = BATCH_BYTES) -> list[StoredMessage]:
-        """The next events from a sequence on, of about `max_bytes`; empty only if there are none."""
+        """The next events from the sequence `first` on, of about `max_bytes`; empty only if there are none."""
         size = min(max_bytes, BATCH_BYTES)
         while True:
             found = await read_batch(self._bus, STREAM, subject, first=first, limit=BATCH, max_bytes=size)
@@ -105,11 +108,11 @@ class StreamReader:
 
 
 def _retrieve(task: asyncio.Task[StreamState]) -> None:
-    """Take the error of a request that no caller waits for any more."""
+    """Retrieve the error of a request for which no caller waits any more, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
 
 def epoch_of(created: str) -> str:
-    """A short name of the moment at which a stream was created, in nanoseconds."""
+    """The digits of the time at which a stream was created, in nanoseconds: different for every stream."""
     return "".join(character for character in created.partition("+")[0] if character.isdigit())

@@ -1,7 +1,7 @@
 """Interactive terminals over a WebSocket: a command with a pseudo-terminal, its input, output, size and end.
 
 Binary messages are the terminal's bytes in both directions. The command outlives the socket: a client that has lost its
-connection, or has detached, attaches again within a minute, behind the bytes that it has.
+connection, or has detached, can attach again within a minute, after the bytes that it has received.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from sandherd.contracts.names import SafeName, new_name
 from sandherd.contracts.requests import INPUT_BYTES, Exec, ExecInput, InputAccepted, TerminalSize
 
 _REST: Final = 0.1
-"""Seconds before input is sent again that the program has not read."""
+"""Seconds until input that the program has not read is sent again."""
 _FIRST_SECONDS: Final = 15.0
 _LONGEST: Final = 86_400
 _REFUSED: Final = 4400
@@ -30,7 +30,7 @@ _OTHERS: Final = frozenset({"sandbox", "exec", "stdin", "wait_seconds", "termina
 
 
 class Attach(Model):
-    """Continue with a command that runs, or has ended, behind `offset` bytes of its output."""
+    """Continue with a running or ended command after `offset` bytes of its output."""
 
     type: Literal["attach"]
     exec: SafeName
@@ -95,7 +95,7 @@ class TerminalHandler:
         execution = Execution(self._herd.connection, self._sandbox, attach.exec, offset=attach.offset)
         state = await execution.poll(wait=0)
         if state.state == "running":
-            # Repeated bytes are written once, and no bytes change nothing: the reply has how many were accepted.
+            # An input without bytes changes nothing. The reply has the number of bytes that were accepted.
             request = ExecInput(sandbox=self._sandbox, exec=attach.exec, offset=0)
             found: InputAccepted = await self._herd.connection.request(request, timeout=_FIRST_SECONDS)
             self._accepted = found.accepted
@@ -122,7 +122,6 @@ class TerminalHandler:
                 await execution.write(b"", offset=self._accepted, size=found.size)
 
     async def _write(self, execution: Execution, data: bytes) -> None:
-
         while data:
             piece = data[:INPUT_BYTES]
             accepted = await execution.write(piece, offset=self._accepted)
@@ -133,7 +132,7 @@ class TerminalHandler:
 
 
 def _parsed(adapter: TypeAdapter[Any], message: dict[str, Any] | bytes) -> Any:
-    """The message. Raises `SocketEndError` with what is wrong, without the value."""
+    """The validated message. Raises `SocketEndError` with the fault, but without the invalid value."""
     try:
         return adapter.validate_python(message)
     except ValidationError as error:

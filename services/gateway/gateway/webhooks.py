@@ -1,7 +1,7 @@
-"""Webhooks of forges: verified, reduced to which pull requests have changed, and each delivery handled once.
+"""Webhooks of forges: their verification, the changed pull requests that they name, and repeated deliveries.
 
-A webhook only hastens what polling finds anyway: a forged one is refused, and a repeated or late one causes at most a
-further poll. Nothing of its content is stored or believed, but which repository, branch, commit and number it names.
+A webhook only makes the spawner poll earlier: a forged one is refused, and a repeated or late one causes at most
+another poll. Of its content, only the repository, branch, commit and number are used.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ ForgeName = Literal["github", "gitlab", "gitea", "forgejo"]
 MAX_WEBHOOK: Final = 2 * 1024 * 1024
 """Maximum size of a webhook, in bytes. The change in a larger one is found by polling."""
 TOLERANCE: Final = timedelta(minutes=5)
-"""How old a signed timestamp may be, or how far in the future."""
+"""The maximum difference between a signed timestamp and the present time."""
 _MAX_SECRET: Final = 4096
 _REMEMBERED: Final = 4096
 _LISTED: Final = 50
@@ -37,7 +37,7 @@ _URL: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
 
 @dataclass(frozen=True)
 class PayloadPaths:
-    """Where the webhooks of a forge name what has changed; a list on the way stands for all of its entries."""
+    """The paths in a forge's payload to what has changed. A list on a path stands for all of its entries."""
 
     urls: tuple[str, ...]
     numbers: tuple[str, ...]
@@ -81,7 +81,7 @@ def is_authentic(forge: ForgeName, headers: Mapping[str, str], body: bytes, secr
 
 
 def _hexadecimal(headers: Mapping[str, str]) -> str:
-    """The signature of GitHub, Gitea or Forgejo."""
+    """The signature of GitHub, Gitea or Forgejo in hexadecimal; empty if there is none."""
     for name in ("x-hub-signature-256", "x-gitea-signature", "x-forgejo-signature"):
         if name in headers:
             found = headers[name].removeprefix("sha256=")
@@ -90,7 +90,7 @@ def _hexadecimal(headers: Mapping[str, str]) -> str:
 
 
 def _is_signed(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> bool:
-    """Whether one of the signatures is valid, as Standard Webhooks defines them, and the timestamp is of now."""
+    """Whether one of the signatures of Standard Webhooks is valid, and the timestamp within `TOLERANCE` of `now`."""
     number, identifier = headers.get("webhook-timestamp", ""), headers.get("webhook-id", "")
     if not re.fullmatch(r"[0-9]{1,12}", number) or abs(now - datetime.fromtimestamp(int(number), UTC)) > TOLERANCE:
         return False
@@ -100,7 +100,7 @@ def _is_signed(headers: Mapping[str, str], body: bytes, secret: str, now: dateti
 
 
 def secret_of(folder: Path | None, name: str) -> str:
-    """The secret of a webhook; without one a random text, so that both refusals are the same."""
+    """The secret of a webhook. If there is none, a random text: an unknown name is refused like a wrong signature."""
     try:
         found = (folder / name).read_text()[:_MAX_SECRET].strip() if folder is not None else ""
     except (OSError, ValueError):
@@ -129,7 +129,7 @@ def change_in(forge: ForgeName, body: bytes) -> CheckPullRequests | None:
             commits=commits[:_LISTED],
         )
     except ValidationError:
-        return None  # no URL or branch that a task can have
+        return None  # no task can have such a URL or branch
 
 
 def _texts(payload: Any, paths: tuple[str, ...]) -> list[str]:
@@ -163,17 +163,17 @@ class RecentDeliveries:
         self._remembered = remembered
 
     def key(self, forge: ForgeName, name: str, headers: Mapping[str, str], body: bytes) -> bytes:
-        """What is the same for a repeated delivery: its id, else its content."""
+        """The key of a delivery: a hash of its id, or else of its content. A repeated delivery has the same key."""
         found = next((headers[one] for one in PLACES[forge].delivery if headers.get(one)), None)
         content = body if found is None else found.encode()
         return hashlib.sha256(b"\0".join([forge.encode(), name.encode(), content])).digest()
 
-    def is_handled(self, key: bytes) -> bool:
+    def was_handled(self, key: bytes) -> bool:
         """Whether this delivery was handled."""
         return key in self._handled
 
     def add(self, key: bytes) -> None:
-        """Remember that it was handled; the oldest ones are left out."""
+        """Record that a delivery was handled; the oldest records are dropped."""
         self._handled[key] = None
         while len(self._handled) > self._remembered:
             self._handled.popitem(last=False)

@@ -30,7 +30,10 @@ class BuildError(Exception):
 
 
 def build() -> bool:
-    """Build the pages if a source has changed since; whether they were built. Raises `BuildError`."""
+    """Build the pages if a source has changed since the last build. Returns whether they were built.
+
+    Raises `BuildError`.
+    """
     with (PAGES / ".build.lock").open("w") as only_one:
         fcntl.flock(only_one, fcntl.LOCK_EX)
         if not DOCUMENT.exists():
@@ -52,7 +55,7 @@ def build() -> bool:
 
 
 def _digest() -> str:
-    """A hash of all sources, by which the built files are up to date."""
+    """A hash of all sources, which shows whether the built files are up to date."""
     tests = (".test.ts",)
     inside = [path for folder in ("src", "public") for path in (PAGES / folder).rglob("*") if path.is_file()]
     sources = [path for path in inside if not path.name.endswith(tests) and path.name != "schema.d.ts"]
@@ -67,7 +70,7 @@ def _installed() -> str:
 
 
 def npm() -> tuple[str, ...] | None:
-    """The command of npm, beside its Node.js: that of the machine, if it is new enough, or that of the package."""
+    """The command of npm with its Node.js: the machine's, if new enough, or the package's. None: there is neither."""
     node, own = shutil.which("node"), shutil.which("npm")
     if node and own and _version(node) >= OLDEST:
         return (own,)

@@ -112,7 +112,7 @@ def test_line_without_a_command_builds_all(words: list[str]) -> None:
 
 def test_exported_request_names_are_those_of_their_modules() -> None:
     """Each exported name is defined in the module that it is imported from; other names raise `AttributeError`."""
-    for name, module in requests._HOMES.items():
+    for name, module in requests._MODULE_OF.items():
         found = getattr(requests, name)
         assert found is getattr(sys.modules[f"sandherd.contracts.requests.{module}"], name)
     with pytest.raises(AttributeError):

@@ -1,4 +1,4 @@
-"""What tests of bad input are made of: the golden examples, ways to spoil them, and the refusal that comes of it."""
+"""Invalid input for tests: the golden examples, changes that make them invalid, and the refusal of a document."""
 
 import json
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def encode(document: Json) -> bytes:
 
 
 def refusal(read: Read, subject: str, document: bytes) -> Problem | None:
-    """Why it is refused, or None. Any other error than `ContractError` fails the test."""
+    """The error with which a document is refused, or None. Any error other than `ContractError` fails the test."""
     try:
         read(subject, document)
     except ContractError as error:
@@ -56,7 +56,7 @@ def refusal(read: Read, subject: str, document: bytes) -> Problem | None:
 
 
 def paths(document: Json, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The way to every member of a document."""
+    """The path of every member of a document."""
     listed = document if isinstance(document, list) else []
     members = document.items() if isinstance(document, dict) else enumerate(listed)
     return [path for key, value in members for path in [(*at, key), *paths(value, (*at, key))]]
@@ -82,7 +82,7 @@ def drop(container: Any, key: Any) -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> tuple[Json, Json, tuple[Any, ...]]:
-    """A golden example, the same with one member dropped or replaced, and the way there."""
+    """A golden example, the example with one member dropped or replaced, and the path of that member."""
     document = draw(documents)
     path = draw(st.sampled_from(paths(document)))
     change = draw(st.just(drop) | anything.map(put))
@@ -96,11 +96,11 @@ FREE = {
     "agent.subagent_completed": "subagent_result",
     "task.completed": "result",
 }
-"""Where an event takes JSON of any shape."""
+"""The fields in which an event accepts JSON of any shape."""
 
 
 @st.composite
 def free_json(draw: st.DrawFn) -> Json:
-    """A golden example with any JSON where it is free."""
+    """A golden example with arbitrary JSON in such a field."""
     document = draw(st.sampled_from([sample for sample in EVENT_DOCUMENTS if sample["type"] in FREE]))
     return changed(document, ("data", FREE[document["type"]]), put({"said": draw(anything)}))

@@ -1,4 +1,4 @@
-"""Names that have harmed others, or could: some hundred of them, and none that is a name of a sandbox or a task."""
+"""About a hundred names that have caused harm elsewhere, or could. None is a valid name of a sandbox or a task."""
 
 from typing import Final
 

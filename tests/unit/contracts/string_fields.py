@@ -1,4 +1,4 @@
-"""Every string in every request and command, found in the models, and documents in which one of them is another."""
+"""Every field of text in every request and command, from the models, and documents with another value in a field."""
 
 import json
 import types
@@ -17,14 +17,14 @@ from sandherd.contracts.requests import REQUESTS
 
 GOLDEN = Path(sandherd.contracts.__file__).parent / "golden" / "v1"
 KEY, EACH = "{key}", "*"
-"""In a path: the keys of an object, and each member of a list or an object."""
+"""Parts of a path that stand for the keys of an object, and for each member of a list or an object."""
 MODELS: dict[str, type[BaseModel]] = {**COMMANDS, **REQUESTS}
 UNIONS = (Union, types.UnionType)
 
 
 @dataclass(frozen=True)
 class StringField:
-    """A string of a contract: the way to it, the patterns that it has to match, and the kind of harness it is of."""
+    """A field of text in a contract: its path, the patterns that it has to match, and the kind of harness it is of."""
 
     contract: str
     path: tuple[str, ...]
@@ -36,14 +36,14 @@ class StringField:
         return ".".join(self.path)
 
     def document(self, value: Any) -> Any:
-        """The golden example of its contract, with this value in its place."""
+        """The golden example of the contract, with this value in the field."""
         document = _golden(self.contract)
         _put(document, self.path, value, self.kind)
         return document
 
 
 def string_fields() -> list[StringField]:
-    """Of all requests and commands."""
+    """The fields of text of all requests and commands."""
     return [field for name, model in MODELS.items() for field in _of_model(name, model, (), None)]
 
 

@@ -36,7 +36,7 @@ def built(content: bytes) -> ArtifactRef:
 
 @given(SIZES, st.randoms(use_true_random=False))
 def test_chunks_in_any_order_restore_the_content(size: int, random: Random) -> None:
-    """Each is written at its index, also twice, and the digest is that of the content."""
+    """Each chunk is written at its index, even twice, and the digest is that of the content."""
     content = bytes(index % 251 for index in range(size))
     reference = built(content)
     assert (reference.size, reference.chunks) == (size, chunk_count(size))

@@ -33,7 +33,7 @@ def test_hostile_field_name_is_truncated_and_printable(name: str) -> None:
 
 @pytest.mark.parametrize("document", COMMAND_DOCUMENTS, ids=lambda document: document["type"])
 def test_command_for_the_fleet_is_refused(document: Json) -> None:
-    """`fleet` stands for all projects and is none: a command for it is refused."""
+    """`fleet` stands for all projects and is not a project: a command for it is refused."""
     subject = command_subject(document["type"], "fleet")
     problem = refusal(read_command, subject, encode(document | {"project": "fleet"}))
     assert problem is not None
@@ -96,7 +96,7 @@ def test_impossible_task_is_refused(path: tuple[str, ...], value: Json) -> None:
     ],
 )
 def test_field_of_a_refusal_is_a_path_in_the_document(harness: Json, field: str) -> None:
-    """It has no part that only our code knows, such as the kind of a harness; a missing field comes last."""
+    """The field has no part that only our code knows, such as the kind of a harness. A missing field comes last."""
     document = next(
         changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task"
     )
@@ -119,7 +119,7 @@ def test_field_of_a_refusal_is_a_path_in_the_document(harness: Json, field: str)
     ],
 )
 def test_rules_that_are_in_no_schema_are_listed(path: tuple[str, ...], value: Json, rule: str) -> None:
-    """The published schema accepts these, and the service refuses them: docs/wire.md lists the rules."""
+    """The published schema accepts these documents, and the service refuses them: docs/wire.md lists the rules."""
     document = next(
         changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task"
     )
@@ -167,6 +167,6 @@ def test_variables_of_both_cases_are_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["1A", "A-B", "A=B", "", "ü"])
 def test_invalid_name_of_a_variable_is_refused(name: str) -> None:
-    """No shell could set it."""
+    """A name that no shell could set is refused."""
     with pytest.raises(ValidationError):
         SandboxSpec(env={name: "x"})

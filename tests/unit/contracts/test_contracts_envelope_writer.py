@@ -1,4 +1,4 @@
-"""The writer of envelopes: what it writes is what an envelope writes."""
+"""The writer of envelopes writes the same documents as an envelope."""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
@@ -22,7 +22,7 @@ TIME = datetime(2026, 11, 29, 12, 0, 0, 120_000, UTC)
 
 @pytest.mark.parametrize("document", EVENT_DOCUMENTS, ids=lambda document: document["type"])
 def test_every_event_is_written_as_by_its_envelope(document: dict[str, Any]) -> None:
-    """Byte by byte, the first event of a type as well as the next."""
+    """Both documents are equal byte by byte, for the first event of a type and for the next ones."""
     envelope = parse(json.dumps(document).encode(), EVENTS[document["type"]])
     attributes = {name: getattr(envelope, name) for name in (*ATTRIBUTES, *OPTIONAL)}
     writer = EnvelopeWriter(**attributes)
@@ -34,7 +34,7 @@ def test_every_event_is_written_as_by_its_envelope(document: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("time", [TIME, TIME.replace(microsecond=0), TIME.astimezone(timezone(timedelta(hours=2)))])
 def test_times_are_written_as_by_the_envelope(time: datetime) -> None:
-    """With and without microseconds, and in another time zone."""
+    """Times with and without microseconds, and in another time zone, are written in the same way."""
     own: dict[str, Any] = {"id": new_uuid(), "time": time, "sequence": 2**31 - 1}
     written = EnvelopeWriter(**ATTRIBUTES).document(MESSAGE, MESSAGE.type, **own)
     assert written == wrap(MESSAGE, MESSAGE.type, **ATTRIBUTES, **own).to_json()
@@ -51,14 +51,14 @@ def test_times_are_written_as_by_the_envelope(time: datetime) -> None:
     ],
 )
 def test_what_an_envelope_refuses_is_refused(wrong: dict[str, Any]) -> None:
-    """A number or a time that is out of range."""
+    """A sequence or a time that is out of range is refused."""
     own: dict[str, Any] = {"id": new_uuid(), "time": TIME, "sequence": 1, **wrong}
     with pytest.raises(ContractError):
         EnvelopeWriter(**ATTRIBUTES).document(MESSAGE, MESSAGE.type, **own)
 
 
 def test_too_large_event_is_refused() -> None:
-    """The limit is that of the whole document."""
+    """The limit applies to the whole document."""
     large = MESSAGE.model_copy(update={"content": "x" * MAX_EVENT_BYTES})
     with pytest.raises(ContractError):
         EnvelopeWriter(**ATTRIBUTES).document(large, large.type, id=new_uuid(), time=TIME, sequence=1)

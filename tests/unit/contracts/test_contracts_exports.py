@@ -1,4 +1,4 @@
-"""What `sandherd.contracts.requests` exports, although it imports its names on first use."""
+"""The exports of `sandherd.contracts.requests`, which imports its names on first use."""
 
 from sandherd.contracts import requests
 

@@ -88,14 +88,14 @@ def test_default_approvals_allow_all(harness_document: dict[str, Any]) -> None:
 
 
 def test_policy_with_a_restricted_tool_is_not_allow_all() -> None:
-    """A policy is allow-all only if every tool is."""
+    """A policy is allow-all only if it allows every tool."""
     assert Approvals(tools={"Read": "allow"}).allows_all
     assert not Approvals(tools={"Bash": "ask"}).allows_all
     assert not Approvals(tools={"Read": "allow"}, otherwise="deny").allows_all
 
 
 def test_old_command_is_written_without_new_fields() -> None:
-    """A reader that doesn't know the new fields does not get them where they have no value."""
+    """Fields that an older reader does not know are omitted while they have no value."""
     harness_document = {"kind": "command", "argv": ["true"]}
     assert json.loads(CommandHarness(argv=["true"]).model_dump_json(exclude_none=True)) == harness_document
     assert ANY.validate_python({"argv": ["true"]}) == CommandHarness(argv=["true"])
@@ -113,7 +113,7 @@ def test_harness_of_a_plugin_is_preserved() -> None:
 
 
 def test_built_in_harnesses_are_registered_as_plugins() -> None:
-    """Each is an entry point of the group, with its model, its capabilities and its driver."""
+    """Each of our kinds is an entry point of the group, with its model, its capabilities and its driver."""
     plugins = {name: plugin for name, plugin in installed(HARNESS_GROUP).items() if plugin.is_builtin}
     assert {name: load_harness(plugin) for name, plugin in plugins.items()} == OWN_KINDS
     assert {name: kind.options for name, kind in OWN_KINDS.items()} == HARNESSES

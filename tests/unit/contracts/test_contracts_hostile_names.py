@@ -1,4 +1,4 @@
-"""Every field that is a name, in every request and command, whatever it is called: found in the models themselves."""
+"""Every field with a name, in every request and command, refuses hostile names. The fields are found in the models."""
 
 import json
 import string
@@ -84,13 +84,14 @@ NO_PATTERN: Final = {
     "media_type": "shown, and nothing else",
     "public_key": "a key of X25519, which the spawner decodes",
 }
-"""What has no pattern, by how its name ends, and why: another test sends hostile names there to the real services."""
+"""Fields without a pattern, by the end of their name, and why. Another test sends hostile names there to real services.
+"""
 FIELDS: Final = string_fields()
 NAMES: Final = [field for field in FIELDS if any(pattern in ALLOWED for pattern in field.patterns)]
 
 
 def is_hostile(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether no name of these patterns is meant to look like this; the rule again, in other words."""
+    """Whether no name that matches these patterns may be this text: an independent implementation of the rule."""
     [pattern] = [pattern for pattern in patterns if pattern in ALLOWED]
     fits = 0 < len(name) <= LONGEST[pattern] and set(name) <= ALLOWED[pattern]
     if pattern == ENV_NAME_PATTERN:
@@ -99,7 +100,7 @@ def is_hostile(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def refusal(field: StringField, name: str) -> Problem | None:
-    """Why a document with this name is refused by its readers, or None."""
+    """The error with which the readers of a document with this name refuse it, or None."""
     try:
         if field.contract in COMMANDS:
             read_command(command_subject(field.contract, "demo"), _command(field, name))
@@ -127,13 +128,13 @@ def _command(field: StringField, name: str) -> bytes:
 
 
 def names_field(problem: Problem, field: StringField) -> bool:
-    """Whether the refusal says which field it is about: the steps of its path, in order."""
+    """Whether the refusal names the field: it contains the parts of the field's path in order."""
     parts = iter((problem.field or "").split("."))
     return all(step in parts for step in field.path if step not in {KEY, EACH})
 
 
 def test_every_string_is_declared_as_a_name_or_not() -> None:
-    """A new field fails this, until its allowed values are declared."""
+    """A new field fails this test until its permitted values are declared."""
     undecided = {
         f"{field.contract} {field.name}"
         for field in FIELDS
@@ -160,7 +161,7 @@ def test_hostile_name_is_refused_where_it_is_read(field: StringField) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=lambda name: ascii(name)[:40])
 def test_hostile_project_or_entity_is_refused(name: str) -> None:
-    """The names of the envelope, of the subject of a request, and the reserved name of all projects."""
+    """A hostile name in the subject of a request or in an attribute of the envelope is refused, with its field."""
     with pytest.raises(ContractError) as refused:
         read_request("spawner.tasks", b"{}", {"project": name})
     assert (refused.value.problem.code, refused.value.problem.field) == (Code.UNSAFE_NAME, "project")

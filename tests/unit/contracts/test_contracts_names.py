@@ -1,4 +1,4 @@
-"""Names can't lead to another's subjects or paths, and identifiers are valid."""
+"""Names can't lead to subjects or paths of other projects, and identifiers are valid."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ HOSTILE = ["", "*", ">", "a.b", "a\n", "\na", "-a", "A", "é", "a٠", "a" * 64, 
 
 
 def safe(name: str) -> bool:
-    """The rule again, in other words."""
+    """An independent implementation of the rule."""
     return 1 <= len(name) <= 63 and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") and name[0] != "-"
 
 
@@ -83,7 +83,7 @@ def test_new_name_with_a_bad_prefix_is_refused(prefix: str) -> None:
 
 
 def test_new_names_and_uuids_sort_by_time() -> None:
-    """A later one sorts later."""
+    """A later name or UUID sorts after an earlier one."""
     assert (names := [new_name("task") for _ in range(500)]) == sorted(names)
     assert (uuids := [new_uuid() for _ in range(500)]) == sorted(uuids)
 
@@ -110,7 +110,7 @@ def test_derived_uuids_sort_by_time(at: datetime, later: timedelta, one: int, ot
 
 
 def test_derived_uuid_needs_a_time_zone() -> None:
-    """A naive time is an error, not a guess."""
+    """A time without a time zone is an error."""
     with pytest.raises(TypeError):
         derived_uuid(datetime(2026, 1, 1), "fact")  # noqa: DTZ001  # on purpose
 

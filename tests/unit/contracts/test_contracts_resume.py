@@ -24,7 +24,7 @@ def resume(kind: str, **over: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["claude", "openhands", "acp"])
 def test_session_is_resumed_by_its_own_kind_only(kind: str) -> None:
-    """Every kind with a session accepts one of its kind and no other; the refusal names both."""
+    """Every kind with a session accepts a session of its own kind only; the refusal names both kinds."""
     for other, harness in HARNESSES.items():
         spec = {"text": "go on", "harness": harness, "resume": resume(kind)}
         if other == kind:

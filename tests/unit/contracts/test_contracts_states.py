@@ -51,7 +51,7 @@ def test_exactly_the_listed_transitions_are_permitted(kind: Any, table: Any, fir
 
 @given(st.sampled_from(EVERY_STATE), st.sampled_from(EVERY_STATE))
 def test_states_of_two_kinds_do_not_mix(before: Any, after: Any) -> None:
-    """A task never becomes a sandbox's state, though some states of both have the same name."""
+    """A task never has the state of a sandbox, although some states of both have the same name."""
     if type(before) is not type(after):
         assert not allowed(before, after)
 

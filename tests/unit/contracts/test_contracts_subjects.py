@@ -28,7 +28,7 @@ safe_names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,62}", fullmatch=True)
 
 
 def covers(pattern: str, subject: str) -> bool:
-    """Whether a NATS pattern takes a subject; the subject may hold `*`, and means all of them."""
+    """Whether a NATS pattern matches all subjects for which `subject` stands: it may contain `*`."""
     wanted, given_tokens = pattern.split("."), subject.split(".")
     for place, token in enumerate(wanted):
         if token == ">":
@@ -39,7 +39,7 @@ def covers(pattern: str, subject: str) -> bool:
 
 
 def overlaps(one: Subject, other: Subject) -> bool:
-    """Whether some subject would be of both rows."""
+    """Whether a subject can match both rows."""
     pair = list(zip(one.pattern().split("."), other.pattern().split("."), strict=False))
     same_length = len(one.template.split(".")) == len(other.template.split("."))
     return same_length and all(a == b or "*" in {a, b} for a, b in pair)
@@ -60,7 +60,7 @@ def test_table_and_models_name_the_same_subjects() -> None:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_row_has_producer_consumer_and_stream(row: Subject) -> None:
-    """Each row has both ends, and its stream is the one that captures its subject."""
+    """Each row has producers and consumers, and its stream is the one that stores its subject."""
     assert row.producers
     assert row.consumers
     keeping = [stream.name for stream in STREAMS if any(covers(taken, row.pattern()) for taken in stream.subjects)]
@@ -69,7 +69,7 @@ def test_row_has_producer_consumer_and_stream(row: Subject) -> None:
 
 @pytest.mark.parametrize("consumer", CONSUMERS, ids=lambda consumer: consumer.name)
 def test_consumer_filters_lie_within_rows_of_its_service(consumer: Consumer) -> None:
-    """Each filter of a durable consumer lies in a row of its stream that its service is a consumer of."""
+    """Each filter of a durable consumer is within a row of its stream of which its service is a consumer."""
     for taken in consumer.filters:
         rows = [row for row in TABLE if row.stream == consumer.stream and may_meet(taken, row.pattern())]
         assert rows
@@ -88,7 +88,7 @@ def may_meet(pattern: str, other: str) -> bool:
 
 @given(st.sampled_from(TABLE), st.data())
 def test_filled_subject_matches_its_row_only(row: Subject, data: st.DataObject) -> None:
-    """`match` undoes `fill`, and no other row matches."""
+    """`match` returns the names that `fill` was given, and no other row matches."""
     tokens = [token[1:-1] for token in row.template.split(".") if token.startswith("{")]
     names = {token: data.draw(safe_names) for token in tokens}
     subject = row.fill(**names)
@@ -106,13 +106,13 @@ def test_subject_is_never_filled_with_an_unsafe_name(row: Subject, name: str) ->
 
 @given(safe_names, safe_names, st.sampled_from(sorted(EVENTS)))
 def test_event_subject_is_read_as_written(project: str, entity: str, event_type: str) -> None:
-    """`read_event_subject` undoes `event_subject`."""
+    """`read_event_subject` returns what `event_subject` was given."""
     assert read_event_subject(event_subject(project, entity, event_type)) == (project, entity, event_type)
 
 
 @given(st.text())
 def test_any_other_subject_is_refused(subject: str) -> None:
-    """What is no event's subject is refused as such."""
+    """A subject that is not one of an event is refused as such."""
     with pytest.raises(ContractError) as caught:
         read_event_subject(subject)
     assert caught.value.problem.code is Code.WRONG_SUBJECT

@@ -19,7 +19,7 @@ def request(start: Any) -> Subscribe:
 
 @pytest.mark.parametrize("start", ["new", "all", 1, 2**53 - 1, "2026-11-27T12:00:00Z", "2000-01-01T02:00:00+02:00"])
 def test_start_is_accepted(start: Any) -> None:
-    """A word, a sequence number, and a time with an offset."""
+    """A start may be a word, a sequence number, or a time with an offset."""
     assert json.loads(request(start).model_dump_json())["start"]
 
 
@@ -39,7 +39,7 @@ def test_start_is_accepted(start: Any) -> None:
     ],
 )
 def test_refused_start_states_the_limit(start: Any, reason: str) -> None:
-    """A time or a number that is invalid by its value is refused with its limit; anything else with what is valid."""
+    """A time or a number out of range is refused with the limit; any other value with a list of what is valid."""
     with pytest.raises(ValidationError) as refused:
         request(start)
     problem = ContractError.from_validation(refused.value).problem

@@ -23,7 +23,7 @@ def test_paths_are_inside_the_work_tree(path: str) -> None:
 
 
 def test_inputs_are_of_dependencies() -> None:
-    """Nothing else is certain to be done before."""
+    """An input of another task is refused: only dependencies are certain to have ended before."""
     with pytest.raises(ValidationError, match="task-other is not in depends_on"):
         TaskSpec.model_validate(SPEC | {"inputs": [{"task": "task-other", "paths": ["a"]}]})
     with pytest.raises(ValidationError, match="paths"):
@@ -31,12 +31,15 @@ def test_inputs_are_of_dependencies() -> None:
 
 
 def test_spec_without_inputs_is_as_before() -> None:
-    """A worker and a spawner of an earlier version refuse unknown fields."""
+    """The field is omitted without inputs: workers and spawners of an earlier version refuse unknown fields."""
     assert "inputs" not in TaskSpec.model_validate(SPEC).to_json()
 
 
 def test_file_names_its_own_tasks_and_earlier_ones() -> None:
-    """`from` is a name of the file, or of `after`; a task of the file that others take files from stores its result."""
+    """`from` names a task of the file or of `after`.
+
+    If others take files from a task of the file, its result is stored.
+    """
     taking = TEST | {
         "after": ["task-old"],
         "inputs": [{"from": "build", "paths": ["a"]}, {"from": "task-old", "paths": ["b"]}],
@@ -64,7 +67,7 @@ def test_file_names_its_own_tasks_and_earlier_ones() -> None:
     ids=range(10),
 )
 def test_invalid_inputs_of_a_file_are_refused(inputs: Any) -> None:
-    """Before anything is sent, with the task's name in the file."""
+    """The file is refused before anything is sent, with the task's name in the file."""
     with pytest.raises(HerdError, match="test: "):
         ordered([BUILD, TEST | {"inputs": inputs}])
 
@@ -89,7 +92,7 @@ def test_invalid_inputs_of_a_file_are_refused(inputs: Any) -> None:
     ],
 )
 def test_patterns_begin_at_the_top_of_the_work_tree(pattern: str, path: str, fits: bool) -> None:
-    """A folder is all in it; what has matched is remembered."""
+    """A folder stands for everything in it. The patterns that have matched are remembered."""
     patterns = PathPatterns([pattern, "never"])
     assert patterns.match(path) is fits
     assert patterns.unmatched == (["never"] if fits else [pattern, "never"])

@@ -1,4 +1,4 @@
-"""Any input on a subject yields only a typed error: with its code, its field, and nothing of the payload."""
+"""Any input on a subject gives at most a typed error with its code and field, and without a part of the payload."""
 
 import json
 from functools import cache
@@ -45,13 +45,13 @@ SECRET = "s3cret-7f9a"
 @given(subjects, st.binary(max_size=300))
 @pytest.mark.parametrize("read", [read_event, read_command])
 def test_arbitrary_bytes_are_refused(read: Read, subject: str, document: bytes) -> None:
-    """Bytes from anywhere on a subject from anywhere are refused with a typed error."""
+    """Arbitrary bytes on an arbitrary subject are refused with a typed error."""
     assert refusal(read, subject, document) is not None
 
 
 @given(documents, st.binary(max_size=300) | anything.map(encode))
 def test_arbitrary_json_on_a_good_subject_is_refused(document: Json, sent: bytes) -> None:
-    """On a subject that is right, JSON of any shape that is no envelope is refused."""
+    """Arbitrary JSON that is not an envelope is refused on a valid subject."""
     problem = refusal(reader_of(document), subject_of(document), sent)
     assert problem is not None
     assert problem.code in {Code.INVALID_JSON, Code.INVALID_FIELD}
@@ -107,7 +107,7 @@ def test_hostile_id_is_refused(document: Json, hostile: str, attribute: str) -> 
 
 @given(st.sampled_from(EVENT_DOCUMENTS), st.sampled_from(HOSTILE), st.integers(3, 6))
 def test_hostile_subject_is_refused(document: Json, hostile: str, token: int) -> None:
-    """A good document on a subject with a hostile token is refused."""
+    """A valid document on a subject with a hostile token is refused."""
     tokens = subject_of(document).split(".")
     tokens[token] = hostile
     problem = refusal(read_event, ".".join(tokens), encode(document))
@@ -176,7 +176,7 @@ def test_text_nan_is_accepted() -> None:
 
 @pytest.mark.parametrize("sent", ["\x00", "a\x00b", "\\\x00", ["x", {"y": "\x00"}], {"\x00": 1}])
 def test_nul_is_refused_at_any_depth(sent: Json) -> None:
-    """No text of Postgres can hold it: stored, it would break every query about events."""
+    """NUL is refused: Postgres can't store it in a text, and it would break every query about events."""
     document = next(sent for sent in EVENT_DOCUMENTS if sent["type"] == "agent.tool_use")
     problem = refusal(read_event, subject_of(document), encode(changed(document, ("data", "input"), put({"x": sent}))))
     assert problem is not None
@@ -204,7 +204,7 @@ def test_text_that_contains_an_escaped_nul_is_accepted(sent: str) -> None:
     ],
 )
 def test_command_puts_no_nul_into_an_event(kind: str, member: str) -> None:
-    """Text that services repeat in their own events is refused before."""
+    """Text that services repeat in their own events is refused if it contains NUL."""
     document = next(sent for sent in DOCUMENTS if sent["type"] == kind)
     sent = changed(document, ("data", member), put("a\x00"))
     problem = refusal(read_command, subject_of(document), encode(sent))
@@ -224,7 +224,7 @@ def test_oversized_document_is_refused_unread(document: Json) -> None:
 
 
 def test_unknown_kind_is_not_repeated_but_expected_ones_are_named() -> None:
-    """Of a value that selects one of several models, pydantic's own message has the value."""
+    """Pydantic's own message for a value that selects one of several models contains the value; ours does not."""
     with pytest.raises(ValidationError) as caught:
         TaskSpec.model_validate({"text": "x", "harness": {"kind": [SECRET]}})
     problem = ContractError.from_validation(caught.value).problem
@@ -234,7 +234,7 @@ def test_unknown_kind_is_not_repeated_but_expected_ones_are_named() -> None:
 
 @pytest.mark.parametrize("limits", [SECRET, f"cost={SECRET}", {"tokens": SECRET}])
 def test_limit_that_is_not_understood_is_not_repeated(limits: Any) -> None:
-    """The validator of budgets writes its own messages."""
+    """The validator of budgets has its own messages, which do not contain the value."""
     with pytest.raises(ValidationError) as caught:
         BudgetLimits.model_validate(limits)
     assert SECRET not in ContractError.from_validation(caught.value).problem.model_dump_json()

@@ -1,4 +1,4 @@
-"""What hostile requests and slow clients may cause: a refusal, and no more memory than is planned."""
+"""The effects of hostile requests and slow clients are limited: a refusal, and no more memory than is planned."""
 
 import asyncio
 import io
@@ -28,7 +28,7 @@ TOKEN = b"Bearer shd_p1_" + b"A" * 43
 
 
 def test_queue_of_a_client_is_bounded_in_bytes() -> None:
-    """A thousand events of the largest size would be 256 MiB for one client: bytes count, too."""
+    """The queue of a client is limited in bytes: a thousand events of the largest size would be 256 MiB."""
     queue = FrameQueue(None, 1)
     piece = QUEUE_BYTES // 4
     for number in range(4):
@@ -39,7 +39,7 @@ def test_queue_of_a_client_is_bounded_in_bytes() -> None:
 
 
 def test_queues_of_a_project_are_bounded_together() -> None:
-    """Many slow clients of different sandboxes would each have a full queue: the slowest are ended, and no other."""
+    """If many slow clients of different sandboxes have full queues, the slowest ones are ended, and no others."""
     count = FEED_BYTES // QUEUE_BYTES + 2
     slow = [FrameQueue(f"sbx-{number}", 1) for number in range(count)]
     shared = [FrameQueue("sbx-0", 1) for _ in range(50)]
@@ -66,7 +66,7 @@ async def test_bytes_of_taken_events_are_free_again() -> None:
 
 
 async def test_request_that_ends_within_its_body_is_not_carried_out() -> None:
-    """A command whose connection is lost half-way is refused: what is there of it may be a valid, other command."""
+    """A command whose connection is lost half-way is refused: the received part may be another valid command."""
 
     class Tokens:
         async def authenticate(self, _credential: PresentedCredential) -> Caller:
@@ -94,7 +94,7 @@ async def test_request_that_ends_within_its_body_is_not_carried_out() -> None:
 
 
 async def test_error_does_not_repeat_the_value() -> None:
-    """Pydantic repeats the tag of a union; it may be a secret that stands in the wrong field."""
+    """The tag of a union, which pydantic repeats, is not in the error: it may be a secret in the wrong field."""
     found = {"type": "union_tag_invalid", "loc": ("body", "kind"), "msg": "Input tag 'hunter2' found",
              "ctx": {"tag": "hunter2", "expected_tags": "'a', 'b'", "discriminator": "'kind'"}}  # fmt: skip
     handler: Any = application(lambda: None).exception_handlers[RequestValidationError]  # type: ignore[arg-type,return-value]  # not used
@@ -105,7 +105,7 @@ async def test_error_does_not_repeat_the_value() -> None:
 
 
 def test_downloads_share_a_bounded_space() -> None:
-    """A replica's temporary folder is never full: what does not fit waits, and no project uses all of it."""
+    """Downloads wait while a replica has no space for them, and no project may use all of the space."""
     space = DownloadSpace()
     with pytest.raises(HerdError) as refused, space.reserved("p1", SHARE + 1):
         pass
@@ -120,7 +120,7 @@ def test_downloads_share_a_bounded_space() -> None:
 
 
 async def test_space_of_a_download_is_free_after_its_client_has_left() -> None:
-    """Also if the client is disconnected before the first byte."""
+    """The space is released even if the client disconnects before the first byte."""
 
     async def send(_message: Any) -> None:
         raise OSError
@@ -136,7 +136,7 @@ async def test_space_of_a_download_is_free_after_its_client_has_left() -> None:
 
 
 async def test_search_for_an_artifact_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that is in no event is searched for in the whole history: not longer than the client may wait."""
+    """A search for an unknown name in the whole history ends within the time that a client may wait."""
 
     async def endless(*_arguments: Any, **_options: Any) -> None:
         await asyncio.Event().wait()
@@ -151,6 +151,6 @@ async def test_search_for_an_artifact_ends(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_unavailable_has_retry_after() -> None:
-    """Clients that retry by the header do not do so at once."""
+    """The response has `Retry-After`, so that clients do not retry immediately."""
     assert problem_response(problem_of(Code.UNAVAILABLE, "no reply")).headers["retry-after"] == "1"
     assert "retry-after" not in problem_response(problem_of(Code.INTERNAL, "bug")).headers

@@ -1,4 +1,4 @@
-"""What a browser may cause: nothing by another site's page, by a foreign cookie, or by a text of another kind."""
+"""A browser can do nothing for another site's page, with a foreign cookie, or with a credential of another kind."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from gateway.access_tokens import AccessError, PresentedCredential, caller_of, credential_of, new_text
-from gateway.browser_security import COOKIE, check_origin, ended_cookie, presented, session_cookie
+from gateway.browser_security import COOKIE, check_origin, ended_cookie, request_credential, session_cookie
 from gateway.request_guard import RequestGuard
 from sandherd.contracts.records import SharedAccessToken, TokenKind
 
@@ -36,7 +36,7 @@ def headers(**values: str) -> Headers:
     ],
 )
 def test_requests_of_other_sites_pages_are_refused(sent: dict[str, str], *, permitted: bool) -> None:
-    """By `Sec-Fetch-Site`, which no page can set, else by `Origin`; programs send neither."""
+    """The origin is in `Sec-Fetch-Site`, which no page can set, or else in `Origin`; programs send neither."""
     if permitted:
         check_origin(headers(host="herd.example", **sent))
         return
@@ -46,11 +46,11 @@ def test_requests_of_other_sites_pages_are_refused(sent: dict[str, str], *, perm
 
 
 def test_header_and_cookie_are_not_mixed() -> None:
-    """A header is used alone, also an invalid one; each text is valid as its own kind only; two cookies are refused."""
+    """A header is used alone, even if it is invalid. A text is valid as its own kind only. Two cookies are refused."""
     cookie = f"theme=dark; {COOKIE}={SESSION}"
-    assert presented(headers(cookie=cookie)) == credential_of("session", SESSION)
+    assert request_credential(headers(cookie=cookie)) == credential_of("session", SESSION)
     both = headers(cookie=cookie, authorization=f"Bearer {TOKEN}")
-    assert (presented(both).kind, presented(both).project) == ("token", "p2")
+    assert (request_credential(both).kind, request_credential(both).project) == ("token", "p2")
     wrong: list[dict[str, str]] = [
         {"cookie": cookie, "authorization": "Bearer x"},
         {"cookie": cookie, "authorization": ""},
@@ -61,16 +61,16 @@ def test_header_and_cookie_are_not_mixed() -> None:
     ]
     for sent in wrong:
         with pytest.raises(AccessError) as refused:
-            presented(headers(**sent))
+            request_credential(headers(**sent))
         assert refused.value.status == 401
     tossed = Headers(raw=[(b"cookie", cookie.encode()), (b"cookie", f"{COOKIE}={new_text('session', 'p1')}".encode())])
     with pytest.raises(AccessError) as refused:
-        presented(tossed)
+        request_credential(tossed)
     assert refused.value.status == 400
 
 
 def test_record_is_valid_for_its_own_kind_only() -> None:
-    """A stored code is no session, whichever hash a request has."""
+    """The record of a code does not authenticate a session, whichever hash a request has."""
     kinds: tuple[TokenKind, ...] = ("token", "session", "code")
     for kind in kinds:
         record = SharedAccessToken(

@@ -1,4 +1,4 @@
-"""What the gateway decides without a broker: who is who, where a stream begins, and what a client gets when."""
+"""The gateway's decisions without a broker: the caller, the start of a stream, and what a client gets when."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 
 from gateway.access_tokens import AccessError, Caller, PresentedCredential, caller_of, check_role
 from gateway.api_server import CONNECTION
-from gateway.browser_security import presented
+from gateway.browser_security import request_credential
 from gateway.event_stream import EventStreams
 from gateway.frame_queues import FrameQueue
 from gateway.live_feeds import EventSource
@@ -42,11 +42,11 @@ def caller(role: str) -> Caller:
 
 
 def found(authorization: str) -> PresentedCredential:
-    return presented(Headers({"authorization": authorization}))
+    return request_credential(Headers({"authorization": authorization}))
 
 
 def test_only_a_bearer_token_of_the_right_form_is_looked_up() -> None:
-    """The project is a part of the token; anything else is refused before the bucket is read."""
+    """The project is part of the token. Anything else is refused before the bucket is read."""
     text = f"shd_my-project_{'A' * 43}"
     assert found(f"Bearer {text}").project == "my-project"
     assert found(f"bearer {text}") != found(f"Bearer {text[:-1]}B")
@@ -57,7 +57,7 @@ def test_only_a_bearer_token_of_the_right_form_is_looked_up() -> None:
 
 
 def test_token_is_valid_in_its_project_until_it_expires() -> None:
-    """An expired, unknown or foreign token is refused, at the very moment of its expiry."""
+    """An expired, unknown or foreign token is refused, from the very moment of its expiry."""
     assert caller_of(TOKEN, PresentedCredential("token", "p1", "d"), NOW).name == "token:ci"
     for record, project, now in ((None, "p1", NOW), (TOKEN, "p2", NOW), (TOKEN, "p1", TOKEN.expires_at)):
         with pytest.raises(AccessError) as refused:
@@ -78,7 +78,7 @@ def test_each_role_includes_those_before_it() -> None:
 
 
 def test_stream_begins_behind_the_position_or_says_why_not() -> None:
-    """Every position that the stream can't continue gets a reason, and begins with new events."""
+    """A position that the stream can't continue from has a reason, and the stream begins with new events."""
     assert start_of(None, STATE) == StreamStart(20)
     assert [start_of(cursor("77", after), STATE) for after in (9, 15, 20)] == [
         StreamStart(9),
@@ -92,7 +92,7 @@ def test_stream_begins_behind_the_position_or_says_why_not() -> None:
 
 
 def test_epoch_differs_for_streams_created_at_different_moments() -> None:
-    """Nanoseconds count, and the text is part of a position."""
+    """Nanoseconds are part of the epoch, and the epoch is valid as part of a position."""
     first, second = epoch_of("2026-11-28T01:44:47.550141001Z"), epoch_of("2026-11-28T01:44:47.550141002Z")
     assert first != second
     assert start_of(cursor(first, 3), StreamState(first, 1, 5)) == StreamStart(3)
@@ -103,7 +103,7 @@ def frame(sequence: int, entity: str = "sbx-1") -> EventFrame:
 
 
 async def test_queue_gives_its_entitys_frames_and_reports_a_slow_reader() -> None:
-    """What does not fit is not queued: the client is disconnected, and continues from its position."""
+    """An event that does not fit is not queued: the client is disconnected, and continues from its position."""
     queue, overflows = FrameQueue("sbx-1", 1, maximum=2), []
     queue.on_overflow = lambda: overflows.append(queue)
     queue.offer(frame(1, "sbx-2"))
@@ -120,7 +120,7 @@ async def test_queue_gives_its_entitys_frames_and_reports_a_slow_reader() -> Non
 
 
 async def woken(queue: FrameQueue) -> EventFrame | None:
-    """What a client gets whose wait is ended."""
+    """The result of `take` after `wake`."""
     taking = asyncio.create_task(queue.take())
     await asyncio.sleep(0)
     queue.wake()
@@ -176,7 +176,7 @@ async def test_requests_of_one_token_are_limited() -> None:
 
 
 def test_names_and_ids_of_a_key_are_its_own() -> None:
-    """The same key gives the same name and id in one project, and others elsewhere."""
+    """The same key gives the same name and id in one project, and other ones elsewhere."""
     assert safe_name(derived_name("p1", "key")) == derived_name("p1", "key")
     assert len({derived_name("p1", "key"), derived_name("p2", "key"), derived_name("p1", "key2")}) == 3
     assert command_id("p1", "POST", "/x", "key") == command_id("p1", "POST", "/x", "key")
@@ -194,7 +194,7 @@ def test_every_code_has_a_status_and_busy_has_retry_after() -> None:
 
 
 async def test_event_that_was_read_from_the_stream_is_not_repeated_by_the_feed() -> None:
-    """A client may have read further than the shared feed when it joins: each event comes once nevertheless."""
+    """A client may have read further than the shared feed when it joins: it gets each event once nevertheless."""
 
     class Reader:
         async def batch(self, _subject: str, first: int, _most: int) -> list[StoredMessage]:
@@ -225,7 +225,7 @@ async def test_event_that_was_read_from_the_stream_is_not_repeated_by_the_feed()
 
 
 async def test_stream_that_begins_while_the_gateway_stops_ends() -> None:
-    """Its request may have passed the guard before; the service would wait for it."""
+    """The request may have passed the guard before the stop, and the service would wait for the stream."""
 
     class Feeds:
         reader: Any = SimpleNamespace(

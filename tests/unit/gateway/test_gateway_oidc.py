@@ -1,4 +1,4 @@
-"""Who an ID token is of, and what it takes to be refused: each check of OpenID Connect, and each grant."""
+"""The user of an ID token, and the refusals: each check of OpenID Connect, and each grant."""
 
 import json
 from base64 import urlsafe_b64encode
@@ -38,7 +38,7 @@ def identified(token: str, now: datetime = NOW) -> Any:
 
 
 def test_valid_token_names_its_user() -> None:
-    """A verified address, else the subject, which no token's name equals; what is no text is no group."""
+    """The user is the verified address, or else the subject, which no token's name equals. Groups are texts only."""
     found = identified(signed(CLAIMS))
     assert (found.user, found.groups) == ("oidc:u1", {"engineers"})
     verified = CLAIMS | {"email": "ada@example.com", "email_verified": True, "groups": "one"}
@@ -72,13 +72,13 @@ def test_valid_token_names_its_user() -> None:
     ids=str,
 )
 def test_token_for_another_purpose_is_refused(change: dict[str, Any]) -> None:
-    """Of another issuer, for another client, of another sign-in, or not valid now."""
+    """A token of another issuer, for another client, of another sign-in, or not valid now is refused."""
     with pytest.raises(IdentityError):
         identified(signed(CLAIMS | change))
 
 
 def test_only_the_providers_signatures_count() -> None:
-    """No unsigned token, none of another key, and none that uses a public key as a shared secret."""
+    """A token is refused if it is unsigned, signed with another key, or signed with a public key as a shared secret."""
     other = ECKey.generate_key("P-256", {"kid": "k1"})
     renamed = ECKey.generate_key("P-256", {"kid": "k2"})
     for key in (other, renamed):
@@ -101,7 +101,7 @@ def test_only_the_providers_signatures_count() -> None:
 
 
 def test_highest_role_of_all_groups_applies() -> None:
-    """In each project on its own; another group gives nothing."""
+    """The highest role applies in each project separately; groups without a grant have no effect."""
     grants = ["a=p1:work", "b=p1:operate", "a=p2:read", "c=p3:operate", "x=y=p4:read"]
     assert roles_of(grants, frozenset({"a", "b"})) == {"p1": "operate", "p2": "read"}
     assert roles_of(grants, frozenset({"x"})) == {}
@@ -130,13 +130,13 @@ def test_sign_in_is_bound_to_its_browser() -> None:
     ["//evil.example", "/\\evil.example", "https://evil.example", "evil", "", "/a\\b", "/a\nb", "/api/v1/tasks", None],
 )
 def test_no_sign_in_leads_to_another_site(page: str | None) -> None:
-    """Only pages of the gateway itself are returned to."""
+    """The browser is sent only to pages of the gateway itself."""
     assert local_page(page) == "/"
     assert local_page("/sandboxes/sbx-1?tab=diff") == "/sandboxes/sbx-1?tab=diff"
 
 
 def test_configuration_of_another_issuer_is_refused() -> None:
-    """So is one that names an address without TLS."""
+    """A configuration of another issuer is refused, and so is one with an address without TLS."""
     document = {
         "issuer": "https://id.example",
         "authorization_endpoint": "https://id.example/a",
@@ -175,7 +175,7 @@ def test_token_chooses_neither_its_key_nor_what_it_is() -> None:
 
 
 def test_key_for_another_use_signs_no_token() -> None:
-    """A provider also publishes keys of encryption; and one of another algorithm is not used for this one."""
+    """A provider also publishes keys for encryption. Such a key, or one of another algorithm, is not used."""
     uses: list[dict[str, Any]] = [{"use": "enc"}, {"key_ops": ["deriveKey"]}, {"alg": "ES384"}]
     for parameters in uses:
         key = ECKey.import_key(KEY.as_dict(private=False) | parameters)

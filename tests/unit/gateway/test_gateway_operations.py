@@ -108,7 +108,7 @@ def test_boolean_of_a_body_is_a_boolean(value: Any) -> None:
 
 
 def test_download_of_more_than_the_sandbox_has_announced_is_refused() -> None:
-    """A sandbox says how large its files are: a file that grows meanwhile takes no more space than is reserved."""
+    """A file that is larger than its sandbox has reported takes no more space than is reserved."""
     with LimitedFile(4) as file:
         file.write(b"1234")
         with pytest.raises(HerdError) as refused:

@@ -1,4 +1,4 @@
-"""Every route of the API, by its table: the role that it needs, and no cookie that another site's page may use."""
+"""Every route needs the role in a table, and accepts no cookie in a request that another site's page causes."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -18,9 +18,10 @@ SIGN_IN: Final = {"sign_in", "sign_in_methods", "begin_oidc", "end_oidc"}
 APPROVE: Final = {"decide_approval", "grant_budget", "merge_branch"}
 OPERATE: Final = {"audit", "dead_letters", "dead_letter"}
 READ: Final = {"sign_out", "post_event"}
-"""Routes with an unsafe method that a reader may use: its own session's end, and a refusal."""
+"""Routes with an unsafe method that the role `read` permits: the end of its own session, and routes that only refuse.
+"""
 WORK: Final = {"runtime_log", "command_state"}
-"""Routes that only read, but what a command has written."""
+"""Routes that only read, but return what a command has written, so that they need the role `work`."""
 LOWER: Final[dict[AccessRole, AccessRole]] = {"work": "read", "approve": "work", "operate": "approve"}
 OTHER_SITES: Final[list[dict[str, str]]] = [
     {"sec-fetch-site": "cross-site"},
@@ -34,7 +35,10 @@ OTHER_SITES: Final[list[dict[str, str]]] = [
 
 @cache
 def routes() -> list[tuple[str, str, str]]:
-    """Method, path and operation of each. No constant: each process of a run would make the document."""
+    """The method, path and operation of each route.
+
+    It is not a constant: each process of a run would make the document.
+    """
     return sorted(
         (method.upper(), re.sub(r"\{\w+\}", "x", path), operation["operationId"])
         for path, methods in document()["paths"].items()
@@ -43,7 +47,7 @@ def routes() -> list[tuple[str, str, str]]:
 
 
 def role_of(method: str, operation: str) -> AccessRole:
-    """What a route needs: to see is `read`, to change is `work`, but for those that are named."""
+    """The role that a route needs: `read` to read and `work` to change, except for the named routes."""
     if operation in OPERATE:
         return "operate"
     if operation in APPROVE:
@@ -53,13 +57,13 @@ def role_of(method: str, operation: str) -> AccessRole:
 
 
 class Tokens:
-    """Knows every credential, as one of a role."""
+    """A reader of tokens for which every credential is valid and has the same role."""
 
     def __init__(self, role: AccessRole) -> None:
         self.role = role
 
     async def authenticate(self, credential: PresentedCredential) -> Caller:
-        """Its caller."""
+        """The caller with this credential."""
         end = datetime.now(UTC) + timedelta(hours=1)
         return Caller("p1", "t", self.role, "d", end, kind=credential.kind)
 
@@ -92,7 +96,7 @@ def guarded(inner: Any, role: AccessRole, per_second: float = 1e6) -> RequestGua
 
 
 async def test_each_route_needs_its_role() -> None:
-    """With the next lower role every route is refused before it looks at anything; none is missing from the table."""
+    """A lower role is refused by every route before it reads anything, and no route is missing from the table."""
     backend: Any = SimpleNamespace()
     app = application(lambda: backend)
     headers = {"authorization": f"Bearer {new_text('token', 'p1')}"}
@@ -106,7 +110,7 @@ async def test_each_route_needs_its_role() -> None:
 
 
 async def test_no_route_takes_the_cookie_of_another_sites_request() -> None:
-    """Whatever the method, and also to sign in; the gateway's own page is let in, from the same port only."""
+    """This applies to every method, and to the sign-in. The gateway's own page is accepted, from the same port only."""
     reached: list[str] = []
 
     async def inner(scope: Any, _receive: Any, send: Any) -> None:
@@ -126,7 +130,7 @@ async def test_no_route_takes_the_cookie_of_another_sites_request() -> None:
 
 
 async def test_requests_without_a_credential_are_limited_by_address() -> None:
-    """A sign-in has the gateway send requests: many of one address don't, and prevent no other address from it."""
+    """Requests without a credential are limited for each address, because a sign-in causes requests of the gateway."""
 
     async def inner(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -143,7 +147,7 @@ async def test_requests_without_a_credential_are_limited_by_address() -> None:
     ["//api/v1/tasks", "/;/api/v1/tasks", "/./api/v1/tasks", "/webhooks/../api/v1/tasks", "http://x/api/v1/tasks", "*"],
 )
 async def test_no_spelling_of_a_path_reaches_a_route_past_the_guard(path: str) -> None:
-    """What is not below `/api/` is a page, or a webhook: no route of the API."""
+    """A path that is not below `/api/` is a page or a webhook, and never a route of the API."""
     backend: Any = SimpleNamespace()
     guard = guarded(application(lambda: backend), "operate")
     assert await status_of(guard, "POST", path) in {404, 405}

@@ -1,4 +1,4 @@
-"""What WebSockets do with clients that read nothing, that are too many, and that send what is no message."""
+"""WebSockets of clients that read nothing, that are too many, or that send invalid messages."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ CALLER = Caller("p1", "t", "work", "d", NOW + timedelta(days=1))
 
 
 async def test_client_that_takes_nothing_is_disconnected() -> None:
-    """Its connection is closed at once, without a close frame, which it would not read either."""
+    """The connection is closed immediately, without a close frame, which the client would not read either."""
     aborted: list[str] = []
     counted: list[str] = []
 
@@ -33,7 +33,7 @@ async def test_client_that_takes_nothing_is_disconnected() -> None:
 
 
 async def test_sockets_of_a_project_are_limited_and_take_none_of_another() -> None:
-    """The limit is of each project, and of those that have not authenticated; a place is free again at the end."""
+    """The limit applies to each project, and to unauthenticated sockets. A socket that has ended does not count."""
     table = SocketTable(share=1, unknown=1)
     async with table.place("p1"), table.place("p2"), table.place(None):
         for project in ("p1", None):
@@ -46,7 +46,7 @@ async def test_sockets_of_a_project_are_limited_and_take_none_of_another() -> No
 
 
 def test_text_that_is_no_object_ends_a_socket() -> None:
-    """Also what is nested so deeply that it can't be read."""
+    """A message that is nested too deeply also ends the socket."""
     assert document_of('{"a": 1}') == {"a": 1}
     for text in ("", "[1]", "1", "{", "[" * 100_000):
         with pytest.raises(SocketEndError):
@@ -54,6 +54,6 @@ def test_text_that_is_no_object_ends_a_socket() -> None:
 
 
 def test_reason_of_a_close_frame_is_valid_unicode() -> None:
-    """It may repeat a name of the client's, which JSON can have with half of a surrogate pair: no frame can."""
+    """The reason may contain a name from the client with half of a surrogate pair, which no frame can contain."""
     reason = SocketEndError(TRY_LATER, "start.\ud800\u202e: unknown").reason
     assert reason.encode().decode() == "start.\ufffd\ufffd: unknown"

@@ -31,7 +31,7 @@ SHA = "c" * 40
     ],
 )  # fmt: skip
 def test_only_a_holder_of_the_secret_is_authentic(forge: ForgeName, headers: dict[str, str]) -> None:
-    """Another secret, content or signature is refused, and so is one of the wrong form, or none."""
+    """A webhook with another secret, content or signature, an invalid signature, or none is refused."""
     assert is_authentic(forge, headers, BODY, "secret", NOW)
     assert not is_authentic(forge, headers, BODY, "Secret", NOW)
     assert not is_authentic(forge, {}, BODY, "secret", NOW)
@@ -43,7 +43,7 @@ def test_only_a_holder_of_the_secret_is_authentic(forge: ForgeName, headers: dic
 
 
 def test_signed_webhook_is_not_accepted_later() -> None:
-    """A timestamp that is signed, and minutes old or in the future, is refused."""
+    """A webhook whose signed timestamp is minutes old or in the future is refused."""
     for seconds, accepted in ((299, True), (301, False), (-301, False)):
         at = str(int((NOW - timedelta(seconds=seconds)).timestamp()))
         headers = {"webhook-id": "m", "webhook-timestamp": at, "webhook-signature": signature("s", "m", at, BODY)}
@@ -54,7 +54,7 @@ def test_signed_webhook_is_not_accepted_later() -> None:
 
 
 def test_signature_is_that_of_standard_webhooks() -> None:
-    """The example of the specification's libraries."""
+    """The example of the specification's libraries is accepted."""
     found = signature(
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}'
     )
@@ -62,7 +62,7 @@ def test_signature_is_that_of_standard_webhooks() -> None:
 
 
 def test_few_values_of_a_webhook_are_read() -> None:
-    """A forge's lists in lists may name 100,000 different ones: comparing each with each would block the gateway."""
+    """Nested lists may name 100,000 different values. Comparing all of them would block the gateway: few are read."""
     payload = {"a": [[number, number + 100] for number in range(50)], "b": [[7, True, None, {}, [[8]]], "x"]}
     assert _all(payload, ("b", "b")) == [7, 8, "x"]
     assert len(_all(payload, ("a",))) == 50
@@ -70,7 +70,7 @@ def test_few_values_of_a_webhook_are_read() -> None:
 
 
 def test_change_is_what_the_forge_names() -> None:
-    """Numbers, branches and commits of a repository; anything else, of whatever form, is about no pull request."""
+    """Numbers, branches and commits of a repository are read. Any other content is about no pull request."""
     repository = {"clone_url": "https://h/a/b.git", "html_url": "https://h/a/b"}
     pull = {"number": 7, "head": {"ref": "feature/x", "sha": SHA}}
     found = change_in("github", _text(repository=repository, pull_request=pull))
@@ -111,14 +111,14 @@ def test_delivery_is_handled_once_and_memory_is_limited() -> None:
     assert len(set(keys)) == 4
     assert deliveries.key("github", "a", {}, b"1") != deliveries.key("github", "a", {}, b"2")
     for key in keys:
-        assert not deliveries.is_handled(key)
+        assert not deliveries.was_handled(key)
         deliveries.add(key)
-        assert deliveries.is_handled(key)
-    assert [deliveries.is_handled(key) for key in keys] == [False, False, True, True]
+        assert deliveries.was_handled(key)
+    assert [deliveries.was_handled(key) for key in keys] == [False, False, True, True]
 
 
 def test_webhook_without_a_secret_has_none_that_can_be_guessed(tmp_path: Path) -> None:
-    """Neither an empty file nor a missing one nor none at all is a secret; nor is the last random text."""
+    """Without a usable secret (an empty file, a missing file, no folder) each request has another random secret."""
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "ci").write_text(" s \n")
     assert secret_of(tmp_path, "ci") == "s"

@@ -27,7 +27,7 @@ from sandherd.contracts.streams import (
     live_subject,
 )
 from sandherd.contracts.subjects import PREFIX, TABLE, MessageKind, Principal
-from sandherd.contracts.subscriptions import GIVER, SUBSCRIPTIONS_OF, consumer_names
+from sandherd.contracts.subscriptions import CONSUMER_CREATOR, SUBSCRIPTION_SERVICE, consumer_names
 from sandherd.contracts.subscriptions import STREAM as SUBSCRIBED
 
 SERVICES: Final = (
@@ -216,7 +216,7 @@ def _api(service: Principal) -> Iterator[str]:
         yield from api.inspecting(stream, prefix)
     for stream in deleted_by(service):
         yield f"{prefix}.STREAM.MSG.DELETE.{stream}"
-    if service is SUBSCRIPTIONS_OF:
+    if service is SUBSCRIPTION_SERVICE:
         yield f"{prefix}.CONSUMER.INFO.{SUBSCRIBED}.*"
         yield f"{prefix}.CONSUMER.LIST.{SUBSCRIBED}"
     if account_of(service) is Account.HERD:
@@ -233,7 +233,7 @@ def _trusted(service: Principal) -> Iterator[str]:
     for bucket in BUCKETS:
         if service in bucket.owners:
             yield from api.watching(bucket.stream)
-    if service is GIVER:
+    if service is CONSUMER_CREATOR:
         yield from api.making(SUBSCRIBED)
         for consumer in CONSUMERS:
             yield from api.declaring_consumer(consumer.stream, consumer.name)
@@ -266,7 +266,7 @@ def _requeues(service: Principal) -> bool:
 
 def _table_consumers(service: Principal) -> Iterator[str]:
     """A service that deletes consumers of subscriptions must not delete a durable consumer of the table."""
-    if service is GIVER:
+    if service is CONSUMER_CREATOR:
         for consumer in CONSUMERS:
             if consumer.stream == SUBSCRIBED:
                 yield f"{API}.CONSUMER.DELETE.{consumer.stream}.{consumer.name}"

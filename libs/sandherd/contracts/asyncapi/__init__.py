@@ -1,4 +1,4 @@
-"""The AsyncAPI 3.0 documents: one of all subjects, and one for each role of programs that others write."""
+"""The AsyncAPI 3.0 documents: one for all subjects, and one for each role of programs that users may write."""
 
 from sandherd.contracts.asyncapi.documents import ROLES, document, role_document
 

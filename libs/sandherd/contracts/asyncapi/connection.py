@@ -1,4 +1,4 @@
-"""How a program connects, and how a subscriber pulls and acknowledges: the parts that are NATS's own.
+"""The parts of the documents that NATS defines: how a program connects, and how a subscriber pulls and acknowledges.
 
 Sources: ADR-8 and ADR-15 of NATS (JetStream), and its documentation of credentials files.
 """
@@ -15,8 +15,8 @@ _FILE: Final = (
     "A credentials file: a JWT with the permissions of the role, and the nkey (Ed25519) whose seed signs the broker's "
     "nonce."
 )
-_OF_PROGRAMS: Final = "Replies are only delivered below `_INBOX_<public key>`, the `sub` of the JWT"
-_OF_SANDBOXES: Final = (
+_REPLIES_OF_PROGRAMS: Final = "Replies are only delivered below `_INBOX_<public key>`, the `sub` of the JWT"
+_REPLIES_IN_SANDBOXES: Final = (
     "below `_INBOX_<sandbox>-join` to the joiner, whose credentials file permits `request.spawner.credential`, and "
     "below `_INBOX_<sandbox>` to the worker, which signs with a key of its own and has the JWT from that reply"
 )
@@ -39,15 +39,19 @@ REPLY_ADDRESS: Final[Document] = {
     "description": "The reply subject of the NATS message, which is beside its headers; below the requester's inbox.",
 }
 _CONSUMER: Final = {"description": "The consumer, as the reply to `event-ingest.subscribe` names it."}
-_PULLING: Final = Principal.SUBSCRIBER
+_PULLING_ROLE: Final = Principal.SUBSCRIBER
 _API: Final = f"$JS.{DOMAIN}.API.CONSUMER"
 
 
 def security(role: Principal | None = None) -> Document:
-    """How programs authenticate, and where their replies are delivered: of one role, or of all."""
-    replies = f"{_OF_PROGRAMS}; in a sandbox, {_OF_SANDBOXES}."
+    """How programs authenticate, and where their replies are delivered: for one role, or for all."""
+    replies = f"{_REPLIES_OF_PROGRAMS}; in a sandbox, {_REPLIES_IN_SANDBOXES}."
     if role is not None:
-        replies = f"Replies are only delivered {_OF_SANDBOXES}." if role is Principal.WORKER else f"{_OF_PROGRAMS}."
+        replies = (
+            f"Replies are only delivered {_REPLIES_IN_SANDBOXES}."
+            if role is Principal.WORKER
+            else f"{_REPLIES_OF_PROGRAMS}."
+        )
     return {"credentials": {"type": "asymmetricEncryption", "description": f"{_FILE} {replies}"}}
 
 
@@ -68,24 +72,24 @@ def channels() -> Document:
 
 
 def operations() -> Document:
-    """What a subscriber does with them."""
+    """The operations of a subscriber on these channels."""
     found = channels()
     summaries = {
         "jetstream.info": found["jetstream.info"]["description"],
         "jetstream.next": found["jetstream.next"]["description"],
         "jetstream.acknowledge": "Acknowledge a delivered event, or return it.",
     }
-    return {f"{_PULLING}.send.{name}": _operation(name, summary, found) for name, summary in summaries.items()}
+    return {f"{_PULLING_ROLE}.send.{name}": _operation(name, summary, found) for name, summary in summaries.items()}
 
 
 def messages() -> Document:
-    """The messages on them."""
+    """The messages on these channels."""
     texts = {
         "consumer-info-request": ("An empty message.", _text("ConsumerInfoRequest", maxLength=0)),
         "consumer-info": ("The state of a consumer, by NATS.", {"type": "object", "title": "ConsumerInfo"}),
         "pull-request": ("How many events to deliver, and for how long to wait.", _PULL_REQUEST),
         "pull-status": (_STATUS, _text("PullStatus", maxLength=0)),
-        "acknowledgement": (_VERDICT, _text("Acknowledgement", pattern=_VERDICTS)),
+        "acknowledgement": (_ACKNOWLEDGEMENT, _text("Acknowledgement", pattern=_ACKNOWLEDGEMENT_PATTERN)),
     }
     return {name: message(name, text, payload, "jetstream") for name, (text, payload) in texts.items()}
 
@@ -93,8 +97,8 @@ def messages() -> Document:
 _STATUS: Final = """The header `Status`: 100 is a heartbeat; 404, 408 and 409 end the pull request.
 
 Only a message without a reply subject is a status."""
-_VERDICT: Final = "`+ACK`: handled. `-NAK`: redeliver. `+WPI`: not finished yet. `+TERM`: never redeliver."
-_VERDICTS: Final = r'^(\+ACK|-NAK( \{"delay": ?[0-9]+\})?|\+WPI|\+TERM)$'
+_ACKNOWLEDGEMENT: Final = "`+ACK`: handled. `-NAK`: redeliver. `+WPI`: not finished yet. `+TERM`: never redeliver."
+_ACKNOWLEDGEMENT_PATTERN: Final = r'^(\+ACK|-NAK( \{"delay": ?[0-9]+\})?|\+WPI|\+TERM)$'
 _PULL_REQUEST: Final[Document] = {
     "type": "object",
     "title": "PullRequest",

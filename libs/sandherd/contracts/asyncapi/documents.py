@@ -12,9 +12,9 @@ from sandherd.contracts.schemas import Document, json_schemas
 from sandherd.contracts.subjects import PREFIX, TABLE, MessageKind, Subject
 
 ROLES: Final = (Principal.SUBSCRIBER, Principal.CLIENT, Principal.WORKER)
-"""The roles of programs that others may write, each with a document of its own."""
+"""The roles of programs that users may write. Each role has its own document."""
 _PRINCIPALS: Final = {Principal.WORKER: (Principal.JOINER, Principal.WORKER)}
-"""The principals of a role's program, where it has more than its own: a worker begins with the joiner's credential."""
+"""The principals of a program, for a role that has several: a worker begins with the joiner's credential."""
 _PARAMETERS: Final = {
     "project": "The project; in a request, `fleet` stands for all projects.",
     "sandbox": "The sandbox.",
@@ -27,7 +27,7 @@ _PARAMETERS: Final = {
 
 
 def document() -> Document:
-    """The document of all subjects: a channel for each, an operation per principal and direction."""
+    """The document of all subjects: a channel for each subject, and an operation for each principal and direction."""
     return {
         "asyncapi": "3.0.0",
         "id": f"urn:{PREFIX.replace('.', ':')}",
@@ -45,7 +45,7 @@ def document() -> Document:
 
 
 def role_document(role: Principal) -> Document:
-    """The part of the document that concerns one role, by itself: what a program of that role sends and receives."""
+    """The part of the document that concerns one role, as a complete document: what its programs send and receive."""
     whole = document()
     operations = {
         name.removeprefix(f"{principal}."): operation
@@ -67,7 +67,7 @@ def role_document(role: Principal) -> Document:
 
 
 def version() -> str:
-    """The version of the interface: `1.<schemas>.<properties>`.
+    """The version of the interface: `1.<number of schemas>.<number of properties>`.
 
     Published schemas and properties are never removed, so it increases with every addition.
     """

@@ -22,7 +22,7 @@ _GOLDEN: Final = Path(__file__).parents[1] / "golden" / "v1"
 _LIVE: Final = "Only on a live message, set by the broker:"
 _HEADERS: Final = {
     headers.MESSAGE_ID: "The broker stores a message with this id once; for an event or command, its `id`.",
-    headers.SEQUENCE_HEADER: f"{_LIVE} its sequence number in the stream. A reply has none, nor has a pulled event.",
+    headers.SEQUENCE_HEADER: f"{_LIVE} its sequence number in the stream. Replies and pulled events do not have it.",
     headers.STORED_SUBJECT: f"{_LIVE} its subject.",
     headers.STORED_AT: f"{_LIVE} when it was stored.",
     headers.STORED_IN: f"{_LIVE} the stream.",
@@ -34,7 +34,7 @@ _HEADERS: Final = {
     headers.DEAD_SEQUENCE: "The sequence of the message in that stream.",
     headers.DEAD_SIZE: "Its size in bytes; a payload that leaves no space for these headers is stored truncated.",
     headers.DEAD_EXCERPT: "`true` if only the beginning of the message is stored; otherwise missing.",
-    TIMEOUT_HEADER: "For how many seconds the requester waits for the reply. Without it 30 are assumed.",
+    TIMEOUT_HEADER: "How many seconds the requester waits for the reply; 30 if it is missing.",
 }
 _CHUNK_HEADERS: Final[Document] = {
     headers.MESSAGE_ID: {
@@ -43,7 +43,7 @@ _CHUNK_HEADERS: Final[Document] = {
         "pattern": "-[0-9]{1,9}$",
     },
     headers.LIFETIME: {
-        "description": "How long the chunk is stored, for example `3600s`; otherwise as long as the stream has it."
+        "description": "How long the chunk is stored, such as `3600s`; if it is missing, as long as the stream has it."
     },
 }
 
@@ -83,7 +83,7 @@ def message(name: str, description: str, payload: Document, *tags: str) -> Docum
 
 
 def bytes_message(name: str, description: str) -> Document:
-    """A message that is bytes, and no document."""
+    """A message whose payload is bytes, not JSON."""
     payload = {"type": "string", "format": "binary", "title": name.capitalize()}
     return message(name, description, payload, name) | {"contentType": "application/octet-stream"}
 
@@ -104,14 +104,14 @@ def _model_message(name: str, model: type[BaseModel], ref: Document) -> Document
 
 
 def _tags(name: str) -> list[str]:
-    """The tags of an event or a command: its kind, its domain or service, and whether nothing publishes it yet."""
+    """The tags of an event or a command: its kind, its domain or service, and `reserved` if nothing publishes it."""
     if name not in EVENTS:
         return ["command", COMMANDS[name].service]
     return ["event", name.partition(".")[0], *(["reserved"] if EVENTS[name].reserved else [])]
 
 
 def _examples(name: str) -> Document:
-    """The golden file of a message, as its example; the problem has none."""
+    """The golden file of a message, as its example. The message `problem` has none."""
     request, _, part = name.rpartition(".")
     found = [
         _GOLDEN / "events" / f"{name}.json",

@@ -1,6 +1,6 @@
 """All event types. `EVENTS` maps a type's name to its class.
 
-The modules are imported on first use: a program that shows the events of a task needs a half of them, and defining a
+The modules are imported on first use: a program that shows the events of a task needs half of them, and defining a
 class costs as much CPU time as reading hundreds of events.
 """
 
@@ -28,13 +28,16 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "task": ("task",),
     "webhook": ("webhook",),
 }
-"""The modules with the events of each domain: the most frequent ones first."""
+"""The modules with the events of each domain, those with the most frequent events first."""
 _FIRST: Final = "agent"
 """The module whose events begin the documents; the others follow by name."""
 
 
 def event_model(name: str) -> type[EventData] | None:
-    """The class of a type; None if this version has none. Imports the modules of its domain up to its own."""
+    """The class of an event type; None if this version does not have the type.
+
+    Imports the modules of the type's domain, one after the other, until one of them defines the type.
+    """
     found = base.EVENTS.get(name)
     for module in () if found else _MODULES.get(name.partition(".")[0], ()):
         import_module(f"{__name__}.{module}")

@@ -74,7 +74,7 @@ class AgentWorkSaved(AgentEvent):
     artifact: ArtifactRef | None = None
     files: Count = 0
     left_out: str | None = None
-    """Why there is no archive, or only one of a part; for example, because it would be too large."""
+    """Why there is no archive, or why it is not complete; for example, because it would be too large."""
 
     def summarize(self) -> str:
         return f"{pluralize(self.files, 'file')} of the work tree" + (f"; {self.left_out}" if self.left_out else "")
@@ -89,13 +89,13 @@ class AgentBranchSaved(AgentEvent):
     commit: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")] | None = None
     """The last commit in the bundle. None: there is no bundle."""
     commits: Count = 0
-    """How many commits the bundle has."""
+    """Number of commits in the bundle."""
     committed_rest: bool = False
-    """Whether the last commit was made by the worker, of what the agent had left uncommitted."""
+    """Whether the worker made the last commit, from changes that the agent had not committed."""
     bundle: ArtifactRef | None = None
     """The bundle: the commits that come after the checkout's `base_commit`."""
     left_out: str | None = None
-    """Why there is no bundle, or why something is not in it. None, without a bundle: the branch has no new commit."""
+    """Why there is no bundle, or why it is not complete. None, without a bundle: the branch has no new commit."""
 
     def summarize(self) -> str:
         commits = f"{pluralize(self.commits, 'commit')} of {self.branch}"

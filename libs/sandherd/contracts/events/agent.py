@@ -1,4 +1,7 @@
-"""What a worker publishes about its agent. Names and fields are as in the predecessor, for consumers written for it."""
+"""Events of a worker about its agent.
+
+Names and fields are those of the predecessor, so that consumers which were written for it work.
+"""
 
 from typing import Any, ClassVar, Literal
 
@@ -13,21 +16,21 @@ TurnOrigin = Literal["task", "resume", "iteration", "user", "agent", "nudge", "s
 
 
 class AgentEvent(EventData):
-    """Published by the worker in one sandbox, about its agent."""
+    """An event about the agent in a sandbox, published by the worker."""
 
     emitted_by: ClassVar[Emitter] = "worker"
-    """Unless a class allows others: services base decisions on these events."""
+    """Only the worker, unless a class allows others: services base decisions on these events."""
     turn: Count = 0
     artifacts: dict[str, ArtifactRef] | None = None
-    """The complete values that were too large for this event, by the path of the truncated value (`input.content`)."""
+    """The complete values that were too large for the event, by the path of the truncated value (`input.content`)."""
 
 
 class AgentAction(AgentEvent):
-    """About what the agent does, or one of its sub-agents."""
+    """An action of the agent or of one of its sub-agents."""
 
     parent_tool_use_id: str | None = None
-    """The call of the sub-agent that does it, as in `agent.subagent_invoked`. Absent if the agent does it itself, or if
-    the harness does not report which sub-agent does what."""
+    """The call of the sub-agent that acts, as in `agent.subagent_invoked`. Absent if the agent itself acts, or if the
+    harness does not report which sub-agent acts."""
 
 
 class AgentStarted(AgentEvent):
@@ -57,7 +60,7 @@ class AgentStarted(AgentEvent):
     resumed_session_id: str | None = None
     fork_session: bool = False
     repository: str | None = None
-    """The git repository that it works on: its URL, or the label of a local one."""
+    """The git repository that the task works on: its URL, or the label of a local repository."""
     base: str | None = None
     """The branch from which the sandbox's branch was created."""
     branch: str | None = None
@@ -93,10 +96,11 @@ class AgentTurnStarted(AgentEvent):
     emitted_by: ClassVar[Emitter] = "driver"
     prompt_preview: str | None = None
     origin: TurnOrigin | None = None
-    """What began it: `task`, the task's text; `resume`, that text in a session that is resumed; `iteration`, the next
-    iteration of a continuous task; `user`, a message of a user; `agent`, one of another agent; `nudge`, one of the
-    monitor; `system`, a system note; `notice`, the agent's own program, such as the end of a background task. If it was
-    several messages: `user` if one is a user's, else that of the first. Absent if it is not known."""
+    """What began the turn: `task`, the text of the task; `resume`, that text in a resumed session; `iteration`, the
+    next iteration of a continuous task; `user`, a message of a user; `agent`, a message of another agent; `nudge`, a
+    message of the monitor; `system`, a system note; `notice`, a notice of the agent's own program, such as the end of a
+    background task. If several messages began it: `user` if one of them is a user's, otherwise the origin of the first.
+    Absent if it is not known."""
 
     def summarize(self) -> str:
         return f"turn {self.turn}: {self.prompt_preview or ''}"

@@ -45,7 +45,7 @@ class AgentServerFailed(AgentEvent):
     exit_code: Whole | None = None
     signal: Whole | None = None
     restarts_left: Count = 0
-    """With 0, it is not started again."""
+    """Number of restarts that are left; if it is 0, the server is not started again."""
 
     def summarize(self) -> str:
         return f"{self.kind}: {self.error}; {self.restarts_left} restarts left"

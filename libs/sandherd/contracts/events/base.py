@@ -1,4 +1,4 @@
-"""The base of all events: the type's name, and the facts that consumers decide by, so that none lists types itself."""
+"""The base class of events. Its attributes describe an event type, so that consumers need no lists of types."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -10,11 +10,11 @@ from sandherd.contracts.model import Count, Model, Number
 from sandherd.contracts.states import State
 
 Emitter = Literal["agent", "driver", "worker", "spawner", "monitor", "message-relay", "event-ingest"]
-"""Who creates an event. A worker publishes what `agent` and `driver` create in its sandbox: `agent` is any agent's
-program, `driver` the process that runs an agent's SDK."""
+"""Who creates an event. A worker publishes the events that `agent` and `driver` create in its sandbox: `agent` is any
+agent's program, `driver` is the process that runs an agent's SDK."""
 
 Tone = Literal["success", "failure", "attention", "action", "output", "input", "start", "background", "routine"]
-"""How an event is highlighted where events are shown; each program maps it to colours of its own."""
+"""How an event is highlighted where events are shown. Each program maps it to its own colours."""
 
 EVENTS: Final[dict[str, type["EventData"]]] = {}
 """The event types of the modules that are loaded, by name; `contracts.events.EVENTS` has all. Filled as the subclasses
@@ -28,9 +28,10 @@ class EventData(Model):
 
     type: ClassVar[str]
     emitted_by: ClassVar[Emitter]
-    """Who creates it. A worker accepts an event from a program in its sandbox only if the class itself allows that."""
+    """Who creates the event. A worker accepts an event from a program in its sandbox only if the class itself allows
+    that."""
     counts_as_work: ClassVar[bool] = True
-    """Whether it shows that the agent makes progress; the idle rule has no list of its own."""
+    """Whether the event shows that the agent makes progress. The idle rule depends on it."""
     terminal: ClassVar[bool] = False
     """Whether it ends the attempt."""
     opens: ClassVar[str | None] = None
@@ -38,20 +39,21 @@ class EventData(Model):
     closes: ClassVar[str | None] = None
     """The field with the key of a call that is no longer in flight after this event."""
     closes_source: ClassVar[bool] = False
-    """Whether its source publishes nothing after it, unless with a higher sequence."""
+    """Whether it is the last event of its source, unless the source has an event with a higher sequence."""
     closes_source_alone: ClassVar[bool] = False
-    """Whether it does so only as the first event of its source; in another source it is one of many."""
+    """Whether it is the last event of its source only if it is also the first. In other sources it is one of many
+    events."""
     sets_state: ClassVar[State | None] = None
-    """The state that its task, sandbox, message or approval has from this event on."""
+    """The state of its task, sandbox, message or approval from this event on."""
     milestone: ClassVar[bool] = False
-    """Whether a span is exported when it is stored; that costs more than storing it."""
+    """Whether a span is exported when the event is stored. The export costs more than storing the event."""
     measured: ClassVar[bool] = False
     """Whether event-ingest derives metrics and spans from it."""
     tone: ClassVar[Tone | None] = None
     symbol: ClassVar[str | None] = None
     """Its symbol in a timeline, in place of the type."""
     reserved: ClassVar[bool] = False
-    """Whether no program publishes it yet: its documents state that."""
+    """Whether no program publishes the event yet. Its documentation states that."""
     schema_version: ClassVar[int] = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -68,23 +70,24 @@ class EventData(Model):
         EVENTS[name] = cls
 
     def summarize(self) -> str:
-        """The event in one line, without its type; the default is its fields. Control characters are not removed."""
+        """The event in one line, without its type. The default shows its fields. Control characters are not removed."""
         data = self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         data.pop("turn", None)
         return plain_fields(data)
 
 
 class SpawnerEvent(EventData):
-    """Published by the spawner; it is not work of an agent."""
+    """An event of the spawner. It is not work of an agent."""
 
     emitted_by: ClassVar[Emitter] = "spawner"
     counts_as_work: ClassVar[bool] = False
 
 
 class CommandRefusal(EventData):
-    """A command that was not carried out: what it is about is as it was before.
+    """A command was not carried out, and has changed nothing.
 
-    One with the code `internal` may have taken effect, and one that is requeued from the dead letters is carried out.
+    A command whose refusal has the code `internal` may nevertheless have taken effect. A command that is requeued from
+    the dead letters is carried out.
     """
 
     counts_as_work: ClassVar[bool] = False
@@ -94,9 +97,9 @@ class CommandRefusal(EventData):
     reason: str
     field: str | None = None
     code: str | None = None
-    """Why, machine-readable: a code of `contracts.errors`, such as `invalid_field`, `not_found` or `conflict`."""
+    """The reason as a code of `contracts.errors`, such as `invalid_field`, `not_found` or `conflict`."""
     command_id: str | None = None
-    """The command's `id`; None if it had none that could be read."""
+    """The command's `id`; None if the command had no readable `id`."""
     command_sequence: Number | None = None
     """The command's sequence number in the stream COMMANDS, which the broker's acknowledgement returned."""
 
@@ -122,6 +125,6 @@ class ArtifactRef(Model):
 
 
 def types_with_state(states: Iterable[State], events: Mapping[str, type[EventData]]) -> frozenset[str]:
-    """The types of these events that set one of the states. States of two kinds with the same value are different."""
+    """The types of these events that set one of the states. Equal values of different classes are different states."""
     wanted = {(type(state), state) for state in states}
     return frozenset(name for name, model in events.items() if (type(model.sets_state), model.sets_state) in wanted)

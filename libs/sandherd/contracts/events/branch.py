@@ -11,14 +11,14 @@ from sandherd.contracts.states import BranchState, State
 from sandherd.plurals import pluralize
 
 MAX_PATHS: Final = 100
-"""Maximum paths that an event of a branch lists."""
+"""Maximum number of paths in an event about a branch."""
 MAX_OVERLAPS: Final = 20
-"""Maximum branches that a branch is merged with on trial."""
+"""Maximum number of branches with which a branch is merged on trial."""
 Paths = Annotated[list[str], Field(max_length=MAX_PATHS)]
 
 
 class BranchEvent(SpawnerEvent):
-    """About a task's branch."""
+    """An event about a task's branch."""
 
     repository: str
     branch: str
@@ -31,9 +31,9 @@ class BranchCreated(BranchEvent):
     sets_state: ClassVar[State | None] = BranchState.LIVE
     base: str
     base_commit: str | None = None
-    """The base's commit, from which it was created."""
+    """The commit of the base from which the branch was created."""
     ticket: str | None = None
-    """The ticket that its task works on."""
+    """The ticket that the task works on."""
 
     def summarize(self) -> str:
         return f"{self.branch} from {self.base}" + (f" at {self.base_commit[:10]}" if self.base_commit else "")
@@ -47,17 +47,17 @@ class BranchSaved(BranchEvent):
     commit: str
     """The branch's new commit."""
     commits: Count
-    """How many commits it has that its base's commit has not."""
+    """Number of commits of the branch that its base's commit does not have."""
     files_changed: Count
-    """Files that differ from its base's commit."""
+    """Number of files that differ from the base's commit."""
     additions: Count
-    """Lines added since its base's commit."""
+    """Number of lines added since the base's commit."""
     deletions: Count
-    """Lines removed since its base's commit."""
+    """Number of lines removed since the base's commit."""
     paths: Paths = Field(default_factory=list)
-    """The changed paths, the first 100 of them."""
+    """The changed paths; at most the first 100."""
     diff: ArtifactRef | None = None
-    """The diff from its base's commit, as made by the spawner, not by the sandbox. None: it is too large."""
+    """The diff from the base's commit, made by the spawner, not by the sandbox. None: the diff is too large."""
 
     def summarize(self) -> str:
         size = f"{pluralize(self.files_changed, 'file')}, +{self.additions} -{self.deletions}"
@@ -65,37 +65,37 @@ class BranchSaved(BranchEvent):
 
 
 class BranchOverlap(Model):
-    """Another branch that a branch can't be merged with as it is."""
+    """Another branch, with which the branch can't be merged as it is."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     branch: str
     """The other branch: its base, or a live branch of the same repository and project."""
     paths: Paths
-    """The paths that both change in conflicting ways, the first 20 of them."""
+    """The paths that both branches change in conflicting ways; at most the first 20."""
 
 
 class BranchOverlapFound(BranchEvent):
-    """Trial merges of a branch's new commit found other conflicts than those of its commit before."""
+    """Trial merges of a branch's new commit found other conflicts than those of the previous commit."""
 
     type: ClassVar[str] = "branch.overlap_found"
     tone: ClassVar[Tone | None] = "attention"
     commit: str
     overlaps: Annotated[list[BranchOverlap], Field(max_length=MAX_OVERLAPS)]
-    """The branches that it conflicts with. Empty: none any more."""
+    """The branches that it conflicts with. Empty: it no longer conflicts with any branch."""
 
     def summarize(self) -> str:
-        pairs = (f"{one.branch} in {', '.join(one.paths[:3])}" for one in self.overlaps)
+        pairs = (f"{other.branch} in {', '.join(other.paths[:3])}" for other in self.overlaps)
         return f"{self.branch} conflicts with {'; '.join(pairs) or 'no branch any more'}"
 
 
 class BranchRefused(BranchEvent):
-    """What a sandbox saved for the branch is refused, and not a part of it."""
+    """Commits that a sandbox saved for the branch were refused, and are not part of the branch."""
 
     type: ClassVar[str] = "branch.refused"
     tone: ClassVar[Tone | None] = "failure"
     reason: str
-    """Why, for users to read."""
+    """The reason, as text for users."""
 
     def summarize(self) -> str:
         return f"{self.branch}: {self.reason}"
@@ -107,34 +107,34 @@ class BranchPushed(BranchEvent):
     type: ClassVar[str] = "branch.pushed"
     tone: ClassVar[Tone | None] = "success"
     commit: str
-    """The commit that the repository's branch has now."""
+    """The present commit of the branch in the repository."""
     pushed_branch: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The name of the repository's branch, if it is another one: the repository had a branch of this name."""
+    """The name of the branch in the repository, if it differs: the repository already had a branch of this name."""
 
     def summarize(self) -> str:
         return f"{self.pushed_branch or self.branch} at {self.commit[:10]}"
 
 
 class BranchPushRefused(BranchEvent):
-    """The branch can't be pushed before a user does something about it."""
+    """The branch can't be pushed until a user has removed the cause."""
 
     type: ClassVar[str] = "branch.push_refused"
     tone: ClassVar[Tone | None] = "failure"
     commit: str
     """The commit that was not pushed."""
     reason: str
-    """Why, for users to read."""
+    """The reason, as text for users."""
     code: str
-    """Why, machine-readable: `denied`, `not_found`, `conflict`, `refused`, `too_large` or `needs_approval`."""
+    """The reason as a code: `denied`, `not_found`, `conflict`, `refused`, `too_large` or `needs_approval`."""
     paths: Paths = Field(default_factory=list)
-    """With `needs_approval`: the changed paths that a user has to approve."""
+    """With `needs_approval`: the changed paths that need a user's approval."""
 
     def summarize(self) -> str:
         return f"{self.branch} at {self.commit[:10]}: {self.reason}"
 
 
 class PullRequestEvent(BranchEvent):
-    """About the pull request of a branch."""
+    """An event about the pull request of a branch."""
 
     pr_url: str
     pr_number: Count
@@ -155,7 +155,7 @@ class BranchPullRequestOpened(PullRequestEvent):
 
 
 class BranchPullRequestUpdated(PullRequestEvent):
-    """The pull request has another commit, or its forge reports another state of it."""
+    """The pull request has another commit, or another state at its forge."""
 
     type: ClassVar[str] = "branch.pull_request_updated"
     pull_request: PullRequestView
@@ -178,19 +178,19 @@ class BranchPullRequestClosed(PullRequestEvent):
 
 
 class BranchPullRequestRefused(BranchEvent):
-    """The forge refuses a step of a pull request; it is not repeated before a new commit or a user's request."""
+    """The forge refused a step of a pull request. It is not repeated before a new commit or a user's request."""
 
     type: ClassVar[str] = "branch.pull_request_refused"
     tone: ClassVar[Tone | None] = "failure"
     commit: str
     """The branch's commit."""
     step: str
-    """What was refused: `open_pull_request`, `mark_ready`, `poll_pull_request`, `merge`, `find_conflict` or
+    """The refused step: `open_pull_request`, `mark_ready`, `poll_pull_request`, `merge`, `find_conflict` or
     `follow_up`."""
     reason: str
-    """Why, for users to read."""
+    """The reason, as text for users."""
     code: str
-    """Why, machine-readable: a fault (`denied`, `not_found`, `conflict`, `refused`), or what prevents a merge."""
+    """The reason as a code: a fault (`denied`, `not_found`, `conflict`, `refused`), or the obstacle to a merge."""
 
     def summarize(self) -> str:
         return f"{self.branch} at {self.commit[:10]}: {self.step}: {self.reason}"
@@ -205,7 +205,7 @@ class BranchMerged(BranchEvent):
     commit: str
     """The commit that merged it."""
     pr_number: Count | None = None
-    """Its pull request."""
+    """The number of the branch's pull request."""
 
     def summarize(self) -> str:
         return f"{self.branch} at {self.commit[:10]}"

@@ -1,4 +1,4 @@
-"""The facts about a tool call that its events have in common, and their closed lists of values."""
+"""The facts about a tool call that several events report, and their closed lists of values."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ CheckKind = Literal["test", "lint", "types", "build"]
 
 
 class CallEnd(AgentAction):
-    """The end of a tool call. Both events of one end have the same facts; either of them may be absent."""
+    """The end of a tool call. Two events report it with the same facts; one of the two may be missing."""
 
     outcome: ToolOutcome | None = None
     """How the call ended: `ok`; `failed`, with `exit_code` if the tool is a command whose status is known; `timed_out`:
@@ -18,9 +18,9 @@ class CallEnd(AgentAction):
     429 or 5xx, no connection); `denied` by a rule or a permission, and `refused` by a user: it was not executed;
     `cancelled`: it was interrupted, or its turn ended first. Absent if the harness does not report it."""
     exit_code: Whole | None = None
-    """The exit status of the command, if the tool is one; absent if the harness does not report it."""
+    """The exit status, if the tool is a command; absent if the harness does not report it."""
     check: CheckKind | None = None
-    """As in `agent.tool_use`."""
+    """What the call checks, as in `agent.tool_use`."""
     check_passed: bool | None = None
-    """Whether the check passed. Absent if the outcome does not show that: the output of a command in a pipe, or a check
-    that others follow (`;`), may have any status, and a check that timed out has neither passed nor failed."""
+    """Whether the check passed. Absent if the outcome does not show that: a command in a pipe, or one that others
+    follow (`;`), may end with any status, and a check that timed out has neither passed nor failed."""

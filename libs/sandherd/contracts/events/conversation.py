@@ -74,7 +74,7 @@ class AgentThinking(AgentAction):
 
 
 class AgentContextCompacted(AgentEvent):
-    """The agent's program has replaced the older part of the model's context by a summary. That is not work."""
+    """The agent's program has replaced the older part of the model's context by a summary. It is not work."""
 
     type: ClassVar[str] = "agent.context_compacted"
     emitted_by: ClassVar[Emitter] = "agent"
@@ -83,15 +83,15 @@ class AgentContextCompacted(AgentEvent):
     trigger: Literal["automatic", "requested"] | None = None
     """`automatic`: the context was too large; `requested`: by a message or a command. Absent if it is not known."""
     tokens_before: Count | None = None
-    """Tokens of the context before; absent if the harness does not report them."""
+    """Number of tokens in the context before; absent if the harness does not report it."""
     tokens_after: Count | None = None
-    """Tokens of the context after; absent if the harness does not report them."""
+    """Number of tokens in the context after; absent if the harness does not report it."""
     messages_removed: Count | None = None
-    """Messages, calls and results that the summary replaces; absent if the harness does not report their number."""
+    """Number of messages, calls and results that the summary replaces; absent if the harness does not report it."""
 
 
 class AgentMessageInjected(AgentEvent):
-    """A message was passed to the agent. That is not work of the agent and resets no rule."""
+    """A message was passed to the agent. It is not work of the agent and resets no rule."""
 
     type: ClassVar[str] = "agent.message_injected"
     counts_as_work: ClassVar[bool] = False

@@ -16,15 +16,15 @@ class CredentialRevoked(SpawnerEvent):
     closes_source: ClassVar[bool] = True
     tone: ClassVar[Tone | None] = "attention"
     public_key: str
-    """The public key in the credential, by which it is refused; another credential has another one."""
+    """The public key in the credential, which identifies it: another credential has another key."""
     role: Principal
     """`client`, `subscriber` or `operator`."""
     reason: RevocationReason
-    """What it was used for: `connections`, more connections than the limit, repeatedly."""
+    """Why it was revoked: `connections`, because it repeatedly had more connections than the limit."""
     connections: Count
-    """The most that it had at one time."""
+    """Maximum number of connections that it had at one time."""
     limit: Count
-    """The most that it may have."""
+    """Maximum number of connections that it may have."""
 
     def summarize(self) -> str:
         return f"{self.connections} connections at a time, {self.limit} are permitted: create another credential"

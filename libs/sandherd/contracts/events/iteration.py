@@ -1,4 +1,4 @@
-"""The iteration events, of an agent that works in iterations until its work is valid."""
+"""Events about the iterations of an agent that works until its work is valid."""
 
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +10,7 @@ from sandherd.contracts.model import Count, MicroDollars, Seconds
 
 
 class Iteration(AgentEvent):
-    """The state that every iteration event carries."""
+    """The state of a continuous task, which all iteration events contain."""
 
     iteration_num: Count
     successful_iterations: Count = 0

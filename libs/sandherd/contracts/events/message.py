@@ -11,7 +11,7 @@ from sandherd.plurals import pluralize
 
 
 class MessageEvent(EventData):
-    """About one message; it is not work of an agent."""
+    """An event about one message. It is not work of an agent."""
 
     emitted_by: ClassVar[Emitter] = "message-relay"
     counts_as_work: ClassVar[bool] = False
@@ -42,7 +42,7 @@ class MessageDelivered(MessageEvent):
     type: ClassVar[str] = "message.delivered"
     sets_state: ClassVar[State | None] = MessageState.DELIVERED
     delivery_ms: Milliseconds
-    """From the command to the worker's receipt."""
+    """Milliseconds from the command to the worker's receipt."""
 
     def summarize(self) -> str:
         return f"{self.message_id} in {self.delivery_ms:.1f} ms"
@@ -76,7 +76,7 @@ class MessageRejected(MessageEvent):
     sets_state: ClassVar[State | None] = MessageState.REJECTED
     reason: str
     code: str | None = None
-    """The code of the reason, as in `contracts.errors`, where there is one."""
+    """The reason as a code of `contracts.errors`, where there is one."""
     command_id: str | None = None
     """The `id` of the command that sent it; None if an agent sent it, or its worker rejected it later."""
 
@@ -93,7 +93,7 @@ class MessageRefused(CommandRefusal):
 
 
 class ApprovalEvent(EventData):
-    """About one approval."""
+    """An event about one approval."""
 
     emitted_by: ClassVar[Emitter] = "message-relay"
     counts_as_work: ClassVar[bool] = False
@@ -107,10 +107,10 @@ class ApprovalRequested(ApprovalEvent):
     sets_state: ClassVar[State | None] = ApprovalState.PENDING
     tool: str
     reason: str | None = None
-    """Why the agent requests it."""
+    """Why the approval is requested."""
     expires_at: Moment | None = None
     on_timeout: str | None = None
-    """The decision that applies if no user has answered by then: `allow` or `deny`."""
+    """The decision if no user has answered by `expires_at`: `allow` or `deny`."""
     asked_in: UUID | None = None
     """The id of the `agent.approval_requested` event, which has the complete input."""
     requested_by: str | None = None
@@ -148,7 +148,7 @@ class ApprovalDenied(ApprovalEvent):
     answer: SafeName | None = None
     """The message that delivers the answer to the agent."""
     code: str | None = None
-    """Why no user decided, machine-readable; None if a user denied it."""
+    """Why no user decided, as a code; None if a user denied it."""
 
     def summarize(self) -> str:
         return self.approval_id + (f" by {self.by}" if self.by else "") + (f": {self.reason}" if self.reason else "")
@@ -162,10 +162,11 @@ class ApprovalExpired(ApprovalEvent):
     closes_source: ClassVar[bool] = True
     sets_state: ClassVar[State | None] = ApprovalState.EXPIRED
     outcome: str
-    """`granted` or `denied`, by the default given in the request; `ended` if its task, or its sandbox for good, ended
-    first; `withdrawn` by its agent; `asked_again` by its task's next attempt, in whose sandbox an answer counts now."""
+    """`granted` or `denied`: no user answered, and the default in the request applies; `ended`: its task ended first,
+    or its sandbox ended for good; `withdrawn`: its agent withdrew it; `asked_again`: the next attempt of its task
+    requested it again, and now an answer counts in the sandbox of that attempt."""
     reason: str | None = None
-    """Why it was withdrawn, or where it was requested again."""
+    """Why it was withdrawn, or in which sandbox it was requested again."""
 
     def summarize(self) -> str:
         return f"{self.approval_id}: {self.outcome}" + (f", {self.reason}" if self.reason else "")

@@ -13,11 +13,12 @@ from sandherd.contracts.states import NotificationKind
 from sandherd.contracts.states import SteeringStep as SteeringStep  # noqa: PLC0414  # defined where no pydantic is needed
 
 InterventionStep = Literal["nudge", "interrupt", "pause", "terminate"]
-"""The steps that do something."""
+"""The steps of an intervention, without `observe`."""
 InterventionOutcome = Literal["obeyed", "recovered", "ignored", "undelivered", "finished"]
-"""What an intervention led to. In its event, `recovered` is `obeyed` with the field `recovered`."""
+"""The outcome of an intervention. Its event shows `recovered` as `obeyed`, with the field `recovered`."""
 ConflictSeverity = Literal["file", "lines", "merge"]
-"""Two sandboxes edit the same file; the same lines of it; or a trial merge of their branches has conflicts."""
+"""`file`: two sandboxes edit the same file; `lines`: they edit the same lines of it; `merge`: a trial merge of their
+branches has conflicts."""
 DependencyCause = Literal["base", "task"]
 """What changed: the base of the branch, or a task that the sandbox's task depends on or resumes."""
 LineRange = Annotated[list[Count], Field(min_length=2, max_length=2)]
@@ -25,14 +26,14 @@ LineRange = Annotated[list[Count], Field(min_length=2, max_length=2)]
 
 
 class MonitorEvent(EventData):
-    """Published by the monitor; it is not work of an agent."""
+    """An event of the monitor. It is not work of an agent."""
 
     emitted_by: ClassVar[Emitter] = "monitor"
     counts_as_work: ClassVar[bool] = False
 
 
 class IdleFinding(MonitorEvent):
-    """A sandbox that matches a rule of the idle watch."""
+    """A sandbox matches a rule of the idle watch."""
 
     rule: str
     age_seconds: Seconds
@@ -75,32 +76,34 @@ class MonitorGuardianAnalysed(MonitorEvent):
     evidence: list[str] = Field(default_factory=list)
     """Ids of the events that the finding is based on."""
     pattern: str | None = None
-    """The key of the pattern, by which the rule recognises it."""
+    """The key by which the rule recognises the pattern."""
     pattern_began: Count | None = None
-    """The sequence number of its first event, in the stream EVENTS."""
+    """The sequence number of the pattern's first event in the stream EVENTS."""
 
 
 class MonitorFindingAssessed(MonitorEvent):
-    """A model has assessed a soft finding of a guardian rule, or could not. Without a verdict the finding stands."""
+    """A model has assessed a soft finding of a guardian rule, or could not. Without a verdict, the finding remains."""
 
     type: ClassVar[str] = "monitor.finding_assessed"
     rule: str
     verdict: Literal["at_fault", "working", "unsure"] | None = None
-    """`at_fault` confirms the finding; `working` drops it until the next message of a user; absent: there is none."""
+    """`at_fault` confirms the finding; `working` drops it until the next message of a user. Absent: there is no
+    verdict."""
     failure: (
         Literal["no_evidence", "invalid_answer", "unavailable", "refused", "timed_out", "no_history", "no_allowance"]
         | None
     ) = None
-    """Why there is no verdict: it cited no existing event, was no answer, the model was unavailable, refused or late,
-    the events could not be read, or its tokens of the day are used up."""
+    """Why there is no verdict. `no_evidence`: the model cited no existing event; `invalid_answer`: its response was not
+    an answer; `unavailable`, `refused`, `timed_out`: the model was unavailable, refused the request, or responded too
+    late; `no_history`: the events could not be read; `no_allowance`: the model's tokens for the day are used up."""
     evidence: list[str] = Field(default_factory=list)
     """Ids of the events that the verdict is based on."""
     model: str
     tokens: Count = 0
-    """Input and output tokens."""
+    """Number of input and output tokens."""
     through: Count = 0
-    """The sequence of the last event of the agent that the verdict is based on; the next assessment of this rule begins
-    after it. 0 without a verdict."""
+    """The sequence of the last event of the agent that the verdict is based on. The next assessment of this rule begins
+    after it. 0 if there is no verdict."""
 
     def summarize(self) -> str:
         return f"{self.rule}: {self.verdict or self.failure}"
@@ -118,11 +121,11 @@ class MonitorInterventionDecided(MonitorEvent):
     intervention_number: Count = 1
     message: str
     evidence: list[str] | None = None
-    """Ids of the events that it is based on."""
+    """Ids of the events that the decision is based on."""
     pattern: str | None = None
-    """The key of the pattern that it is to stop, by which the rule recognises it."""
+    """The key by which the rule recognises the pattern that the intervention is to stop."""
     pattern_rule: str | None = None
-    """The rule that recognises the pattern; None if it is the same rule."""
+    """The rule that recognises the pattern; None if it is `rule`."""
     approval_id: str | None = None
     """The approval that a pause requests from a user."""
 
@@ -137,7 +140,8 @@ class MonitorInterventionOutcome(MonitorEvent):
     correlation_id: str
     outcome: Literal["obeyed", "ignored", "undelivered", "finished"]
     recovered: bool | None = None
-    """Whether it is `obeyed` because the pattern has been gone for ten turns; else the agent ended without it."""
+    """Whether the outcome is `obeyed` because the pattern has not occurred for ten turns. Otherwise the agent ended
+    without it."""
     evidence: list[str] | None = None
     """Ids of the events that the outcome is based on."""
 
@@ -148,9 +152,9 @@ class MonitorRuleMuted(MonitorEvent):
     type: ClassVar[str] = "monitor.rule_muted"
     rule: str
     until: Moment | None = None
-    """When it is evaluated again; None: when it is unmuted."""
+    """When the rule is evaluated again; None: when a user unmutes it."""
     muted_by: str | None = None
-    """Who muted it, as the command named them."""
+    """Who muted the rule, according to the command."""
 
 
 class MonitorRuleUnmuted(MonitorEvent):
@@ -159,7 +163,7 @@ class MonitorRuleUnmuted(MonitorEvent):
     type: ClassVar[str] = "monitor.rule_unmuted"
     rule: str
     unmuted_by: str | None = None
-    """Who unmuted it, as the command named them."""
+    """Who unmuted the rule, according to the command."""
 
 
 class MonitorRefused(CommandRefusal, MonitorEvent):
@@ -170,26 +174,26 @@ class MonitorRefused(CommandRefusal, MonitorEvent):
 
 
 class MonitorNotificationPublished(MonitorEvent):
-    """Something that a user should know: the herd recovered from a failure, or an intervention had no effect."""
+    """A notification for users: for example, an attempt failed and is retried, or an intervention had no effect."""
 
     type: ClassVar[str] = "monitor.notification_published"
     tone: ClassVar[Tone | None] = "attention"
     kind: NotificationKind
-    """What it is about: `recovery`, an attempt failed and is retried; `intervention_failed`, an agent ignored the
-    guardian or could not be reached; `coordination`, the conductor asks which of two sandboxes is to continue."""
+    """`recovery`: an attempt failed and is retried; `intervention_failed`: an agent ignored the guardian or could not
+    be reached; `coordination`: the conductor asks which of two sandboxes is to continue."""
     message: str
     """What happened, in one sentence."""
     cause_id: UUID
-    """The id of the event that says so; there is one notification for each."""
+    """The id of the event that the notification is about. There is one notification for each such event."""
     cause_type: str
-    """The type of that event."""
+    """The type of the event with the id `cause_id`."""
 
     def summarize(self) -> str:
         return f"{self.kind}: {self.message}"
 
 
 class MonitorConductorReported(MonitorEvent):
-    """How much the live sandboxes of a project hinder each other, when that has changed: at most once a minute."""
+    """How much the live sandboxes of a project hinder each other. Published when it changes, at most once a minute."""
 
     type: ClassVar[str] = "monitor.conductor_reported"
     status: str
@@ -202,11 +206,11 @@ class MonitorConductorReported(MonitorEvent):
     reasons: list[str] = Field(default_factory=list, exclude_if=lambda reasons: not reasons)
     """Why the score is not 1: the open findings, the heaviest first."""
     conflicts: Count = Field(default=0, exclude_if=lambda count: not count)
-    """Open conflicts: of files, each between two sandboxes."""
+    """Number of open conflicts about files, each between two sandboxes."""
     duplicates: Count = Field(default=0, exclude_if=lambda count: not count)
-    """Open findings of duplicate tasks."""
+    """Number of open findings of duplicate tasks."""
     dependencies: Count = Field(default=0, exclude_if=lambda count: not count)
-    """Open findings that something has changed underneath a task."""
+    """Number of open findings that something which a task builds on has changed."""
 
     def summarize(self) -> str:
         return f"{self.status} ({self.coherence_score:.2f}): {'; '.join(self.reasons) or 'no findings'}"
@@ -243,7 +247,8 @@ class MonitorConflictFound(MonitorEvent):
     file_path: str
     """The file, relative to the work tree."""
     severity: ConflictSeverity | None = None
-    """`file`: both edit it; `lines`: overlapping lines; `merge`: a trial merge of their branches conflicts in it."""
+    """`file`: both edit the file; `lines`: they edit overlapping lines; `merge`: a trial merge of their branches has a
+    conflict in the file."""
     lines: LineRange | None = None
     """The first and the last of the lines that overlap with those of the other sandbox."""
     other_lines: LineRange | None = None
@@ -265,7 +270,7 @@ class MonitorDependencyChanged(MonitorEvent):
     changed: str
     """The branch or task that has changed."""
     paths: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
-    """The changed files, those that the sandbox edits first."""
+    """The changed files; those that the sandbox edits come first."""
     finding_id: UUID
     """Identifies the finding in later events about it."""
 
@@ -278,34 +283,34 @@ class MonitorFindingWithdrawn(MonitorEvent):
 
     type: ClassVar[str] = "monitor.finding_withdrawn"
     finding_id: UUID
-    """The finding."""
+    """The id of the finding."""
     finding_type: str
     """The type of the event that published it."""
     other: str
-    """The sandbox, task or branch that it named."""
+    """The sandbox, task or branch that the finding named."""
     reason: Literal["resolved", "finished", "ended"]
-    """`resolved`: it no longer holds; `finished`, `ended`: an agent or a sandbox has."""
+    """`resolved`: the finding no longer holds; `finished`: an agent has ended; `ended`: a sandbox has ended."""
 
     def summarize(self) -> str:
         return f"{self.finding_type} with {self.other}: {self.reason}"
 
 
 class BudgetEvent(MonitorEvent):
-    """About a budget. Each is published once, by a source of its own."""
+    """An event about a budget. Each is published once, and is the only event of its source."""
 
     closes_source_alone: ClassVar[bool] = True
     tone: ClassVar[Tone | None] = "attention"
     scope: BudgetScope = Field(default="task", exclude_if=lambda scope: scope == "task")
     """Whose budget it is: that of the task `taskid`, of the project, or of the herd."""
     window: BudgetWindow = Field(default="total", exclude_if=lambda window: window == "total")
-    """`total`: all attempts of a task. `day` and `month`: the last 24 hours, and the last 30 days, in whole hours."""
+    """`total`: all attempts of a task; `day`: the last 24 hours; `month`: the last 30 days, in whole hours."""
     budget: BudgetKind
     limit: Count
     """The limit that was reached, in the unit of the kind: micro-dollars, tokens, turns, seconds."""
     used: Count
-    """What was used, in the same unit."""
+    """The used amount, in the same unit."""
     cost_micro_usd: MicroDollars | None = None
-    """What it has cost, as far as it is known, in the same window."""
+    """The cost in the same window, as far as it is known."""
 
     def summarize(self) -> str:
         window = "" if self.window == "total" else f" of a {self.window}"
@@ -320,7 +325,7 @@ class MonitorBudgetWarned(BudgetEvent):
 
 
 class MonitorBudgetExceeded(BudgetEvent):
-    """A budget is exceeded: its agents are asked to end their work, and stopped after a time; no task begins."""
+    """A budget is exceeded: the agents are asked to end their work, and stopped after a time; no task begins."""
 
     type: ClassVar[str] = "monitor.budget_exceeded"
     tone: ClassVar[Tone | None] = "failure"
@@ -336,7 +341,7 @@ class MonitorBudgetGranted(MonitorEvent):
     more: BudgetLimits
     """What was added to its budget."""
     granted_by: str | None = None
-    """Who granted it, as the request named them."""
+    """Who granted it, according to the request."""
 
     def summarize(self) -> str:
         more = ", ".join(f"{name} {value}" for name, value in self.more.model_dump(exclude_none=True).items())

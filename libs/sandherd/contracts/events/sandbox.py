@@ -14,29 +14,30 @@ from sandherd.contracts.states import SandboxState, State, SteeringStep
 
 
 class SandboxEvent(SpawnerEvent):
-    """About a sandbox."""
+    """An event about a sandbox."""
 
     runtime: str
 
 
 class SandboxRequested(SandboxEvent):
-    """A sandbox is wanted; recorded before the request to its provider."""
+    """A sandbox was requested. This is recorded before the request to the provider."""
 
     type: ClassVar[str] = "sandbox.requested"
     sets_state: ClassVar[State | None] = SandboxState.REQUESTED
     linger_seconds: Seconds = 0
-    """How long it stays, to receive messages, after its agent has ended."""
+    """How long it stays after its agent has ended, to receive messages."""
     expires_at: Moment | None = None
-    """When its time to live ends, unless it is extended."""
+    """When its time to live expires, unless it is extended."""
     profile: SafeName | None = None
     requested_by: str | None = None
     budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
-    """The budget of its task, by the spec or the profile."""
+    """The budget of its task, from the spec or the profile."""
     constraints: Constraints | None = None
-    """What its agent must not do: the constraints of its task, project, profile and herd together. Absent if there are
-    none but those of every agent."""
+    """What its agent must not do: the constraints of its task, project, profile and herd together. Absent if only the
+    default constraints apply."""
     max_intervention: SteeringStep | None = None
-    """The strongest step of the monitor's guardian rules, by the task, its profile or its project; None: the herd's."""
+    """The strongest step of the monitor's guardian rules, from the task, its profile or its project. None: as for the
+    herd."""
 
     def summarize(self) -> str:
         return self.runtime + (f", until {local_time(self.expires_at)}" if self.expires_at else "")
@@ -100,7 +101,8 @@ class SandboxExtended(SandboxEvent):
 class SandboxRefused(CommandRefusal, SpawnerEvent):
     """A command about a sandbox was rejected, and will never be carried out.
 
-    It has a source of its own, unless the runtime refuses a pause that was accepted: then it has the sandbox's source.
+    The event has its own source. But if a pause was accepted and the runtime refuses it later, the source is the
+    sandbox's.
     """
 
     type: ClassVar[str] = "sandbox.refused"
@@ -129,7 +131,7 @@ class SandboxTerminated(SandboxEvent):
     lived_seconds: Seconds = 0
     exit_code: Whole | None = None
     unsaid: bool = False
-    """Whether it ended with undelivered events: something that its agent emitted could not be published by then."""
+    """Whether it ended with unpublished events: something that its agent emitted could not be published in time."""
 
     def summarize(self) -> str:
         return f"{self.reason}, after {self.lived_seconds:.1f} s"

@@ -7,7 +7,7 @@ from sandherd.contracts.model import Count, Moment
 
 
 class SubscriptionNeglected(EventData):
-    """Nothing was fetched from the subscription for so long that it will be deleted, with its position."""
+    """Nothing was fetched from the subscription for so long that it will be deleted, together with its position."""
 
     type: ClassVar[str] = "subscription.neglected"
     emitted_by: ClassVar[Emitter] = "event-ingest"
@@ -15,11 +15,11 @@ class SubscriptionNeglected(EventData):
     closes_source: ClassVar[bool] = True
     tone: ClassVar[Tone | None] = "attention"
     waiting: Count
-    """Events that are not delivered yet."""
+    """Number of events that are not delivered yet."""
     unacknowledged: Count
-    """Events that were delivered and are not acknowledged."""
+    """Number of events that were delivered and are not acknowledged."""
     last_read_at: Moment
-    """When something was last fetched, as far as event-ingest knows; when it was created if nothing was."""
+    """When something was last fetched, as far as event-ingest knows; otherwise when the subscription was created."""
     expires_at: Moment
     """The earliest time at which it is deleted, unless something is fetched before."""
 

@@ -1,4 +1,4 @@
-"""Parts of the one-line summaries of events. The text is raw: the program that shows it removes control characters."""
+"""Parts of the one-line summaries of events. Programs that show the text remove its control characters."""
 
 import json
 import re
@@ -17,12 +17,12 @@ def local_time(at: datetime) -> str:
 
 
 def elapsed(milliseconds: float | None) -> str:
-    """`in 12 ms`; empty if it is unknown or zero."""
+    """A duration as `in 12 ms`; empty if it is unknown or zero."""
     return f"in {milliseconds:.0f} ms" if milliseconds else ""
 
 
 def tool_call(tool: str, tool_input: Any) -> str:
-    """A tool and its input; of an input with one field, only the value."""
+    """A tool and its input as text; if the input has only one field, the value of that field."""
     text = tool_input if isinstance(tool_input, str) else _only_value(tool_input)
     return f"{tool}: {text}" if text else tool
 
@@ -40,7 +40,7 @@ def outcome(error: str | None, exit_code: int | None, seconds: float | None, fil
 
 
 def plain_fields(data: Mapping[str, Any]) -> str:
-    """All fields but lists and objects, as `name=value`."""
+    """All fields except lists and objects, as `name=value`."""
     return " ".join(f"{name}={_rounded(value)}" for name, value in data.items() if not isinstance(value, dict | list))
 
 

@@ -13,7 +13,7 @@ from sandherd.contracts.states import State, TaskState
 
 
 class TaskEvent(SpawnerEvent):
-    """About a task's attempt."""
+    """An event about an attempt of a task."""
 
     attempt: Attempt = 1
 
@@ -36,9 +36,9 @@ class TaskSubmitted(TaskEvent):
     resumes: SafeName | None = None
     """The earlier task whose session it continues."""
     work: ArtifactRef | None = Field(default=None, exclude_if=lambda work: work is None)
-    """The archive of the files that it begins with, under the task's own name."""
+    """The archive of the files that the task begins with, stored under the task's name."""
     repository: str | None = Field(default=None, exclude_if=lambda repository: repository is None)
-    """The git repository that it works on: its URL, or the label of a local one."""
+    """The git repository that the task works on: its URL, or the label of a local repository."""
     labels: Selector = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Its labels, by key."""
 
@@ -47,7 +47,7 @@ class TaskSubmitted(TaskEvent):
 
 
 class TaskRejected(TaskEvent):
-    """A submitted task was not accepted: there is no such task."""
+    """A submitted task was not accepted, and does not exist."""
 
     type: ClassVar[str] = "task.rejected"
     closes_source: ClassVar[bool] = True
@@ -55,7 +55,7 @@ class TaskRejected(TaskEvent):
     reason: str
     field: str | None = None
     code: str | None = None
-    """Why, machine-readable: a code of `contracts.errors`."""
+    """The reason as a code of `contracts.errors`."""
     command_id: str | None = None
     """The `id` of the command that submitted it."""
 
@@ -64,7 +64,10 @@ class TaskRejected(TaskEvent):
 
 
 class TaskRefused(CommandRefusal, SpawnerEvent):
-    """A command about a task was rejected, and will never be carried out. A task of that name is as it was before."""
+    """A command about a task was rejected, and will never be carried out.
+
+    An existing task of that name has not changed.
+    """
 
     type: ClassVar[str] = "task.refused"
     closes_source: ClassVar[bool] = True
@@ -90,7 +93,7 @@ class TaskRunning(TaskEvent):
     milestone: ClassVar[bool] = True
     sandbox: SafeName
     started_ms: Milliseconds = 0
-    """From submission to `agent.started`."""
+    """Milliseconds from the submission to `agent.started`."""
 
     def summarize(self) -> str:
         return f"in {self.sandbox}, {self.started_ms:.0f} ms after it was submitted"

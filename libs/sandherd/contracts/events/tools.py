@@ -24,7 +24,7 @@ class AgentModelCallStarted(AgentEvent):
 
 
 class AgentModelCallCompleted(AgentEvent):
-    """The model begins to respond, or no call awaits its response. Other events carry the response as it arrives."""
+    """The model begins to respond, or no call waits for a response any more. Other events contain the response."""
 
     type: ClassVar[str] = "agent.model_call_completed"
     emitted_by: ClassVar[Emitter] = "agent"
@@ -50,11 +50,11 @@ class AgentToolUse(AgentAction):
     tool_use_id: str
     input: Json = Field(default_factory=dict)
     event_subtype: str | None = None
-    """`program` for a call that is the agent's entire program, which may take as long as the sandbox may live."""
+    """`program` for a call that is the agent's entire program, and may take as long as the sandbox may live."""
     check: CheckKind | None = None
-    """What the call checks, if its command is known to check the work: `test`, `lint`, `types` or `build`; of several,
-    the first in the order `test`, `build`, `types`, `lint`. The worker finds it in the arguments of the command, also
-    behind `cd x &&`, `env`, `uv run`, `npx` or `python -m`."""
+    """What the call checks, if its command is known to check the work: `test`, `lint`, `types` or `build`. If it checks
+    several, the first in the order `test`, `build`, `types`, `lint`. The worker derives it from the command's
+    arguments, also after `cd x &&`, `env`, `uv run`, `npx` or `python -m`."""
 
     def summarize(self) -> str:
         return tool_call(self.tool, self.input)
@@ -68,22 +68,22 @@ class AgentApprovalRequested(AgentEvent):
     counts_as_work: ClassVar[bool] = False
     tone: ClassVar[Tone | None] = "attention"
     approval_id: str
-    """The approval, unique in its sandbox: 1 to 128 characters, none of them a control character. With another id it is
-    a dead letter of message-relay, and no user can answer."""
+    """The id of the approval, unique in its sandbox: 1 to 128 characters, none of them a control character. With an
+    invalid id, the event is a dead letter of message-relay, and no user can answer it."""
     tool: str
     input: Json = Field(default_factory=dict)
     reason: str | None = None
     timeout_seconds: Seconds | None = None
-    """How long it waits; None: as long as its sandbox lives."""
+    """How long the agent waits for an answer; None: as long as its sandbox lives."""
     on_timeout: Literal["allow", "deny"] | None = None
-    """The decision that applies if no user has answered by then. The worker applies it, by a timer of its own."""
+    """The decision if no user has answered by then. The worker applies it, by its own timer."""
 
     def summarize(self) -> str:
         return f"{self.approval_id}: {tool_call(self.tool, self.input)}"
 
 
 class AgentApprovalWithdrawn(AgentEvent):
-    """The agent no longer waits for this approval: its turn ended, or it ended itself while its worker runs on."""
+    """The agent no longer waits for this approval: its turn ended, or the agent ended while its worker runs on."""
 
     type: ClassVar[str] = "agent.approval_withdrawn"
     closes: ClassVar[str | None] = "approval_id"
@@ -196,16 +196,16 @@ class AgentFileEdited(AgentEvent):
     symbol: ClassVar[str | None] = "✎"
     tool_use_id: str | None = None
     file_path: str
-    """Relative to the work tree, with forward slashes."""
+    """The path relative to the work tree, with forward slashes."""
     change_type: Literal["created", "modified", "deleted", "renamed"]
     previous_path: str | None = None
     binary: bool = False
     lines_added: Count = 0
     lines_removed: Count = 0
     content_sha256: Digest | None = None
-    """The SHA-256 of the file's content after the change, in hexadecimal: the same if a file returns to an earlier
-    content. Of a link it is that of its target; of a content with secrets, that of the content without them. Absent for
-    a deleted file, and for one of more than 512 KiB."""
+    """The SHA-256 of the file's content after the change, in hexadecimal. If a file returns to an earlier content, it
+    is the same again. For a link, it is the SHA-256 of its target; for a content with secrets, that of the content
+    without them. Absent for a deleted file, and for a file of more than 512 KiB."""
     diff_preview: str = ""
     full_diff: str | None = None
     full_diff_available: bool = False

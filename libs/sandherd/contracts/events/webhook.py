@@ -7,7 +7,10 @@ from sandherd.contracts.model import Count, Moment
 
 
 class WebhookDisabled(EventData):
-    """The receiver accepted nothing for so long, or wants no more, that nothing is sent until a user resumes it."""
+    """The webhook is disabled, because its receiver accepted nothing for too long, or wants no more events.
+
+    Nothing is sent until a user resumes the webhook.
+    """
 
     type: ClassVar[str] = "webhook.disabled"
     emitted_by: ClassVar[Emitter] = "message-relay"
@@ -17,9 +20,9 @@ class WebhookDisabled(EventData):
     reason: str
     """The last failure, without the URL, which may contain a secret."""
     failing_since: Moment
-    """Since when the receiver accepted nothing."""
+    """The time since which the receiver has accepted nothing."""
     position: Count
-    """Every event up to this stream sequence is handled; delivery continues behind it."""
+    """Every event up to this stream sequence is handled; delivery continues after it."""
 
     def summarize(self) -> str:
         return f"accepted nothing since {self.failing_since:%Y-%m-%d %H:%M} UTC: {self.reason}"

@@ -1,6 +1,6 @@
 """Requests and their replies. A reply is `{"ok": …}` or `{"error": {code, message, field, remedy}}`.
 
-The names are imported on first use, as a program uses few of them. `REQUESTS` has all requests.
+The names are imported on first use, because a program uses only a few of them. `REQUESTS` has all requests.
 """
 
 from importlib import import_module
@@ -307,20 +307,20 @@ _NAMES: Final = {
     "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",
 }
 """The exported names of each module."""
-_HOMES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = tuple(_HOMES)
+_MODULE_OF: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = tuple(_MODULE_OF)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_MODULE_OF})
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "REQUESTS":  # it is filled as the modules are imported
         for module in _NAMES:
             import_module(f"{__name__}.{module}")
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    found = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = found
     return found

@@ -1,8 +1,8 @@
-"""Commands and files in a sandbox: the fields of clients' requests to the spawner, and of its requests to the worker.
+"""Commands and files in a sandbox: the fields of clients' requests to the spawner, and of the spawner's to workers.
 
 Each request has two classes with the same fields: one names the sandbox (`requests.client`), the other is sent on that
-sandbox's subject (`requests.worker`).
-Bytes are encoded as base64url (RFC 4648 §5); content larger than `INLINE_BYTES` is sent in pieces through ARTIFACTS.
+sandbox's subject (`requests.worker`). Bytes are encoded as base64url (RFC 4648 §5). Content larger than `INLINE_BYTES`
+is sent in pieces through ARTIFACTS.
 """
 
 from typing import Annotated, ClassVar, Final, Literal, Self
@@ -19,7 +19,7 @@ from sandherd.contracts.requests.base import Request
 from sandherd.contracts.requests.terminal import TerminalSize
 
 INLINE_BYTES: Final = 128 * 1024
-"""Maximum of bytes of a file or of output in one request or reply; also the size of a piece."""
+"""Maximum number of bytes of a file or of output in one request or reply; also the size of a piece."""
 MAX_WAIT_SECONDS: Final = 5.0
 """How long a reply may be delayed to wait for output or a result, in seconds."""
 DEFAULT_EXEC_SECONDS: Final = 600
@@ -36,7 +36,7 @@ transfer, which is done once."""
 
 
 class Binary(Model):
-    """A model with fields of bytes: in JSON they are base64url."""
+    """A model with fields of bytes, which are base64url in JSON."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -53,10 +53,10 @@ class ExecFields(Binary):
     stdin: Piece | None = None
     timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = DEFAULT_EXEC_SECONDS
     wait_seconds: Wait = MAX_WAIT_SECONDS
-    """How long the reply may wait for output or the end."""
+    """How long the reply may wait for output or for the end of the command."""
     terminal: TerminalSize | None = Field(default=None, exclude_if=lambda size: size is None)
-    """Run it with a terminal of this size in place of pipes, without `stdin`: all of its output is `stdout`, and
-    `exec_input` writes to it. It is ended if there is no request about it for 60 s."""
+    """The size of the terminal to run the command with, in place of pipes and `stdin`. All of its output is then
+    `stdout`, and `exec_input` writes to the terminal. The command is ended if there is no request about it for 60 s."""
 
 
 class ExecStatusFields(Model):
@@ -95,7 +95,7 @@ class ExecState(Binary):
     complete: bool = False
     """Whether the command has ended and all of its stored output was returned."""
     dropped_bytes: Count = 0
-    """Bytes of output that were not stored."""
+    """Number of bytes of output that were not stored."""
     started_at: Moment | None = None
     ended_at: Moment | None = None
 
@@ -140,7 +140,7 @@ class UploadFields(Binary):
     unpack: bool = False
     """Whether the bytes are a tar archive, to be unpacked as the folder `path`."""
     wait_seconds: Wait = MAX_WAIT_SECONDS
-    """How long the reply may wait for the end."""
+    """How long the reply may wait for the end of the transfer."""
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
@@ -170,7 +170,7 @@ class DownloadFields(Model):
     transfer: TransferName
     path: TreePath
     wait_seconds: Wait = MAX_WAIT_SECONDS
-    """How long the reply may wait for the end."""
+    """How long the reply may wait for the end of the transfer."""
 
 
 class FileRead(Binary):
@@ -180,9 +180,9 @@ class FileRead(Binary):
     kind: Literal["file", "folder"]
     """For a folder, the bytes are a tar archive."""
     size: Count
-    """For a folder, known once it is done."""
+    """The size in bytes. For a folder, it is known when the download is done."""
     sha256: Digest | None = None
-    """Known once it is done."""
+    """The SHA-256 of the bytes, known when the download is done."""
     mode: Mode = 0o644
     data: Piece | None = None
     artifact: ArtifactRef | None = None
@@ -193,11 +193,11 @@ class FileRead(Binary):
 
 
 class PieceFields(Model):
-    """The next piece of an artifact, in stream order. `not_found` if there is none after `after`."""
+    """The next piece of an artifact, in stream order. The reply is `not_found` if there is no piece after `after`."""
 
     artifact: SafeName
     after: Count = 0
-    """The stream sequence of the last piece; 0 for the first."""
+    """The stream sequence of the last piece that was received; 0 to get the first piece."""
 
 
 class ArtifactPiece(Binary):
@@ -213,7 +213,7 @@ class ArtifactPiece(Binary):
 
 
 class ChunkStored(Model):
-    """A piece was stored."""
+    """The piece was stored."""
 
     index: Count
 
@@ -230,7 +230,8 @@ class AgentServerView(Model):
     key: str | None = Field(default=None, repr=False)
     """A secret, returned only on request (`with_key`): the value of the header `X-Session-API-Key`."""
     headers: dict[str, str] | None = Field(default=None, repr=False)
-    """Further headers that every request to it needs, by name; secret like the key, and returned only with it."""
+    """Further headers that every request to the server needs, by name. They are as secret as the key, and returned only
+    with it."""
     error: str | None = None
 
 

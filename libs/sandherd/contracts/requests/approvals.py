@@ -22,17 +22,17 @@ class ApprovalView(Model):
     input: dict[str, Any] = Field(default_factory=dict)
     """The complete input that the tool is to be called with; empty if it is no longer stored."""
     reason: str | None = None
-    """Why the agent requests it."""
+    """Why the approval is requested."""
     requested_at: Moment
     expires_at: Moment | None = None
     on_timeout: str | None = None
-    """The decision that applies if no user has answered by then: `allow` or `deny`."""
+    """The decision if no user has answered by `expires_at`: `allow` or `deny`."""
     decided_at: Moment | None = None
     decided_by: str | None = None
     decision_reason: str | None = None
     outcome: str | None = None
-    """For an expired one: `granted` or `denied`, by its default; `ended` with its task, `withdrawn` by its agent, or
-    `asked_again` by the next attempt. `decision_reason` has details."""
+    """For an expired approval: `granted` or `denied`, by the default in its request; `ended`, with its task;
+    `withdrawn`, by its agent; or `asked_again`, by the next attempt. `decision_reason` has details."""
     answer: SafeName | None = None
     """The message that delivers the answer to the agent."""
     answer_state: MessageState | None = None

@@ -11,11 +11,11 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
 
 MAX_ARCHIVED_DAYS: Final = 100
-"""Maximum number of days of a reply."""
+"""Maximum number of days in a reply."""
 MAX_ARCHIVED_PROJECTS: Final = 100_000
-"""Maximum number of rows of a reply: of one day and project each."""
+"""Maximum number of rows in a reply. Each row is about one day and project."""
 MAX_RESTORES: Final = 1000
-"""Maximum number of restored days and projects at a time."""
+"""Maximum number of restored days, or days of a project, at a time."""
 Text = Annotated[str, Field(max_length=2000)]
 
 
@@ -27,18 +27,18 @@ class ArchivedEvents(Model):
     project: SafeName
     events: Count
     bytes: Count
-    """The size of their files."""
+    """The size of the files with these events."""
     files: Count
-    """How many files: one, and one for each time that events came later."""
+    """Number of files: one, and one more each time that events of the day were archived later."""
     archived_at: Moment
-    """When the last of them was written."""
+    """When the last file was written."""
 
 
 class HistoryArchives(Model):
     """A page of the archive, the newest day first."""
 
     location: Text
-    """The directory, or the place in S3."""
+    """The directory or the place in S3."""
     archives: Annotated[list[ArchivedEvents], Field(max_length=MAX_ARCHIVED_PROJECTS)] = Field(default_factory=list)
     next_before: date | None = None
     """The `before` of the next page; None: there are no more days."""
@@ -49,7 +49,7 @@ class ArchiveProblem(Model):
 
     day: date
     problem: Text
-    """Why, and what to do."""
+    """Why the day could not be archived, and what to do."""
     since: Moment
 
 
@@ -58,18 +58,18 @@ class HistoryRestore(Model):
 
     day: date
     project: SafeName | None = None
-    """Only the events of this project; None: of all."""
+    """Only the events of this project are restored; None: the events of all projects."""
     until: Moment
-    """It is not dropped before."""
+    """The day is not dropped before this time."""
     restored_by: Note | None = None
     """Who requested it, according to the client."""
     requested_at: Moment
     done_at: Moment | None = None
-    """When it was complete; None: not yet."""
+    """When the restore was complete; None: it is not complete yet."""
     events: Count = 0
-    """How many events the archive has."""
+    """Number of events of the day in the archive."""
     problem: Text | None = None
-    """Why it could not be loaded; it is tried again when it is requested again."""
+    """Why the day could not be loaded. Another request for it tries again."""
 
 
 class ListHistoryArchives(Request[HistoryArchives]):

@@ -1,4 +1,4 @@
-"""The base of all requests: the type's name, the model of its reply, and a page of a list."""
+"""The base classes of all requests, of replies, and of requests for a page of a list."""
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Self, TypeVar
 
@@ -11,7 +11,8 @@ REQUESTS: Final[dict[str, type["Request[Any]"]]] = {}
 """All requests, by name: `<service>.<verb>`."""
 
 TIMEOUT_HEADER: Final = "Sandherd-Timeout"
-"""A NATS header of a request: for how many seconds the requester waits for the reply. Without it 30 are assumed."""
+"""The NATS header of a request with the number of seconds that the requester waits for the reply; 30 if it is missing.
+"""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -24,12 +25,15 @@ class Request(Model, Generic[AnswerT]):
     Answer: ClassVar[type[BaseModel]]
     type: ClassVar[str]
     answered_by: ClassVar[str]
-    """The service that replies. Not called `service`: an attribute becomes the default of a field of that name."""
+    """The service that replies. It is not named `service`: it would become the default of a field with that name."""
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, answer: Any) -> type["Request[Any]"]:
-            """The class itself: the reply's type is for type checkers, and pydantic would create a class for each."""
+            """The class itself: the type of the reply is for type checkers only.
+
+            Pydantic would create a class for each.
+            """
             return cls
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -48,7 +52,7 @@ def _exactly_one(schema: dict[str, Any]) -> None:
 
 
 class Reply(Model, Generic[AnswerT]):
-    """The reply: exactly one of the two fields."""
+    """A reply. It has exactly one of the two fields."""
 
     model_config = ConfigDict(json_schema_extra=_exactly_one)
 
@@ -63,7 +67,7 @@ class Reply(Model, Generic[AnswerT]):
 
 
 class Page(Model):
-    """Which page of a list to return: its length and its start."""
+    """The page of a list to return: its length and its start."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     cursor: str | None = None

@@ -26,7 +26,7 @@ class BranchView(Model):
     repository: str
     """The URL, or the label of a local repository."""
     local: bool = False
-    """Whether it is of a local repository of a client, which fetches it; nothing can be pushed then."""
+    """Whether it is a branch of a client's local repository. The client fetches it, and it can't be pushed."""
     branch: str
     base: str
     state: BranchState
@@ -34,43 +34,43 @@ class BranchView(Model):
     commit: str
     """The branch's commit in the spawner's mirror; the base's commit while nothing was saved."""
     pushed_commit: str | None = None
-    """The commit that the repository's branch has, as far as it was pushed by the spawner."""
+    """The last commit that the spawner pushed to the branch in the repository."""
     pushed_branch: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The name of the repository's branch, if it is another one: the repository had a branch of this name."""
+    """The name of the branch in the repository, if it differs: the repository already had a branch of this name."""
     tasks: list[SafeName] = Field(default_factory=list)
-    """The tasks that worked on it, the last one last; the last 100 of them."""
+    """The tasks that worked on it, oldest first; at most the last 100."""
     ticket: str | None = None
     created_at: Moment
     updated_at: Moment
     saving: bool = False
     """Whether commits of a sandbox were received that are not checked yet."""
     pushing: bool = False
-    """Whether it will be pushed without anyone's doing."""
+    """Whether it will be pushed automatically."""
     problem: str | None = None
-    """Why the last commits were refused, or were not pushed; None if they were not."""
+    """Why the last commits were refused or were not pushed; None if neither is the case."""
     approve: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
     """Changed paths that a user has to approve before it is pushed."""
     overlaps: list[BranchOverlap] = Field(default_factory=list, exclude_if=lambda overlaps: not overlaps)
-    """Branches that it conflicts with, by trial merges of its commit when that was saved."""
+    """Branches that it conflicts with, found by trial merges when its last commit was saved."""
     pull_request: PullRequestView | None = Field(default=None, exclude_if=lambda value: value is None)
     """Its pull request, once there is one."""
     pull_request_problem: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Why there is no pull request, or why it is not merged although that is wanted."""
+    """Why there is no pull request, or why it is not merged although a merge was requested."""
     pull_request_waits: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether a step of the pull request is due, such as opening it or merging it at a user's request."""
     commits: Count = 0
-    """How many commits it has that its base's commit has not."""
+    """Number of commits of the branch that its base's commit does not have."""
     files_changed: Count = 0
     additions: Count = 0
     deletions: Count = 0
     diff: ArtifactRef | None = None
-    """The diff from its base's commit, stored for 7 days. None: there is none, or it is too large."""
+    """The diff from the base's commit, stored for 7 days. None: there is none, or it is too large."""
     bundle: ArtifactRef | None = None
-    """The commits since its base's commit as a bundle (git-bundle(1)), stored for 7 days. None: nothing was saved."""
+    """The commits since the base's commit as a bundle (git-bundle(1)), stored for 7 days. None: nothing was saved."""
 
 
 class BranchList(Model):
-    """A page of branches, those that changed last first."""
+    """A page of branches, those with the latest changes first."""
 
     branches: list[BranchView]
     next_cursor: str | None = None
@@ -78,7 +78,7 @@ class BranchList(Model):
 
 
 class ListBranches(Request[BranchList], Page):
-    """List the branches of a project, those that changed last first."""
+    """List the branches of a project, those with the latest changes first."""
 
     Answer: ClassVar[type[BaseModel]] = BranchList
     type: ClassVar[str] = "spawner.branches"
@@ -87,7 +87,7 @@ class ListBranches(Request[BranchList], Page):
     task: SafeName | None = None
     """Only the branch that this task works on."""
     state: list[BranchState] = Field(default_factory=list, max_length=8)
-    """Only branches in one of these states. Empty: in any."""
+    """Only branches in one of these states; if the list is empty, in any state."""
 
 
 class PushBranch(Request[BranchView]):
@@ -97,7 +97,8 @@ class PushBranch(Request[BranchView]):
     type: ClassVar[str] = "spawner.push_branch"
     branch: BranchId
     approved_commit: Commit | None = None
-    """The commit whose paths the user approves; a `conflict` if the branch has another one by now. None: none."""
+    """The commit whose changed paths the user approves. The reply is a `conflict` if the branch has another commit by
+    now. None: the user approves nothing."""
     requested_by: Annotated[Note, Field(max_length=200)] | None = None
     """Who requests it, according to the client."""
 
@@ -109,7 +110,7 @@ class DeleteBranch(Request[BranchView]):
     type: ClassVar[str] = "spawner.delete_branch"
     branch: BranchId
     where: Literal["everywhere", "here"] = "everywhere"
-    """`here`: not in the repository."""
+    """`everywhere`, or `here`: in the spawner's mirror only, not in the repository."""
     requested_by: Annotated[Note, Field(max_length=200)] | None = None
     """Who requests it, according to the client."""
 
@@ -124,8 +125,8 @@ class OpenPullRequest(Request[BranchView]):
     type: ClassVar[str] = "spawner.open_pull_request"
     branch: BranchId
     ready: bool = False
-    """Whether it is made ready for review. Otherwise one that is opened is a draft, unless its task's options say
-    `ready`."""
+    """Whether to make the pull request ready for review. Otherwise a new pull request is a draft, unless the options of
+    the task have `ready`."""
     requested_by: Annotated[Note, Field(max_length=200)] | None = None
     """Who requests it, according to the client."""
 
@@ -137,7 +138,8 @@ class MergeBranch(Request[BranchView]):
     type: ClassVar[str] = "spawner.merge_branch"
     branch: BranchId
     commit: Commit | None = None
-    """The commit that the user wants to be merged; a `conflict` if the branch has another one by now. None: any."""
+    """The commit that the user wants to be merged. The reply is a `conflict` if the branch has another commit by now.
+    None: any commit."""
     requested_by: Annotated[Note, Field(max_length=200)] | None = None
     """Who requests it, according to the client."""
 
@@ -157,7 +159,7 @@ class CheckPullRequests(Request[PullRequestChecks]):
     Answer: ClassVar[type[BaseModel]] = PullRequestChecks
     type: ClassVar[str] = "spawner.check_pull_requests"
     repositories: Annotated[list[RepositoryUrl], Field(min_length=1, max_length=50)]
-    """URLs of a repository: it has several."""
+    """The URLs of the repository, which may have several."""
     numbers: Annotated[list[Count], Field(max_length=50)] = Field(default_factory=list)
     branches: Annotated[list[BranchName], Field(max_length=50)] = Field(default_factory=list)
     commits: Annotated[list[Commit], Field(max_length=50)] = Field(default_factory=list)

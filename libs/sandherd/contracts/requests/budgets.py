@@ -11,7 +11,7 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
 
 MAX_LINES: Final = 1000
-"""Maximum number of lines of a reply; of more, those that are nearest to their limits."""
+"""Maximum number of lines in a reply. If there are more, it has those that are nearest to their limits."""
 
 
 class BudgetLine(Model):
@@ -19,24 +19,26 @@ class BudgetLine(Model):
 
     scope: BudgetScope
     project: SafeName | None = None
-    """None: the herd."""
+    """None: it is a limit of the herd."""
     task: SafeName | None = None
     window: BudgetWindow = "total"
-    """`total` for a task: all its attempts."""
+    """`total`, for a task: all its attempts."""
     budget: BudgetKind
     limit: Count | None = None
-    """With what was granted, in the unit of the kind: micro-dollars, tokens, turns, seconds. None: not limited."""
+    """The limit, including grants, in the unit of the kind: micro-dollars, tokens, turns, seconds. None: not limited.
+    """
     used: Count = 0
     share: Annotated[float, Field(ge=0)] | None = None
-    """How much of the limit is used: 1 is all of it."""
+    """The used part of the limit: 1 is all of it."""
     granted: Count = 0
     """How much of the limit was granted to the task by users."""
     metered: bool = True
-    """Whether the harness of every sandbox reported it. If not, more was used than is known."""
+    """Whether the harness of every sandbox reported its usage. If not, more was used than is known."""
     exceeded_at: Moment | None = None
-    """Since when it is exceeded: agents are asked to end their work, and then stopped; no task begins."""
+    """The time since which the limit is exceeded. Agents are asked to end their work, and then stopped; no task begins.
+    """
     warned_at: Moment | None = None
-    """Since when four fifths are used."""
+    """The time since which four fifths of the limit are used."""
 
 
 class BudgetList(Model):
@@ -46,22 +48,22 @@ class BudgetList(Model):
 
 
 class ListBudgets(Request[BudgetList]):
-    """List the budgets of a project and its tasks; for an operator who names no project, also those of the herd."""
+    """List the budgets of a project and its tasks. If an operator names no project, also list those of the herd."""
 
     Answer: ClassVar[type[BaseModel]] = BudgetList
     type: ClassVar[str] = "monitor.budgets"
     task: SafeName | None = None
-    """Only those of this task."""
+    """Only the budget of this task."""
 
 
 class GrantBudget(Request[BudgetList]):
-    """Grant a task more than its budget. Its agents continue if they were not stopped yet."""
+    """Grant a task more than its budget. Its agents continue if they have not been stopped yet."""
 
     Answer: ClassVar[type[BaseModel]] = BudgetList
     type: ClassVar[str] = "monitor.grant_budget"
     task: SafeName
     grant: SafeName
-    """The name of this grant: repeated, it is granted once."""
+    """The name of this grant. If the request is repeated with the same name, it is granted once."""
     more: BudgetLimits
     granted_by: Annotated[Note, Field(max_length=200)] | None = None
 

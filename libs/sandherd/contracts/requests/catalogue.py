@@ -25,7 +25,7 @@ def _reject_parent(path: str) -> str:
 
 
 def _reject_reserved(path: str) -> str:
-    """A path in a sandbox that is not reserved. Raises `ValueError`."""
+    """Return a path in a sandbox if it is not reserved. Raises `ValueError`."""
     target = PurePosixPath(path)
     if str(target) in {"/", "//"} or any(target.is_relative_to(reserved) for reserved in _RESERVED):
         raise ValueError(f"nothing can be mounted there; / and all below {', '.join(_RESERVED)} are reserved")
@@ -59,7 +59,7 @@ class Mount(Model):
         return self.source.startswith("/")
 
     def is_within(self, allowed: Collection[str]) -> bool:
-        """Whether the source is one of these, or a folder below one of them."""
+        """Whether the source is one of the allowed ones, or a folder below one of them."""
         if not self.is_folder:
             return self.source in allowed
         return any(PurePosixPath(self.source).is_relative_to(folder) for folder in allowed if folder.startswith("/"))
@@ -83,20 +83,21 @@ class RuntimeView(Model):
     ports: bool = False
     """Whether a server in a sandbox can be reached from outside."""
     limit: Count | None = None
-    """Maximum of sandboxes in it at one time; None: only the limit for all runtimes applies."""
+    """Maximum number of sandboxes in it at one time; None: only the limit for all runtimes applies."""
     gaps: list[str] = Field(default_factory=list, exclude_if=lambda gaps: not gaps)
-    """What its sandboxes are not protected from on this host, each with its remedy."""
+    """What its sandboxes are not protected from on this host, each with a remedy."""
     network: str = Field(default="", exclude_if=lambda mode: not mode)
-    """The network mode of its sandboxes, unless their profile sets another: `internet`, `allow`, `none` or `host`;
-    empty where the provider of the sandboxes decides."""
+    """The network mode of its sandboxes, unless their profile sets another one: `internet`, `allow`, `none` or `host`;
+    empty if the provider of the sandboxes decides."""
     host_uid: str = Field(default="", exclude_if=lambda uid: not uid)
-    """The uid of the host that its sandboxes run under: `own` (each sandbox has one that nothing else uses),
-    `subordinate` (each has one of the subordinate uids of the spawner's user), `spawner`, or `root`; empty if unknown.
-    """
+    """The uid on the host that its sandboxes run under: `own` (each sandbox has a uid that nothing else uses),
+    `subordinate` (each sandbox has one of the subordinate uids of the spawner's user), `spawner`, or `root`; empty if
+    unknown."""
     worker_start: str = Field(default="", exclude_if=lambda how: not how)
     """How its workers are started: `fork` (of a process that has loaded their modules) or `exec`; empty if unknown."""
     plugin: str = Field(default="", exclude_if=lambda origin: not origin)
-    """The distribution and version of a runtime that is a plugin, as `acme-boxes 1.2`; empty for Sandherd's own."""
+    """The distribution and version of a runtime that is a plugin, such as `acme-boxes 1.2`; empty for Sandherd's own.
+    """
 
 
 class Profile(Model):
@@ -105,7 +106,7 @@ class Profile(Model):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     runtime: SafeName | None = None
-    """None: the herd's default."""
+    """The runtime of the sandboxes; None: the herd's default."""
     limits: SandboxLimits | None = None
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every sandbox with this profile; nothing secret."""
@@ -114,8 +115,8 @@ class Profile(Model):
     mounts: tuple[Mount, ...] = Field(default=(), exclude_if=lambda mounts: not mounts)
     """Mounts of every sandbox with this profile; the herd's settings define what may be mounted."""
     user_namespaces: bool = Field(default=False, exclude_if=lambda allowed: not allowed)
-    """Programs in the process runtime may create user namespaces and mount in them, as Chromium's own sandbox and
-    rootless Podman do. That exposes the kernel's namespace, mount and file system code to them."""
+    """Whether programs in the process runtime may create user namespaces and mount in them, as Chromium's own sandbox
+    and rootless Podman do. That exposes the kernel's namespace, mount and file system code to these programs."""
     network: SandboxNetwork | None = Field(default=None, exclude_if=lambda network: network is None)
     """The network of its sandboxes in the process runtime; None: as in the herd's settings."""
     budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
@@ -125,7 +126,7 @@ class Profile(Model):
     constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
     """What agents with this profile must not do, in addition to the herd's constraints."""
     warm: Count = 0
-    """How many sandboxes with this profile are started in advance, for tasks to use."""
+    """Number of sandboxes with this profile that are started in advance, for tasks to use."""
 
 
 class Catalogue(Model):
@@ -138,7 +139,7 @@ class Catalogue(Model):
     """Maximum limits of a sandbox."""
     defaults: SandboxLimits
     max_attempts: Attempt
-    """Maximum of attempts of a task."""
+    """Maximum number of attempts of a task."""
     max_ttl_seconds: Count
     max_file_bytes: Count
     secrets_key: str | None = Field(default=None, exclude_if=lambda key: key is None)
@@ -153,12 +154,12 @@ class ListRuntimes(Request[Catalogue]):
 
 
 class Orphan(Model):
-    """A sandbox that a runtime has and no record refers to."""
+    """A sandbox that a runtime has and that no record names."""
 
     sandbox: str
     runtime: SafeName
     removed: bool
-    """Whether it was removed. If not, its grace time has not passed, or this was only a check."""
+    """Whether it was removed. If not, its grace time has not passed, or the request was only a check."""
 
 
 class PruneResult(Model):
@@ -170,7 +171,7 @@ class PruneResult(Model):
     """Number of sandboxes that are live according to the records."""
     orphans: list[Orphan] = Field(default_factory=list)
     lost: list[SafeName] = Field(default_factory=list)
-    """Sandboxes that a record refers to and no runtime has; their attempts fail."""
+    """Sandboxes that a record names and that no runtime has; their attempts fail."""
 
 
 class Prune(Request[PruneResult]):

@@ -29,7 +29,7 @@ from sandherd.contracts.requests.terminal import ExecInputFields, InputAccepted
 
 
 class SandboxFields(Binary):
-    """The field that a client's request has in addition: the sandbox."""
+    """The sandbox, which a client's request names in addition to the other fields."""
 
     sandbox: SafeName
 
@@ -84,9 +84,10 @@ class ListFiles(ListFilesFields, SandboxFields, Request[FileList]):
 
 
 class UploadChunk(SandboxFields, Request[ChunkStored]):
-    """Store a piece of a large file for an hour, for `Upload` to refer to. The same piece sent twice is stored once.
+    """Store a piece of a large file for an hour, so that `Upload` can refer to it.
 
-    With a task's name as `sandbox` it is a piece of the task's `work`, which is stored as long as the task's record.
+    A piece that is sent twice is stored once. With a task's name as `sandbox`, it is a piece of the task's `work`,
+    which is stored as long as the task's record.
     """
 
     Answer: ClassVar[type[BaseModel]] = ChunkStored

@@ -10,7 +10,7 @@ from sandherd.contracts.requests.base import Request
 from sandherd.contracts.requests.statistics import Statistics
 
 MAX_COMPARED: Final = 1000
-"""Maximum rows of each table of a comparison."""
+"""Maximum number of rows in each table of a comparison."""
 
 
 class ComparedSandbox(Statistics):
@@ -25,7 +25,7 @@ class ComparedSandbox(Statistics):
     first_event_at: Moment
     last_event_at: Moment
     seconds: Seconds
-    """Between its first event and its end; between its first and its last event while it has not ended."""
+    """Seconds between its first event and its end. While it has not ended: between its first and its last event."""
     lines_added: Count = 0
     lines_removed: Count = 0
 
@@ -34,7 +34,7 @@ class ComparedTurn(Model):
     """A turn of one of the sandboxes."""
 
     seconds: Seconds
-    """Between its first and its last event."""
+    """Seconds between its first and its last event."""
     tool_calls: Count = 0
     errors: Count = 0
     input_tokens: Count = 0
@@ -47,9 +47,9 @@ class ComparedTool(Model):
 
     calls: Count = 0
     failed: Count = 0
-    """Calls whose result is an error."""
+    """Number of calls whose result is an error."""
     milliseconds: Milliseconds = 0
-    """From each call to its result, in all."""
+    """The total time from each call to its result."""
 
 
 class ComparedFile(Model):
@@ -61,11 +61,11 @@ class ComparedFile(Model):
     change_type: str
     """The type of the last change."""
     content_sha256: str | None = None
-    """The content after the last change, if it was published."""
+    """The SHA-256 of the content after the last change, if it was published."""
 
 
 class TypeRow(Model):
-    """The number of events of a type in each of them."""
+    """The number of events of a type in each of the two sandboxes."""
 
     type: str
     first: Count = 0
@@ -73,7 +73,7 @@ class TypeRow(Model):
 
 
 class TurnRow(Model):
-    """A turn of each sandbox with the same number; None: the sandbox has no such turn."""
+    """The turns of both sandboxes with this number; None: the sandbox has no such turn."""
 
     turn: Count
     first: ComparedTurn | None = None
@@ -81,7 +81,7 @@ class TurnRow(Model):
 
 
 class ToolRow(Model):
-    """A tool in each sandbox; None: it was not called there."""
+    """The calls of a tool in both sandboxes; None: it was not called there."""
 
     tool: str
     first: ComparedTool | None = None
@@ -89,13 +89,13 @@ class ToolRow(Model):
 
 
 class FileRow(Model):
-    """A file in each sandbox; None: it was not changed there."""
+    """The changes of a file in both sandboxes; None: it was not changed there."""
 
     file_path: str
     first: ComparedFile | None = None
     second: ComparedFile | None = None
     same_content: bool | None = None
-    """Whether it has the same content in both now; None: that is not known."""
+    """Whether the file has the same content in both sandboxes now; None: that is not known."""
 
 
 class Comparison(Model):

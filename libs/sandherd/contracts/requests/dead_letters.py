@@ -1,4 +1,4 @@
-"""Requests about dead letters: to list them, and to have a service handle its own again."""
+"""Requests about dead letters: to list them, and to have a service handle one of its own again."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Final, Literal
@@ -17,7 +17,7 @@ class DeadLetter(Model):
     """A message that could not be handled, with the reason."""
 
     number: int
-    """Its sequence in the DEAD stream, by which it is requested."""
+    """Its sequence in the stream DEAD, which identifies it in requests."""
     service: SafeName
     reason: Problem
     subject: str
@@ -26,7 +26,7 @@ class DeadLetter(Model):
     size: int
     dead_at: Moment
     payload: str | None = None
-    """As text with replacement characters; only if the dead letter was requested by `number`."""
+    """The payload as text with replacement characters; only if the dead letter was requested by its `number`."""
 
 
 class DeadLetters(Model):
@@ -57,13 +57,13 @@ class RequeueResult(Model):
 class Requeue(Request[RequeueResult]):
     """Handle a dead letter again; it is deleted from DEAD if that succeeds. Each service handles its own.
 
-    In the subject of a project, only letters of that project are found.
+    A request on the subject of a project only finds dead letters of that project.
     """
 
     Answer: ClassVar[type[BaseModel]] = RequeueResult
     number: Number
     requeued_by: Note | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Who has requested it, for the service's log."""
+    """Who requested it, for the service's log."""
 
 
 class RequeueSpawner(Requeue):
@@ -85,7 +85,7 @@ class RequeueMessageRelay(Requeue):
 
 
 class RequeueMonitor(Requeue):
-    """Handle a dead letter of the monitor again."""
+    """Requeue a dead letter of the monitor."""
 
     type: ClassVar[str] = "monitor.requeue"
 
@@ -94,4 +94,4 @@ REQUEUES: Final[Mapping[str, type[Requeue]]] = {
     request.answered_by: request
     for request in (RequeueSpawner, RequeueEventIngest, RequeueMessageRelay, RequeueMonitor)
 }
-"""The request of each service that requeues dead letters."""
+"""The request to requeue a dead letter, by service."""

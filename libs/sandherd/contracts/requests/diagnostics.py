@@ -30,7 +30,7 @@ class PartKind(StrEnum):
 DATABASE: Final = "postgres"
 """The name of event-ingest's part for the history's database."""
 BROKER_DATA: Final = "broker data"
-"""The name of event-ingest's warning that the broker lost what the history has."""
+"""The name of event-ingest's warning that the broker lost events that the history has."""
 
 
 GIT: Final = "git"
@@ -47,9 +47,9 @@ class Part(Model):
     kind: PartKind
     name: str
     problem: str | None = None
-    """What is wrong with it; None if it is healthy."""
+    """What is wrong with the dependency; None if it is healthy."""
     detail: str | None = Field(default=None, exclude_if=lambda detail: detail is None)
-    """What it is, as the name and address of the history's database, without user and password."""
+    """A description, such as the name and the address of the history's database, without user and password."""
 
 
 class ConsumerBacklog(Model):
@@ -57,11 +57,11 @@ class ConsumerBacklog(Model):
 
     consumer: SafeName
     pending: Count
-    """Not delivered yet."""
+    """Number of messages that are not delivered yet."""
     unacknowledged: Count
-    """Delivered, and not handled yet."""
+    """Number of messages that are delivered, and not handled yet."""
     still_seconds: Seconds
-    """For at least how long the oldest of them has waited."""
+    """The minimum time for which the oldest of these messages has waited."""
 
 
 class Examination(Model):
@@ -71,15 +71,15 @@ class Examination(Model):
     version: str
     instance: str
     now: Moment
-    """The time of its clock."""
+    """The time by the clock of the service."""
     credential_expires_at: Moment | None = None
-    """When its credential for the broker expires; None for never."""
+    """When the service's credential for the broker expires; None: never."""
     parts: list[Part]
     waiting: list[ConsumerBacklog] = Field(default_factory=list)
 
 
 class Examine(Request[Examination]):
-    """Return the health of a service. Of several replicas, one replies."""
+    """Return the health of a service. If it has several replicas, one of them replies."""
 
     Answer: ClassVar[type[BaseModel]] = Examination
 

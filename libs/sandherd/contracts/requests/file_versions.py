@@ -14,9 +14,9 @@ class FileVersion(Model):
     """A file after one of its changes."""
 
     file_path: str
-    """Relative to the work tree."""
+    """The path relative to the work tree."""
     number: Number
-    """The number of the change of this path in this sandbox, from 1."""
+    """The number of the change among those of this path in this sandbox, from 1."""
     change_type: Literal["created", "modified", "deleted", "renamed"]
     previous_path: str | None = None
     time: Moment
@@ -28,17 +28,17 @@ class FileVersion(Model):
     lines_added: Count = 0
     lines_removed: Count = 0
     content_sha256: Digest | None = None
-    """The SHA-256 of its content after the change, if it was published."""
+    """The SHA-256 of the file's content after the change, if it was published."""
     diff: str | None = None
     """The unified diff of this change, if it was requested and is in the event."""
     diff_ref: ArtifactRef | None = None
     """The artifact with the diff, if it is too large for the event."""
     diff_complete: bool = False
-    """Whether the whole diff is in `diff` or `diff_ref`; otherwise `diff` is the beginning."""
+    """Whether the whole diff is in `diff` or `diff_ref`; otherwise `diff` is its beginning."""
 
 
 class FileVersions(Model):
-    """Versions in the order of the changes."""
+    """Versions in the order of the changes, or newest first if that was requested."""
 
     versions: list[FileVersion]
     next_cursor: str | None = None

@@ -23,12 +23,12 @@ class EventList(Model):
     events: list[StoredEvent]
     next_cursor: str | None = None
     stored_through: int | None = None
-    """Every event of the stream up to this `stream_sequence` was stored before the list was read; later ones may be
+    """Every event of the stream up to this `stream_sequence` was stored before the list was read. Later events may be
     stored in another order. Only in a first page, and only if the broker replied."""
 
 
 class ListEvents(Request[EventList], Page):
-    """List stored events, oldest first unless `newest_first`; a page ends with a cursor for the next."""
+    """List stored events, oldest first unless `newest_first`. A page has a cursor for the next page."""
 
     Answer: ClassVar[type[BaseModel]] = EventList
     type: ClassVar[str] = "event-ingest.events"
@@ -60,7 +60,7 @@ class Trajectory(Model):
     heartbeat_summary: HeartbeatSummary
     total_events: int
     trajectory_events: int
-    """Number of events on all pages that are not heartbeats."""
+    """Number of events on all pages, without heartbeats."""
     next_cursor: str | None = None
     prev_cursor: str | None = None
     has_more: bool = False
@@ -105,11 +105,11 @@ class SourceAudit(Model):
     highest: int
     missing: int
     gaps: list[Gap]
-    """At most the first 100."""
+    """The gaps; at most the first 100."""
     closed: bool
-    """Whether the source's last event is known, so that nothing is missing at the end either."""
+    """Whether the source's last event is known, so that no events are missing at the end either."""
     conflicts: int = 0
-    """Events with a sequence number that another event of the source has."""
+    """Number of events with a sequence number that another event of the source has."""
 
 
 class Audit(Model):
@@ -120,19 +120,22 @@ class Audit(Model):
     source_count: int
     event_count: int
     missing: int
-    """Sequence numbers that are not stored, of all sources but the implausible ones."""
+    """Number of sequence numbers that are not stored, in all sources except implausible ones."""
     duplicates_refused: int
     unstored: int
-    """Events in the stream that are not stored yet."""
+    """Number of events in the stream that are not stored yet."""
     dead: int
     conflicts: int = 0
-    """Events with a sequence number that another event of their source has: at most one of them is the source's own."""
+    """Number of events with a sequence number that another event of their source has. At most one of these events is
+    the source's own."""
     implausible: int = 0
-    """Sources with a number more than a million beyond what is stored of them: forged rather than lost."""
+    """Number of sources with a sequence number more than a million above those that are stored: it is forged, rather
+    than a sign of lost events."""
     unsaid: int = 0
-    """Sandboxes that ended without their worker's last event: what it had not published by then is unknown."""
+    """Number of sandboxes that ended without the last event of their worker. Which events the worker had not published
+    by then is unknown."""
     unsaid_sandboxes: list[SafeName] = Field(default_factory=list)
-    """At most the first 100 of them."""
+    """These sandboxes; at most the first 100."""
 
 
 class GetAudit(Request[Audit]):
@@ -145,7 +148,7 @@ class GetAudit(Request[Audit]):
 
 
 class OutputChunk(Model):
-    """A piece of terminal output, as text with replacement characters: base64 would cost more than it helps."""
+    """A piece of terminal output, as text with replacement characters: base64 would cost more than it is worth."""
 
     stream_sequence: int
     time: Moment
@@ -160,7 +163,7 @@ class Output(Model):
 
 
 class GetOutput(Request[Output], Page):
-    """Return the terminal output of a sandbox, as far as the short-lived OUTPUT stream still has it."""
+    """Return the terminal output of a sandbox, as far as the short-lived stream OUTPUT still has it."""
 
     Answer: ClassVar[type[BaseModel]] = Output
     type: ClassVar[str] = "event-ingest.output"

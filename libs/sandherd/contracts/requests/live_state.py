@@ -1,4 +1,4 @@
-"""Requests to the spawner: for current tasks and sandboxes, and a worker's for its credential."""
+"""Requests to the spawner for current tasks and sandboxes, and the request of a worker for its credential."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -39,19 +39,20 @@ class TaskView(Model):
     repository: str | None = None
     """The repository that it works on: its URL, or the label of a local one."""
     branch: str | None = None
-    """The branch that it works on, once that is created."""
+    """The branch that it works on, once the branch is created."""
     pull_request: PullRequestView | None = Field(default=None, exclude_if=lambda value: value is None)
     """The pull request of its branch, in a view of one task."""
     waits_for: str | None = None
     """For a task that waits: what it waits for, as text."""
     score: float | None = None
-    """For a task that waits: the higher, the earlier it is scheduled; see docs/scheduling.md."""
+    """For a task that waits: its score, see docs/scheduling.md. A task with a higher score is scheduled earlier."""
     profile: SafeName | None = None
     secrets_until: Moment | None = Field(default=None, exclude_if=lambda until: until is None)
-    """For a task that failed or was cancelled: until when its secrets are stored, so that it can be retried."""
+    """For a task that failed or was cancelled: the time until which its secrets are stored, so that it can be retried.
+    """
     secret_env: list[EnvName] = Field(default_factory=list, exclude_if=lambda names: not names)
-    """Names of its variables with secret values that were submitted with it; after `secrets_until` a retry needs new
-    values for all of them."""
+    """Names of the task's variables with secret values that were submitted with it. After `secrets_until`, a retry
+    needs new values for all of them."""
     labels: Selector = Field(default_factory=dict, exclude_if=lambda labels: not labels)
 
 
@@ -94,7 +95,7 @@ class SandboxList(Model):
 
 
 SortOrder = Literal["newest", "oldest", "name", "state"]
-"""The order of a list: by the time of its request, by name, or by state and then by name."""
+"""The order of a list: by the time of submission or request, by name, or by state and then by name."""
 
 
 class TaskFilter(Page):
@@ -103,20 +104,20 @@ class TaskFilter(Page):
     task: SafeName | None = None
     state: TaskState | None = None
     states: list[TaskState] = Field(default_factory=list, max_length=8, exclude_if=lambda states: not states)
-    """Tasks in one of these states; in addition to `state`. Empty: in any."""
+    """Only tasks in one of these states, or in `state`. If neither is set: tasks in any state."""
     labels: Selector = Field(default_factory=dict, exclude_if=lambda labels: not labels)
-    """Tasks that have all of these labels."""
+    """Only tasks that have all of these labels."""
     since: Moment | None = Field(default=None, exclude_if=lambda since: since is None)
-    """Tasks that were submitted then or later."""
+    """Only tasks that were submitted at this time or later."""
     contains: Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL)] = Field(
         default="", exclude_if=lambda text: not text
     )
-    """Tasks whose name or text contains this, whatever the case of its letters. Empty: any."""
+    """Only tasks whose name or text contains this text; case is ignored. Empty: all tasks."""
     sort: SortOrder = Field(default="newest", exclude_if=lambda sort: sort == "newest")
 
     @property
     def wanted_states(self) -> frozenset[TaskState]:
-        """The requested states; empty: any."""
+        """The states in `state` and `states`; empty: any state."""
         return frozenset(self.states if self.state is None else [*self.states, self.state])
 
 
@@ -126,28 +127,28 @@ class SandboxFilter(Page):
     sandbox: SafeName | None = None
     state: SandboxState | None = None
     states: list[SandboxState] = Field(default_factory=list, max_length=8, exclude_if=lambda states: not states)
-    """Sandboxes in one of these states; in addition to `state`. Empty: in any."""
+    """Only sandboxes in one of these states, or in `state`. If neither is set: sandboxes in any state."""
     labels: Selector = Field(default_factory=dict, exclude_if=lambda labels: not labels)
-    """Sandboxes of tasks that have all of these labels."""
+    """Only sandboxes of tasks that have all of these labels."""
     since: Moment | None = Field(default=None, exclude_if=lambda since: since is None)
-    """Sandboxes that were requested then or later."""
+    """Only sandboxes that were requested at this time or later."""
     sort: SortOrder = Field(default="newest", exclude_if=lambda sort: sort == "newest")
 
     @property
     def wanted_states(self) -> frozenset[SandboxState]:
-        """The requested states; empty: any."""
+        """The states in `state` and `states`; empty: any state."""
         return frozenset(self.states if self.state is None else [*self.states, self.state])
 
 
 class ListLiveTasks(Request[TaskList], TaskFilter):
-    """List the tasks in the spawner's bucket: all live ones, and those that ended recently."""
+    """List the tasks in the spawner's bucket: all live ones, and recently ended ones."""
 
     Answer: ClassVar[type[BaseModel]] = TaskList
     type: ClassVar[str] = "spawner.tasks"
 
 
 class ListLiveSandboxes(Request[SandboxList], SandboxFilter):
-    """List the sandboxes in the spawner's bucket: all live ones, and those that ended recently."""
+    """List the sandboxes in the spawner's bucket: all live ones, and recently ended ones."""
 
     Answer: ClassVar[type[BaseModel]] = SandboxList
     type: ClassVar[str] = "spawner.sandboxes"
@@ -159,16 +160,17 @@ class CredentialGrant(Model):
     jwt: str
     expires_at: Moment
     may_start: bool = True
-    """Whether its agent may be started now; this prevents an attempt that has ended from being started again."""
+    """Whether its agent may be started now. It is false for an attempt that has ended, so that it is not started again.
+    """
     joiner: str | None = None
-    """A new credentials file for the joiner, where the sandbox may live longer than the old one is valid."""
+    """A new credentials file for the joiner, if the sandbox may live longer than the old file is valid."""
 
 
 class GetCredential(Request[CredentialGrant]):
-    """A worker's request for a new credential, for a key that only it holds. The subject identifies the requester."""
+    """Return a new credential for a worker, for a key that only the worker holds. The subject identifies the worker."""
 
     Answer: ClassVar[type[BaseModel]] = CredentialGrant
     type: ClassVar[str] = "spawner.credential"
     public_key: Annotated[str, StringConstraints(pattern="^U[A-Z2-7]{55}$")]
     fence: Number
-    """The fencing token of the attempt; an older one is refused."""
+    """The fencing token of the attempt; a lower one is refused."""

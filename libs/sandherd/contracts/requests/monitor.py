@@ -21,27 +21,28 @@ class WatchedCall(Model):
 
 
 class RuleProgress(Model):
-    """A rule, and how far it is from its next step."""
+    """A rule, and its progress towards its next step."""
 
     rule: str
     kind: Literal["housekeeping", "guardian"]
     state: Literal["active", "muted", "disabled"] = "active"
     muted_until: Moment | None = None
-    """Until when it is muted; None also if it is muted until a user unmutes it."""
+    """When the rule is evaluated again, if it is muted; None also if it is muted until a user unmutes it."""
     disabled_reason: str | None = None
-    """How it failed, if it did."""
+    """The error that disabled the rule, if it is disabled by one."""
     count: float | None = None
-    """What it counts: repetitions of its pattern, or seconds of its condition; None if there is neither."""
+    """The present count: repetitions of the rule's pattern, or seconds for which its condition has held. None if there
+    is neither."""
     threshold: float | None = None
-    """The count of the next step; None beyond the last."""
+    """The count at which the next step follows; None after the last step."""
     next_step: SteeringStep | None = None
-    """The step at that count; a housekeeping rule terminates."""
+    """The next step; for a housekeeping rule, `terminate`."""
     summary: str = ""
-    """Its pattern, in one sentence. It contains what the sandbox has published."""
+    """The pattern in one sentence, which contains texts from the sandbox."""
 
 
 class FindingView(Model):
-    """A pattern that a rule finds at present."""
+    """A pattern that a rule finds in a sandbox at present."""
 
     rule: str
     since: Moment
@@ -76,36 +77,36 @@ class MonitorView(Model):
     sandbox: SafeName
     task: SafeName | None = None
     as_of: Moment
-    """Up to when all events are included."""
+    """All events up to this time are included."""
     phase: Literal["running", "paused", "stopping", "finished", "ended"]
     turn: Count = 0
     started_at: Moment
     episode_at: Moment | None = None
-    """When a user last sent a message: what the agent did before is not a pattern any more."""
+    """When a user last sent a message. Actions of the agent before it no longer count for a pattern."""
     last_sign_at: Moment
     last_work_at: Moment | None = None
     expires_at: Moment | None = None
     max_intervention: SteeringStep
-    """The strongest step of guardian rules here."""
+    """The strongest step of guardian rules in this sandbox."""
     steered_at: Moment | None = None
     """When the last intervention was decided."""
     next_after: Moment | None = None
-    """When the cool-down ends; None if it has."""
+    """When the cool-down after the last intervention ends; None if it has ended."""
     silent_for: Seconds = 0
-    """How long it has published no event, in seconds."""
+    """For how many seconds it has not published an event."""
     calls: list[WatchedCall] = Field(default_factory=list)
     """Calls in flight, oldest first."""
     rules: list[RuleProgress] = Field(default_factory=list)
     findings: list[FindingView] = Field(default_factory=list)
     interventions: list[InterventionView] = Field(default_factory=list)
-    """The last ones, oldest first."""
+    """The last interventions, oldest first."""
     spending: list[BudgetLine] | None = None
-    """What its task has used of each kind, in all attempts, and the limits of its project; by summaries, which are some
-    seconds old. None: the ledger can't be read at present, or it runs no task."""
+    """What the task has used of each kind in all attempts, and the limits of its project. The values are from
+    summaries, which are some seconds old. None: the ledger can't be read at present, or the sandbox runs no task."""
 
 
 class ShowSandbox(Request[MonitorView]):
-    """Return the monitor's view of a sandbox, from memory."""
+    """Return the monitor's view of a sandbox, which it has in memory."""
 
     Answer: ClassVar[type[BaseModel]] = MonitorView
     type: ClassVar[str] = "monitor.show"

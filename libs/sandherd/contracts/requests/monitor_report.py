@@ -22,10 +22,10 @@ class HindranceView(Model):
     finding_id: str
     kind: Literal["conflict", "duplicate", "dependency"]
     sandbox: SafeName
-    """The sandbox that it is about: of two, the one that began later."""
+    """The sandbox that the finding is about. If it is about two, the one that began later."""
     task: SafeName
     other: str
-    """The sandbox that began earlier; of a dependency, the task or branch that has changed."""
+    """The sandbox that began earlier. For a dependency, the task or branch that has changed."""
     other_task: SafeName | None = None
     file_path: str | None = None
     """The file of a conflict."""
@@ -38,11 +38,11 @@ class HindranceView(Model):
     other_lines: LineRange | None = None
     since: Moment
     informed_at: Moment | None = None
-    """When the agents were sent a message about it."""
+    """When a message about the finding was sent to the agents."""
     notified_at: Moment | None = None
-    """When users were notified of it."""
+    """When users were notified of the finding."""
     paused_at: Moment | None = None
-    """When the sandbox was paused for it."""
+    """When the sandbox was paused because of the finding."""
 
 
 class SteeredView(Model):
@@ -53,9 +53,9 @@ class SteeredView(Model):
     interventions: Count = 0
     """How often the guardian has intervened."""
     informed_at: Moment | None = None
-    """When the conductor last sent it a message."""
+    """When the conductor last sent a message to the agent."""
     findings: list[str] = Field(default_factory=list)
-    """The guardian rules whose patterns it has now."""
+    """The guardian rules that find a pattern in the sandbox at present."""
     last: list[InterventionView] = Field(default_factory=list, max_length=MAX_LAST)
     """The last three interventions of the guardian, oldest first; `monitor.show` has more, and their evidence."""
 
@@ -64,9 +64,9 @@ class NeedView(Model):
     """A sandbox, a task or a project that waits for a user."""
 
     sandbox: SafeName | None = None
-    """None: a task without a live sandbox, or the project."""
+    """None: what waits is a task without a live sandbox, or the project."""
     task: SafeName | None = None
-    """None: the project, or a sandbox without a task."""
+    """None: what waits is the project, or a sandbox without a task."""
     reason: Literal["waiting", "paused", "coordination", "budget"]
     """`waiting`: for an approval or a message; `paused`; `coordination`: two sandboxes hinder each other, and a user
     was notified; `budget`: a budget is exceeded, and a user may grant more."""
@@ -86,20 +86,20 @@ class ProjectReport(Model):
     reasons: list[str] = Field(default_factory=list)
     recommendations: list[str] = Field(default_factory=list)
     sandboxes: Count
-    """Live sandboxes with a task."""
+    """Number of live sandboxes with a task."""
     findings: list[HindranceView] = Field(default_factory=list, max_length=MAX_LISTED)
     """Open findings, the heaviest first, at most 200."""
     finding_count: Count = 0
-    """How many there are."""
+    """Number of open findings, including those that are not listed."""
     interventions: list[SteeredView] = Field(default_factory=list, max_length=MAX_LISTED)
     outcomes: dict[str, Count] = Field(default_factory=dict)
-    """The interventions of the guardian by outcome, or `pending`: the last 20 of each sandbox that is live, or ended
-    within the last week."""
+    """The number of the guardian's interventions by outcome, or `pending`. The last 20 of each sandbox count, if the
+    sandbox is live or ended within the last week."""
     budgets: list[BudgetLine] | None = Field(default=None, max_length=MAX_LISTED)
-    """The limits of the project, and those of its tasks of which four fifths are used. None: the ledgers can't be read
-    at present."""
+    """The limits of the project, and the limits of its tasks of which four fifths are used. None: the ledgers can't be
+    read at present."""
     needs: list[NeedView] = Field(default_factory=list, max_length=MAX_LISTED)
-    """What waits for a user, that which waits longest first."""
+    """What waits for a user; the longest wait comes first."""
 
 
 class MonitorReport(Model):
@@ -108,10 +108,10 @@ class MonitorReport(Model):
     mode: Literal["off", "report", "inform", "ask", "pause"]
     """What the conductor does about findings (`SANDHERD_CONDUCTOR`); with `off` there are none."""
     projects: list[ProjectReport]
-    """The requested project; of all projects, those with live sandboxes or findings, and those over budget, at most
-    100."""
+    """The requested project. In a report about all projects: those with live sandboxes or findings, and those over
+    budget, at most 100."""
     budgets: list[BudgetLine] | None = None
-    """The limits of the herd, if the report is about all projects. None also if the ledgers can't be read."""
+    """The limits of the herd, if the report is about all projects; None also if the ledgers can't be read."""
 
 
 class GetMonitorReport(Request[MonitorReport]):

@@ -1,6 +1,7 @@
-"""A TCP connection to a port on a sandbox's own loopback, in pieces: the fields of clients' and of workers' requests.
+"""A TCP connection to a port on a sandbox's own loopback: the fields of clients' and of workers' requests.
 
-Positions count bytes from the start of the connection, so that a repeated request writes and returns the same bytes.
+Bytes are sent in pieces. Positions count bytes from the start of the connection, so that a repeated request writes and
+returns the same bytes.
 """
 
 from typing import Annotated, Final
@@ -12,9 +13,9 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.access import MAX_WAIT_SECONDS, Binary, Piece, Wait
 
 MAX_PORT_CONNECTIONS: Final = 32
-"""Maximum of forwarded connections to one sandbox at a time."""
+"""Maximum number of forwarded connections to one sandbox at a time."""
 PORT_IDLE_SECONDS: Final = 60.0
-"""Without a request about it for this time a connection is closed, in seconds."""
+"""A connection is closed if there is no request about it for this time, in seconds."""
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 ConnectionName = Annotated[SafeName, StringConstraints(pattern="^con-")]
@@ -27,22 +28,22 @@ class PortWriteFields(Binary):
     connection: ConnectionName
     port: Port
     offset: Count = 0
-    """How many bytes precede `data`."""
+    """Number of bytes that precede `data`."""
     data: Piece = b""
     end: bool = False
     """Whether no bytes follow `data`."""
     close: bool = False
-    """Close the connection in both directions; `data` is not written."""
+    """Whether to close the connection in both directions; `data` is then not written."""
     wait_seconds: Wait = MAX_WAIT_SECONDS
-    """How long the reply may wait until the program in the sandbox has read enough of the bytes before."""
+    """How long the reply may wait until the program in the sandbox has read enough of the earlier bytes."""
 
 
 class PortWritten(Binary):
-    """How much a connection has accepted: it may be less than was sent, as a program reads at its own speed."""
+    """How much a connection has accepted. It may be less than was sent, because a program reads at its own speed."""
 
     connection: SafeName
     accepted: Count
-    """All bytes since its start, the `offset` of the next request."""
+    """Number of bytes that were accepted since its start: the `offset` of the next request."""
     ended: bool = False
     """Whether `end` was accepted, with all bytes before it. Otherwise repeat the request."""
 

@@ -15,7 +15,7 @@ from sandherd.contracts.specs import Image
 from sandherd.contracts.states import SteeringStep
 
 MAX_USERS: Final = 100
-"""Maximum users that a project's view lists."""
+"""Maximum number of users in the view of a project."""
 ProjectLimit = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
@@ -25,9 +25,9 @@ class ProjectLimits(Model):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     tasks: ProjectLimit | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Maximum of tasks at work: with a sandbox that has not ended."""
+    """Maximum number of tasks at work: those with a sandbox that has not ended."""
     sandboxes: ProjectLimit | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Maximum of live sandboxes, with or without a task."""
+    """Maximum number of live sandboxes, with or without a task."""
 
 
 class ProjectDefaults(Model):
@@ -52,7 +52,7 @@ class ProjectDefaults(Model):
     image: Image | None = Field(default=None, exclude_if=lambda value: value is None)
     """The image or snapshot of a sandbox, in runtimes that have them."""
     repository: ProjectRepository | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The repository of tasks that begin with nothing else: no repository, work tree or session of their own."""
+    """The repository of tasks that have no repository, work tree or session of their own."""
     max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
     """The strongest step of the monitor's guardian rules."""
     constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -73,7 +73,7 @@ class LimitView(Model):
     source: str
     """`project`, or the name of the setting that it comes from."""
     used: Count = 0
-    """How many count against it now."""
+    """Number of tasks or sandboxes that count against the limit now."""
 
 
 class ProjectView(Model):
@@ -81,19 +81,19 @@ class ProjectView(Model):
 
     project: SafeName
     created_at: Moment | None = None
-    """None: it has no record, and everything comes from the settings."""
+    """When the record of the project was created; None: it has no record, and all values come from the settings."""
     updated_at: Moment | None = None
     updated_by: Note | None = None
     """Who created or changed it last, according to the client."""
     tasks: LimitView
-    """Tasks at work, and their limit."""
+    """The limit of tasks at work, and their number."""
     sandboxes: LimitView
-    """Live sandboxes, and their limit."""
+    """The limit of live sandboxes, and their number."""
     pending: Count = 0
-    """Tasks that wait for their next attempt."""
+    """Number of tasks that wait for their next attempt."""
     defaults: ProjectDefaults = ProjectDefaults()
     users: Annotated[list[Note], Field(max_length=MAX_USERS)] = Field(default_factory=list)
-    """Who submitted its current tasks, or set its secrets, according to their clients."""
+    """The users who submitted its current tasks or set its secrets, according to their clients."""
 
 
 class ProjectList(Model):
@@ -120,11 +120,12 @@ class SetProject(Request[ProjectView]):
     Answer: ClassVar[type[BaseModel]] = ProjectView
     type: ClassVar[str] = "spawner.set_project"
     new: bool = False
-    """Whether to create it; a project with other values is a `conflict` then. Otherwise it has to exist."""
+    """Whether to create the project; if it exists with other values, the reply is a `conflict`. Otherwise it has to
+    exist."""
     limits: ProjectLimits = ProjectLimits()
     """The limits to set; the others are not changed."""
     defaults: ProjectDefaults = ProjectDefaults()
     """The defaults to set; the others are not changed. Tasks that were submitted before are not affected."""
     unset: list[ProjectField] = Field(default_factory=list, max_length=10)
-    """What is to be as in the settings again."""
+    """Limits and defaults to remove; the values of the settings apply again."""
     updated_by: Annotated[Note, Field(max_length=200)] | None = None

@@ -12,20 +12,20 @@ from sandherd.contracts.requests.archive import MAX_RESTORES, ArchiveProblem, Hi
 from sandherd.contracts.requests.base import Request
 
 MAX_HOLDS: Final = 1000
-"""Maximum number of holds of a herd."""
+"""Maximum number of holds in a herd."""
 MAX_LISTED_DAYS: Final = 4000
-"""Maximum days of a reply: the oldest."""
+"""Maximum number of days in a reply, which has the oldest ones."""
 
 
 class HistoryHold(Model):
-    """A hold: events that are not dropped, because an operator has requested that."""
+    """A hold: an operator has requested that these events are not dropped."""
 
     project: SafeName
     task: SafeName | None = None
     """Only the events of this task and its sandboxes; None: all events of the project."""
     reason: Note
     held_by: Note | None = None
-    """Who ordered it, according to the client."""
+    """Who requested it, according to the client."""
     held_at: Moment
 
 
@@ -35,21 +35,21 @@ class HistoryDay(Model):
     day: date | None = None
     """None: events whose date has no partition. They are deleted by the time at which they were stored."""
     events: Count = 0
-    """How many, as Postgres estimates; 0 also if it has not counted them yet."""
+    """Number of events, as estimated by Postgres; 0 also if Postgres has no estimate yet."""
     bytes: Count = 0
-    """Their size with indexes."""
+    """The size of the events with indexes."""
     due_at: Moment | None = None
-    """When no project needs them any more; None: never."""
+    """When the retention of all projects with events of the day has expired; None: never."""
     held: bool = False
-    """Whether a hold prevents the drop."""
+    """Whether a hold prevents that the day is dropped."""
     removed: Count = 0
-    """How many events with a shorter retention were removed from it."""
+    """Number of events with a shorter retention that were removed from the day."""
     removed_types: list[str] = Field(default_factory=list)
-    """The types of which it has no event any more."""
+    """The types of events of which all were removed from the day."""
     reduced_at: Moment | None = None
-    """When events were removed from it last."""
+    """When events were last removed from the day."""
     next_reduction_at: Moment | None = None
-    """When events of further types, or of a project, are removed from it; None: never."""
+    """When events of further types, or of a project, are removed from the day; None: never."""
 
 
 class ProjectDays(Model):
@@ -74,15 +74,16 @@ class ArtifactStoreStatus(Model):
     contents: Count = 0
     """Number of different contents. Artifacts with the same content in one project share one."""
     bytes: Count = 0
-    """Their size as stored."""
+    """The size of the contents as stored."""
     waiting: Count = 0
-    """Artifacts that events refer to, and that are not stored yet."""
+    """Number of artifacts that events refer to and that are not stored yet."""
     over_limit: Count = 0
     """How many of the `waiting` artifacts wait because their project has reached its maximum in the store."""
     lost: Count = 0
-    """Artifacts that were not complete in their stream any more, or not what their event refers to."""
+    """Number of artifacts that were no longer complete in their stream, or did not match the reference in their event.
+    """
     problem: Text | None = None
-    """Why the oldest of those that wait could not be stored."""
+    """Why the oldest waiting artifact could not be stored."""
 
 
 class HistoryStatus(Model):
@@ -95,34 +96,34 @@ class HistoryStatus(Model):
     type_days: list[TypeDays] = Field(default_factory=list)
     """The retention of types of events that are removed from a day before the day is dropped."""
     task_days: Count = 0
-    """How many days after their end tasks are deleted, if no event of them is stored; 0: never."""
+    """Number of days after its end at which a task is deleted, if no event of it is stored; 0: never."""
     next_task_at: Moment | None = None
-    """When the task that ended first is old enough to be deleted; None: never."""
+    """When the task that ended first can be deleted; None: never."""
     not_before: Moment | None = None
-    """No day is dropped before: some days after the upgrade that began it."""
+    """No day is dropped before this time, which is some days after the upgrade that introduced the retention."""
     next_drop_at: Moment | None = None
     """When the next day is dropped; None: never."""
     next_reduction_at: Moment | None = None
-    """When events of some types or projects are removed from the next day; None: never."""
+    """When events of some types or projects are next removed from a day; None: never."""
     bytes: Count = 0
     """The size of all events with indexes."""
     days_ahead: Count = 0
-    """How many days after today have their partition."""
+    """Number of days after today that already have a partition."""
     partitions: Annotated[list[HistoryDay], Field(max_length=MAX_LISTED_DAYS)] = Field(default_factory=list)
-    """The oldest first."""
+    """The days of the history, oldest first."""
     holds: Annotated[list[HistoryHold], Field(max_length=MAX_HOLDS)] = Field(default_factory=list)
     archive: str | None = None
-    """Where days are archived before they are dropped; None: nowhere."""
+    """Where days are archived before they are dropped; None: they are not archived."""
     archive_problems: Annotated[list[ArchiveProblem], Field(max_length=MAX_LISTED_DAYS)] = Field(default_factory=list)
     """The days that could not be archived, and so are not dropped."""
     restores: Annotated[list[HistoryRestore], Field(max_length=MAX_RESTORES)] = Field(default_factory=list)
-    """The days that were loaded from the archive, or are to be."""
+    """The days that were loaded from the archive, or will be."""
     artifacts: ArtifactStoreStatus | None = None
     """The artifact store; None: artifacts are in their stream only, for at most seven days."""
 
 
 class HoldReleased(Model):
-    """Whether there was such a hold."""
+    """Whether a hold was removed; there may have been none."""
 
     released: bool
 
@@ -144,7 +145,7 @@ class HoldHistory(Request[HistoryHold]):
     Answer: ClassVar[type[BaseModel]] = HistoryHold
     type: ClassVar[str] = "event-ingest.hold"
     task: SafeName | None = None
-    """Only the events of this task and its sandboxes."""
+    """Only the events of this task and its sandboxes; None: all events of the project."""
     reason: Annotated[Note, Field(min_length=1, max_length=500)]
     held_by: Annotated[Note, Field(max_length=200)] | None = None
 

@@ -1,4 +1,4 @@
-"""The log of a sandbox's first process that its runtime stores: the output of a process, container or pod."""
+"""The log that a runtime stores of a sandbox: the output of its first process, container or pod."""
 
 from typing import Annotated, ClassVar, Final
 
@@ -19,11 +19,11 @@ class RuntimeLog(Binary):
 
     sandbox: SafeName
     size: Count
-    """In bytes."""
+    """The size in bytes."""
     data: Piece | None = None
     artifact: ArtifactRef | None = None
     truncated: bool = False
-    """Whether the wanted lines had more bytes than `max_bytes`: then their beginning is missing."""
+    """Whether the requested lines have more than `max_bytes` bytes; their beginning is then missing."""
 
 
 class GetRuntimeLogs(Request[RuntimeLog]):
@@ -33,6 +33,6 @@ class GetRuntimeLogs(Request[RuntimeLog]):
     type: ClassVar[str] = "spawner.runtime_logs"
     sandbox: SafeName
     lines: Annotated[int, Field(ge=1, le=MAX_LOG_LINES)] = 200
-    """The last lines only."""
+    """Maximum number of lines, counted from the end."""
     max_bytes: Annotated[int, Field(ge=1, le=MAX_LOG_BYTES)] = MAX_LOG_BYTES
-    """The last bytes of these lines only."""
+    """Maximum number of bytes of these lines, counted from the end."""

@@ -13,19 +13,19 @@ from sandherd.contracts.specs import TaskSpec
 
 
 class ScheduleRun(Model):
-    """The outcome of a due time, or of several in a row."""
+    """The outcome of a due time, or of several consecutive ones."""
 
     due_at: Moment
-    """The due time; of several, the first."""
+    """The due time; if there are several, the first."""
     outcome: RunOutcome
     at: Moment
     """When it was decided."""
     task: SafeName | None = None
     """The task that was started, or refused."""
     due_times: Number = 1
-    """How many due times in a row had this outcome."""
+    """Number of consecutive due times with this outcome."""
     triggered: bool = False
-    """Whether a user started it, not the schedule."""
+    """Whether a user started the task, not the schedule."""
     reason: Note | None = None
 
 
@@ -39,22 +39,22 @@ class ScheduleView(Model):
     overlap: Overlap
     catch_up_seconds: Number
     text: str
-    """What the task is to do."""
+    """The text of the task."""
     paused: bool = False
     created_at: Moment
     updated_at: Moment
     updated_by: Note | None = None
-    """Who set it, according to the client."""
+    """Who set the schedule, according to the client."""
     next_times: list[Moment] = Field(default_factory=list)
     """The next due times; none while it is paused."""
     waiting: Moment | None = None
     """The due time of the task that starts when the running one has ended (`buffer_one`)."""
     running: list[SafeName] = Field(default_factory=list)
-    """Its tasks that have not ended."""
+    """The tasks of the schedule that have not ended."""
     runs: list[ScheduleRun] = Field(default_factory=list)
     """The outcomes of the last due times, newest first."""
     task: TaskSpec | None = None
-    """The task; in a list of all schedules it is left out."""
+    """The task. It is omitted in a list of all schedules."""
 
 
 class ScheduleList(Model):
@@ -71,7 +71,7 @@ class SetSchedule(Request[ScheduleView]):
     name: ScheduleName
     schedule: ScheduleSpec
     replace: bool = False
-    """Whether to replace a schedule of this name; otherwise that is a `conflict`."""
+    """Whether to replace a schedule of this name; otherwise an existing one is a `conflict`."""
     updated_by: Annotated[Note, Field(max_length=200)] | None = None
 
 

@@ -10,20 +10,21 @@ from sandherd.contracts.requests.base import Request
 
 MAX_HITS: Final = 200
 SEARCHED_CHARACTERS: Final = 32_768
-"""How much of the text of an event is searched."""
+"""The number of characters in the text of an event that are searched."""
 TextKind = Literal["message", "command", "diff", "output"]
-"""Messages, thoughts and texts of tasks; tools and arguments; paths and diffs; results, errors and final outputs."""
+"""`message`: messages, thoughts and texts of tasks; `command`: tools and arguments; `diff`: paths and diffs; `output`:
+results, errors and final outputs."""
 
 
 class TextMatch(Model):
-    """Where a searched word is in a snippet: from the character `start` up to, but not including, `end`."""
+    """The position of a searched word in a snippet: from the character `start` up to, but not including, `end`."""
 
     start: Count
     end: Count
 
 
 class SearchHit(Model):
-    """An event with the searched words. The snippet is what a sandbox wrote: show it as plain text."""
+    """An event with the searched words. A sandbox wrote the snippet: show it as plain text."""
 
     id: str
     """The id of the event."""
@@ -44,21 +45,21 @@ class SearchResult(Model):
 
     hits: list[SearchHit]
     next_cursor: str | None = None
-    """Set if there may be earlier hits. A search that takes long ends with fewer hits than the limit, or none."""
+    """Set if there may be earlier hits. A search that takes long ends with fewer hits than the limit, or with none."""
 
 
 class SearchEvents(Request[SearchResult]):
     """Search for events that have all words, newest first.
 
-    Words are of letters and digits, in any case; other characters separate them. Words between quotes, or without a
-    space between them, are next to each other; `-word` excludes, `or` is between alternatives.
+    Words consist of letters and digits; other characters separate them, and case is ignored. Words in quotes, or
+    without a space between them, have to be next to each other. `-word` excludes a word; `or` separates alternatives.
     """
 
     Answer: ClassVar[type[BaseModel]] = SearchResult
     type: ClassVar[str] = "event-ingest.search"
     text: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
     kinds: list[TextKind] = Field(default_factory=list, max_length=4)
-    """Only these kinds; empty: any."""
+    """Only these kinds of text; empty: all kinds."""
     sandbox: SafeName | None = None
     task: SafeName | None = None
     """Only events of this task and its sandboxes."""

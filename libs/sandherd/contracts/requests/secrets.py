@@ -21,9 +21,9 @@ class SecretView(Model):
     updated_by: Note | None = None
     """Who stored the value, according to the client."""
     tasks: Count = 0
-    """How many tasks that have not ended reference it."""
+    """Number of tasks that have not ended and reference the secret."""
     readable: bool = True
-    """Whether its value can be used. It can't after a restore of a backup without secrets: set it again then."""
+    """Whether its value can be used. After a restore of a backup without secrets it can't: set the secret again."""
 
 
 class SecretList(Model):
@@ -66,4 +66,4 @@ class DeleteSecret(Request[SecretDeleted]):
     type: ClassVar[str] = "spawner.delete_secret"
     name: SecretName
     force: bool = False
-    """Whether to delete it even while tasks that have not ended reference it; otherwise that is a `conflict`."""
+    """Whether to delete it even if tasks that have not ended reference it; otherwise the reply is a `conflict`."""

@@ -11,56 +11,56 @@ from sandherd.contracts.requests.base import Request
 from sandherd.contracts.requests.usage import MAX_GROUPS, Usage
 
 StatisticGroup = Literal["task", "project", "harness", "model", "day"]
-"""What statistics are grouped by: days are of UTC."""
+"""What statistics are grouped by. Days are in UTC."""
 MAX_BUCKETS: Final = 1000
 MAX_NEEDS: Final = 100
 RATE_DAYS: Final = 31
-"""For how many days rates are stored."""
+"""Number of days for which rates are stored."""
 
 
 class Statistics(Usage):
     """Tokens and cost, with the numbers of turns, calls and errors."""
 
     turns: Count = 0
-    """Turns that began."""
+    """Number of turns that began."""
     tool_calls: Count = 0
     errors: Count = 0
-    """Events `agent.error`, `agent.stream_error`, `agent.iteration_failed` and `agent.failed`."""
+    """Number of the events `agent.error`, `agent.stream_error`, `agent.iteration_failed` and `agent.failed`."""
 
 
 class GroupStatistics(Statistics):
     """The statistics of one group."""
 
     group: str | None = None
-    """The task, project, harness, model, or day (`2026-11-20`); None: there is none."""
+    """The task, project, harness, model, or day (`2026-11-20`); None: the events have none."""
     project: SafeName | None = None
     """For a task: its project."""
 
 
 class StatisticsList(Model):
-    """Statistics by groups, the most expensive first; days in their order."""
+    """Statistics by groups, the most expensive first; days in chronological order."""
 
     groups: list[GroupStatistics]
     total: Statistics
     """The statistics of all groups, also of those beyond the limit."""
     group_count: Count
-    """How many groups there are, with those beyond the limit."""
+    """Number of groups, including those beyond the limit."""
     since: Moment | None = None
-    """The earliest time of what is counted; None: all that the history has."""
+    """The time from which events are counted; None: all events in the history are counted."""
 
 
 class GetStatistics(Request[StatisticsList]):
     """Count turns, tool calls and errors, and add up tokens and cost.
 
-    Events of a sandbox belong to the task that the spawner gave it. By model, an event without a model counts for the
-    last model of its sandbox.
+    Events of a sandbox belong to the task that the spawner gave the sandbox. If the groups are models, an event without
+    a model counts for the last model of its sandbox.
     """
 
     Answer: ClassVar[type[BaseModel]] = StatisticsList
     type: ClassVar[str] = "event-ingest.statistics"
     by: StatisticGroup = "task"
     tasks: list[SafeName] = Field(default_factory=list, max_length=MAX_GROUPS)
-    """Only these tasks; empty: any."""
+    """Only these tasks; empty: all tasks."""
     since: Moment | None = None
     until: Moment | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_GROUPS)] = 100
@@ -95,15 +95,15 @@ class ProjectOverview(Model):
     """The state of a project: how many tasks and sandboxes are in each state, rates, and what waits for a user."""
 
     tasks: dict[str, Count]
-    """By state: all that have not ended, and those that were submitted within the interval."""
+    """Number of tasks by state: all that have not ended, and those that were submitted within the interval."""
     sandboxes: dict[str, Count]
-    """By state: all that have not ended, and those that were requested within the interval."""
+    """Number of sandboxes by state: all that have not ended, and those that were requested within the interval."""
     needs: list[UserNeed]
-    """Approvals first, then paused sandboxes, then tasks that failed within the interval; of each the oldest first."""
+    """Approvals first, then paused sandboxes, then tasks that failed within the interval; each kind oldest first."""
     need_count: Count
-    """How many there are, with those beyond the limit."""
+    """Number of needs, including those beyond the limit."""
     buckets: list[RateBucket]
-    """Oldest first; intervals without events are left out."""
+    """The buckets, oldest first; intervals without events are omitted."""
     bucket_seconds: Count
     since: Moment
     until: Moment
@@ -115,9 +115,9 @@ class GetOverview(Request[ProjectOverview]):
     Answer: ClassVar[type[BaseModel]] = ProjectOverview
     type: ClassVar[str] = "event-ingest.overview"
     seconds: Annotated[int, Field(ge=60, le=RATE_DAYS * 86_400)] = 3600
-    """The interval, which ends now."""
+    """The length of the interval, which ends now."""
     bucket_seconds: Annotated[int, Field(ge=60, le=86_400)] = 60
-    """A multiple of 60."""
+    """The length of a bucket, a multiple of 60."""
     needs: Annotated[int, Field(ge=0, le=MAX_NEEDS)] = 50
     """Maximum number of `needs`."""
 

@@ -1,4 +1,4 @@
-"""A request between services: artifacts that are in the artifact store, and no longer in their stream."""
+"""A request between services for an artifact that is in the artifact store and no longer in its stream."""
 
 from typing import ClassVar
 
@@ -11,11 +11,11 @@ from sandherd.contracts.requests.base import Request
 
 
 class ReadStoredArtifact(Request[ArtifactPiece]):
-    """Return a piece of an artifact from the artifact store; `after` of the reply is the index of the next."""
+    """Return a piece of an artifact from the artifact store; `after` of the reply is the index of the next piece."""
 
     Answer: ClassVar[type[BaseModel]] = ArtifactPiece
     type: ClassVar[str] = "event-ingest.stored_artifact"
     owner: SafeName
-    """The sandbox or task."""
+    """The sandbox or task that the artifact belongs to."""
     artifact: SafeName
     index: Count = 0

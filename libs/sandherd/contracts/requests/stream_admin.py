@@ -1,4 +1,4 @@
-"""Requests between services: changes to streams that only the spawner's credential permits, after it checked them."""
+"""Requests between services for changes of streams. Only the spawner's credential permits them, after checks."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from sandherd.contracts.requests.subscriptions import Entities, Start
 
 
 class ConsumerCreated(Model):
-    """Whether the consumer was created; false if that place has one already."""
+    """Whether the consumer was created; false if the place already has one."""
 
     created: bool
 
@@ -29,7 +29,7 @@ class CreateConsumer(Request[ConsumerCreated]):
     idle_seconds: Seconds
     entities: Entities = Field(default_factory=list, exclude_if=lambda names: not names)
     update: bool = Field(default=False, exclude_if=lambda update: not update)
-    """Change types and entities of the consumer in this place; all else stays as it is."""
+    """Whether to change the types and entities of the consumer in this place; its other properties are not changed."""
 
 
 class ConsumerDeleted(Model):
@@ -61,7 +61,7 @@ class PurgeEvents(Request[PurgeResult]):
 
 
 class PurgeArtifacts(Request[PurgeResult]):
-    """Remove the oldest pieces of artifacts of one sandbox, all but `keep` of each."""
+    """Remove the oldest pieces of the artifacts of one sandbox, all but the last `keep` of them together."""
 
     Answer: ClassVar[type[BaseModel]] = PurgeResult
     type: ClassVar[str] = "spawner.purge_artifacts"

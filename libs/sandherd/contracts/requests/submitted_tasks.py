@@ -15,8 +15,8 @@ class SubmittedTask(Model):
 
     task: SafeName
     spec: TaskSpec
-    """Without values of secrets: those of its variables are empty, and so are files that contain one, or that are not
-    stored any more because the task is completed."""
+    """The spec without values of secrets. Variables with secret values are empty. Files are empty if they contain such
+    a value, or if they are no longer stored because the task is completed."""
 
 
 class GetSubmittedTask(Request[SubmittedTask]):

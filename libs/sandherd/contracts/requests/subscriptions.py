@@ -1,4 +1,4 @@
-"""Requests about durable subscriptions: event-ingest has their consumers created and deleted."""
+"""Requests about durable subscriptions, to event-ingest, which has the consumers created and deleted."""
 
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -12,18 +12,18 @@ from sandherd.contracts.requests.base import Request
 from sandherd.contracts.validation_texts import validation_text
 
 _LIMITS: Final = frozenset({"greater_than_equal", "less_than", "less_than_equal", "timezone_aware"})
-"""The types of pydantic's errors about a number or a time that is invalid only by its value."""
+"""The types of pydantic's errors about a number or a time whose value is out of range."""
 
 
 def _start(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Name the field in an error, and the limit of a number or a time, but not the alternatives of the field's type."""
+    """Validate a start. An error states the limit of a number or a time, instead of all alternatives of the type."""
     try:
         if isinstance(value, str) and value not in {"new", "all"}:
             value = datetime.fromisoformat(value)  # below this function, strict types accept no text as a time
         return validate(value)
     except ValidationError as error:
-        errors = [each for each in error.errors(include_input=False) if each["type"] in _LIMITS]
-        limits = [validation_text(each["type"], each["msg"], each.get("ctx", {})) for each in errors]
+        errors = [found for found in error.errors(include_input=False) if found["type"] in _LIMITS]
+        limits = [validation_text(found["type"], found["msg"], found.get("ctx", {})) for found in errors]
         raise _invalid_start(*limits[:1]) from None
     except ValueError:
         raise _invalid_start() from None
@@ -36,7 +36,7 @@ def _invalid_start(
 
 
 Start = Annotated[Literal["new", "all"] | Number | Moment, WrapValidator(_start)]
-"""Where a subscription begins: at new events, at all that the stream has, at a stream sequence, or at a time."""
+"""Where a subscription begins: at new events, at all events in the stream, at a stream sequence, or at a time."""
 Entities = Annotated[list[SafeName], Field(max_length=16)]
 
 
@@ -46,28 +46,28 @@ class Subscription(Model):
     name: SafeName
     stream: str
     consumer: str
-    """The durable pull consumer of that stream to fetch events from; only this subscription has it while it exists."""
+    """The durable pull consumer of that stream, from which events are fetched. It belongs to this subscription only."""
     types: list[str]
-    """Only events of these types; all if the list is empty."""
+    """Only events of these types; if the list is empty, events of all types."""
     entities: list[str] = Field(default_factory=list)
-    """Only events about these tasks and sandboxes; about all if the list is empty."""
+    """Only events about these tasks and sandboxes; if the list is empty, about all."""
     created_at: Moment
     waiting: Count
-    """Events that are not delivered yet."""
+    """Number of events that are not delivered yet."""
     unacknowledged: Count
-    """Events that were delivered and are not acknowledged, also those that a reader has returned: the next reader gets
-    them first."""
+    """Number of events that were delivered and are not acknowledged, including those that a reader has returned: the
+    next reader gets them first."""
     most_unacknowledged: Count
-    """Maximum of unacknowledged events; at this number no more are delivered."""
+    """Maximum number of unacknowledged events; no more events are delivered at this number."""
     ack_wait_seconds: Seconds
-    """After this time an unacknowledged event is redelivered."""
+    """The time after which an unacknowledged event is redelivered."""
     idle_seconds: Seconds
-    """If nothing is fetched for this time, the subscription is deleted."""
+    """The subscription is deleted if nothing is fetched for this time."""
     is_read: bool | None = None
     """Whether a reader waits for events at present."""
     active_at: Moment | None = None
-    """The last delivery or acknowledgement since the broker's start, or else its creation. It expires at the earliest
-    `idle_seconds` after this, while no reader waits."""
+    """The last delivery or acknowledgement since the broker's start, or else the creation. Without a waiting reader,
+    the subscription expires at the earliest `idle_seconds` after this."""
 
 
 class SubscriptionList(Model):
@@ -75,7 +75,7 @@ class SubscriptionList(Model):
 
     subscriptions: list[Subscription]
     most: int
-    """Maximum of subscriptions of a project."""
+    """Maximum number of subscriptions of a project."""
 
 
 class ListSubscriptions(Request[SubscriptionList]):
@@ -86,26 +86,28 @@ class ListSubscriptions(Request[SubscriptionList]):
 
 
 class Subscribe(Request[Subscription]):
-    """Create a subscription. Creating the same one again has no effect, and it keeps its position.
+    """Create a subscription.
 
-    One of the same name with other types or entities is a `conflict`, unless `update` is set.
+    If the same request is repeated, it has no effect, and the subscription keeps its position. A subscription of the
+    same name with other types or entities is a `conflict`, unless `update` is set.
     """
 
     Answer: ClassVar[type[BaseModel]] = Subscription
     type: ClassVar[str] = "event-ingest.subscribe"
     name: SafeName
     types: list[str] = Field(default_factory=list, max_length=64)
-    """Only these types, such as `agent.tool_use`, or all of a domain, `agent` or `agent.*`; all if the list is empty.
-    """
+    """Only events of these types, such as `agent.tool_use`, or of a whole domain, `agent` or `agent.*`; if the list is
+    empty, events of all types."""
     start: Start = "new"
-    """Events from now on, all that the stream still has, or all from this stream sequence, or from this time on. Used
-    only when the subscription is created: then a sequence after the next one, or a time in the future, is refused."""
+    """Where the subscription begins: `new`, at new events; `all`, at all events in the stream; or at this stream
+    sequence or this time. It is used only when the subscription is created; a sequence after the next one, or a time in
+    the future, is then refused."""
     entities: Entities = Field(default_factory=list, exclude_if=lambda names: not names)
-    """Only events about these tasks and sandboxes, by their `subject`; about all if the list is empty. A task's agents
-    are in sandboxes, which `task.assigned` names."""
+    """Only events with one of these tasks and sandboxes as their `subject`; if the list is empty, events about all. A
+    task's agents run in sandboxes, which `task.assigned` names."""
     update: bool = Field(default=False, exclude_if=lambda update: not update)
-    """Set `types` and `entities` of the existing subscription of this name; it keeps its position, and `start` is not
-    used. If there is none, it is created."""
+    """Whether to set `types` and `entities` of an existing subscription of this name. It keeps its position, and
+    `start` is not used. If there is none, it is created."""
 
 
 class UnsubscribeResult(Model):
@@ -113,7 +115,7 @@ class UnsubscribeResult(Model):
 
     name: SafeName
     waiting: Count
-    """Events that were not delivered yet."""
+    """Number of events that were not delivered yet."""
 
 
 class Unsubscribe(Request[UnsubscribeResult]):

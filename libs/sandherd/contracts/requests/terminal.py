@@ -8,7 +8,7 @@ from sandherd.contracts.model import Count, Model
 from sandherd.contracts.names import SafeName
 
 INPUT_BYTES: Final = 4096
-"""Maximum of bytes of input in one request: what a terminal holds until a program reads it."""
+"""Maximum number of bytes of input in one request: as many as a terminal holds until a program reads them."""
 
 
 class TerminalSize(Model):
@@ -25,14 +25,15 @@ class ExecInputFields(Model):
 
     exec: SafeName
     offset: Count = 0
-    """How many bytes of input precede `data`. `conflict` if the command has not accepted as many."""
+    """Number of bytes of input that precede `data`. The reply is a `conflict` if the command has accepted fewer bytes.
+    """
     data: Annotated[bytes, Field(max_length=INPUT_BYTES)] = b""
     size: TerminalSize | None = None
 
 
 class InputAccepted(Model):
-    """How much input a command has accepted: it may be less than was sent, as a program reads at its own speed."""
+    """How much input a command has accepted. It may be less than was sent, because a program reads at its own speed."""
 
     exec: SafeName
     accepted: Count
-    """All bytes since its start, the `offset` of the next request."""
+    """Number of bytes that were accepted since its start: the `offset` of the next request."""

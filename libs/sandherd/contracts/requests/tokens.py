@@ -1,4 +1,4 @@
-"""Requests about access tokens and browser sessions of the HTTP API. Only their hashes are sent and stored."""
+"""Requests about access tokens and browser sessions of the HTTP API. Only hashes of their texts are stored."""
 
 from typing import Annotated, ClassVar, Final
 
@@ -18,7 +18,7 @@ CODE_LIFETIME: Final = 60
 SESSION_LIFETIME: Final = 12 * 3600
 """Maximum lifetime of a browser's session, in seconds."""
 User = Annotated[Note, Field(min_length=1, max_length=200)]
-"""Who uses a session: an e-mail address, the name of a credential, or `token:<name>`."""
+"""The user of a session: an e-mail address, `oidc:<subject>`, the name of a credential, or `token:<name>`."""
 
 
 class TokenView(Model):
@@ -33,13 +33,13 @@ class TokenView(Model):
     """Who created it, according to the client."""
     kind: TokenKind = "token"
     user: Note | None = None
-    """Who uses a session."""
+    """The user of a session."""
 
 
 class TokenList(Model):
     """The access tokens and sessions of a project, by name.
 
-    Expired ones are listed until another one is created.
+    Expired tokens are listed until another token is created.
     """
 
     tokens: list[TokenView]
@@ -51,7 +51,7 @@ class CreateToken(Request[TokenView]):
     Answer: ClassVar[type[BaseModel]] = TokenView
     type: ClassVar[str] = "spawner.create_token"
     name: SafeName
-    """Unique in the project. The same request repeated is the same token."""
+    """The name, unique in the project. A repeated request returns the same token."""
     role: AccessRole
     sha256: Digest
     """The SHA-256 of its whole text, `shd_<project>_<43 characters of base64url>`."""
@@ -67,9 +67,9 @@ class ListTokens(Request[TokenList]):
 
 
 class RevokeToken(Request[TokenView]):
-    """Revoke an access token or a session: it is refused from now on, also on open streams.
+    """Revoke an access token or a session. It is refused from now on, and streams that it has opened end.
 
-    The sessions that were created with a token end with it.
+    Sessions that were created with a token end with it.
     """
 
     Answer: ClassVar[type[BaseModel]] = TokenView
@@ -82,11 +82,11 @@ class SignInCode(Model):
 
     expires_at: Moment
     url: str | None = None
-    """The address of the gateway in browsers, if the settings have it."""
+    """The address at which browsers open the gateway, if the settings have it."""
 
 
 class CreateCode(Request[SignInCode]):
-    """Create a one-time code, by which a browser gets a session of the project within a minute."""
+    """Create a one-time code, with which a browser can get a session of the project within a minute."""
 
     Answer: ClassVar[type[BaseModel]] = SignInCode
     type: ClassVar[str] = "spawner.create_code"
@@ -99,9 +99,9 @@ class CreateCode(Request[SignInCode]):
 
 
 class CreateSession(Request[TokenView]):
-    """Create a browser's session, in exchange for a valid token, or for a one-time code, which is used up.
+    """Create a browser's session in exchange for a valid token, or for a one-time code, which is then used up.
 
-    The session has the role of the token or code, and ends with the token.
+    The session has the role of the token or code. A session of a token ends with the token.
     """
 
     Answer: ClassVar[type[BaseModel]] = TokenView
@@ -109,7 +109,7 @@ class CreateSession(Request[TokenView]):
     sha256: Digest
     """The SHA-256 of the session's whole text, `shs_<project>_<43 characters of base64url>`."""
     proof: Annotated[str, StringConstraints(pattern="^sh[cd]_[a-z0-9-]{1,63}_[A-Za-z0-9_-]{43}$")] = Field(repr=False)
-    """The text of the token or code: the stored hashes entitle to no session."""
+    """The text of the token or code; its hash, which is stored, does not entitle to a session."""
 
 
 class EndSession(Request[TokenView]):

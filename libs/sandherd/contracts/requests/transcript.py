@@ -9,13 +9,13 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Page, Request
 
 MAX_TEXT: Final = 20_000
-"""Maximum characters of an entry's text; the event has the complete text, or refers to it."""
+"""Maximum number of characters in the text of an entry; the event has the complete text, or refers to it."""
 TranscriptKind = Literal["input", "thought", "message", "call", "result", "edit", "error", "end"]
 """An input to the agent, its thoughts and messages, calls and their results, edits, errors, and the attempt's end."""
 
 
 class TranscriptEntry(Model):
-    """An entry of a transcript, made from one event. Its text is what a sandbox wrote: show it as plain text."""
+    """An entry of a transcript, made from one event. A sandbox wrote its text: show it as plain text."""
 
     stream_sequence: Count
     """The stream sequence of the event."""

@@ -10,7 +10,7 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
 
 UsageGroup = Literal["project", "label", "task", "day", "model"]
-"""What usage is added up by: days are of UTC."""
+"""What usage is grouped by. Days are in UTC."""
 MAX_GROUPS: Final = 1000
 
 
@@ -28,25 +28,25 @@ class GroupUsage(Usage):
     """The usage of one group."""
 
     group: str | None = None
-    """The project, the label's value, the task, the day (`2026-11-20`) or the model; None: there is none."""
+    """The project, the label's value, the task, the day (`2026-11-20`) or the model; None: the events have none."""
     project: SafeName | None = None
     """For a task: its project."""
 
 
 class UsageList(Model):
-    """Usage by groups, the most expensive first; days in their order."""
+    """Usage by groups, the most expensive first; days in chronological order."""
 
     groups: list[GroupUsage]
     total: Usage
     """The usage of all groups, also of those beyond the limit."""
     group_count: Count
-    """How many groups there are, with those beyond the limit."""
+    """Number of groups, including those beyond the limit."""
     since: Moment | None = None
-    """The earliest time of what is added up; None: all that the history has."""
+    """The time from which usage is added up; None: all usage in the history is added up."""
 
 
 class GetUsage(Request[UsageList]):
-    """Add up tokens and cost. Events of a sandbox belong to the task that the spawner gave it."""
+    """Add up tokens and cost. Events of a sandbox belong to the task that the spawner gave the sandbox."""
 
     Answer: ClassVar[type[BaseModel]] = UsageList
     type: ClassVar[str] = "event-ingest.usage"
@@ -56,7 +56,7 @@ class GetUsage(Request[UsageList]):
     labels: Selector = Field(default_factory=dict)
     """Only tasks that have all of these labels."""
     tasks: list[SafeName] = Field(default_factory=list, max_length=MAX_GROUPS)
-    """Only these tasks; empty: any."""
+    """Only these tasks; empty: all tasks."""
     since: Moment | None = None
     until: Moment | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_GROUPS)] = 100

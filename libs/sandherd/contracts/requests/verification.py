@@ -9,20 +9,20 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
 
 MAX_DIFFERENCES: Final = 200
-"""Maximum differences in a reply."""
+"""Maximum number of differences in a reply."""
 
 
 class HistoryDifference(Model):
-    """A value of a read table that differs from the result of the events."""
+    """A value in a read table that differs from the value that results from the events."""
 
     table: Literal["tasks", "sandboxes", "messages", "approvals", "sources"]
     project: SafeName
     name: str
-    """The task, sandbox, message or approval, or the source and what it published about."""
+    """The task, sandbox, message or approval; or the source, with the entity that it published about."""
     field: str
-    """The column; empty: the whole row is missing in one of the two."""
+    """The column; empty: the whole row is missing, either in the table or in the result of the events."""
     stored: str | None = None
-    """The value in the table, cut off at 300 characters; None: it has none."""
+    """The value in the table, truncated to 300 characters; None: the table has none."""
     by_events: str | None = None
     """The value that results from the events."""
 
@@ -31,14 +31,14 @@ class Verification(Model):
     """The numbers of compared values, and the differences."""
 
     entities: Count
-    """Tasks, sandboxes and others that events are about."""
+    """Number of compared entities: tasks, sandboxes and others that events are about."""
     incomplete: Count = 0
     """How many of `entities` have events that are no longer stored: their totals and states are not
     compared."""
     differences: list[HistoryDifference]
-    """At most 200."""
+    """The differences; at most 200."""
     difference_count: Count
-    """How many there are, with those beyond the maximum."""
+    """Number of differences, including those beyond the maximum."""
     next_cursor: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""Requests about webhooks: URLs to which the message-relay delivers a project's events, signed."""
+"""Requests about webhooks: URLs to which the message-relay delivers signed events of a project."""
 
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -12,9 +12,9 @@ from sandherd.contracts.requests.base import Request
 from sandherd.contracts.requests.subscriptions import Entities, Start
 
 MAX_WEBHOOKS: Final = 16
-"""Maximum of webhooks of a project."""
+"""Maximum number of webhooks of a project."""
 MAX_DEAD: Final = 100
-"""Maximum of dead letters that a webhook keeps: the newest."""
+"""Maximum number of dead letters that a webhook keeps; the newest are kept."""
 WebhookUrl = Annotated[
     str,
     StringConstraints(
@@ -22,7 +22,8 @@ WebhookUrl = Annotated[
         pattern=explained(r"^https?://[\x21\x23-\x7e]+$", "an address such as https://example.com/events"),
     ),
 ]
-"""Where events are sent: by https; by http only to hosts that the setting `webhook_hosts` names."""
+"""The URL to which events are sent. Http instead of https is permitted only for hosts in the setting `webhook_hosts`.
+"""
 WebhookState = Literal["active", "disabled"]
 """A `disabled` webhook delivers nothing until it is resumed."""
 _Issuer = Annotated[Note, Field(max_length=200)]
@@ -47,35 +48,35 @@ class Webhook(Model):
     name: SafeName
     url: str
     types: list[str]
-    """Only events of these types; all if the list is empty."""
+    """Only events of these types; if the list is empty, events of all types."""
     entities: list[str] = Field(default_factory=list)
-    """Only events about these tasks and sandboxes; about all if the list is empty."""
+    """Only events about these tasks and sandboxes; if the list is empty, about all."""
     state: WebhookState
     created_at: Moment
     created_by: _Issuer | None = None
     secret_at: Moment
-    """When its present secret was created. The one before it signs, too, until `previous_secret_until`."""
+    """When its present secret was created. Until `previous_secret_until`, the previous secret signs, too."""
     previous_secret_until: Moment | None = None
     position: Count
-    """Every event of the stream EVENTS up to this sequence is accepted, a dead letter, not wanted, or `waiting`."""
+    """Every event of the stream EVENTS up to this sequence is accepted, a dead letter, not selected, or `waiting`."""
     waiting: Count = 0
-    """Events that were read and are not accepted yet."""
+    """Number of events that were read and are not accepted yet."""
     retrying: Count = 0
     """How many of the `waiting` events were sent at least once, and will be sent again."""
     accepted_at: Moment | None = None
     """When the receiver last accepted an event."""
     failing_since: Moment | None = None
-    """Since when it has accepted none of those that were sent."""
+    """The time since which the receiver has accepted none of the sent events."""
     problem: str | None = None
-    """The reason of the last failure, while the receiver accepts nothing, or why it is disabled."""
+    """The last failure, while the receiver accepts nothing, or why the webhook is disabled."""
     disabled_at: Moment | None = None
     dropped: Count = 0
-    """How many messages the stream EVENTS no longer had when they were to be sent. At most that many events are
-    missing: of those that were not read, some may have been of other types or projects than the webhook's."""
+    """Number of messages that the stream EVENTS no longer had when they were to be sent. At most that many events are
+    missing: messages that were not read may have been of types or projects that the webhook does not select."""
     dropped_at: Moment | None = None
-    """When that was last noticed."""
+    """When messages were last found missing in the stream."""
     dead: Count = 0
-    """How many dead letters are kept; they can be sent again."""
+    """Number of dead letters that are kept; they can be sent again."""
     dead_letters: list[WebhookDeadLetter] = Field(default_factory=list)
     """The dead letters, oldest first; only in the reply about one webhook."""
 
@@ -85,7 +86,7 @@ class WebhookList(Model):
 
     webhooks: list[Webhook]
     limit: int = MAX_WEBHOOKS
-    """Maximum of webhooks of a project."""
+    """Maximum number of webhooks of a project."""
 
 
 class ListWebhooks(Request[WebhookList]):
@@ -112,11 +113,13 @@ class CreateWebhook(Request[WebhookWithSecret]):
     name: SafeName
     url: WebhookUrl
     types: list[str] = Field(default_factory=list, max_length=64)
-    """Only these types, such as `task.failed`, or all of a domain, `task` or `task.*`; all if the list is empty."""
+    """Only events of these types, such as `task.failed`, or of a whole domain, `task` or `task.*`; if the list is
+    empty, events of all types."""
     entities: Entities = Field(default_factory=list)
-    """Only events about these tasks and sandboxes, by their `subject`; about all if the list is empty."""
+    """Only events with one of these tasks and sandboxes as their `subject`; if the list is empty, events about all."""
     start: Start = "new"
-    """Events from now on, all that the stream still has, or all from this stream sequence, or from this time on."""
+    """Where the delivery begins: `new`, at new events; `all`, at all events in the stream; or at this stream sequence
+    or this time."""
     created_by: _Issuer | None = None
 
 
@@ -135,10 +138,11 @@ class ReplayWebhook(Request[WebhookList]):
     type: ClassVar[str] = "message-relay.replay_webhook"
     name: SafeName
     start: Start | None = None
-    """Deliver again from this stream sequence or this time on, `all` that the stream has, or only `new` events; None:
-    from its position on."""
+    """The stream sequence or the time from which events are delivered again; `all`: all events in the stream; `new`:
+    only new events; None: events after the webhook's position."""
     dead_letters: bool = False
-    """Send its dead letters again, before other events. Those that the stream no longer has are dropped."""
+    """Whether to send its dead letters again, before other events. Dead letters that the stream no longer has are
+    dropped."""
 
 
 class WebhookDeleted(Model):
@@ -160,7 +164,7 @@ class WebhookTested(Model):
 
     accepted: bool
     status: int | None = None
-    """The status of the response; None if there was none."""
+    """The HTTP status of the response; None if there was no response."""
     reason: str
 
 
@@ -175,7 +179,7 @@ class SendWebhookTest(Request[WebhookTested]):
 class WebhookSecrets(Model):
     """The secrets of a webhook, encrypted for the relay: a sealed box of a JSON object with `secret` and `previous`.
 
-    `previous` is empty if there was none.
+    `previous` is empty if there was no previous secret.
     """
 
     sealed: str
@@ -188,13 +192,14 @@ class GetWebhookSecrets(Request[WebhookSecrets]):
     type: ClassVar[str] = "spawner.webhook_secrets"
     name: SafeName
     public_key: Annotated[str, Field(max_length=100)]
-    """The key that the reply is encrypted for; that of one replica, which has it in memory only."""
+    """The public key for which the reply is encrypted. It belongs to one replica, which has the private key in memory
+    only."""
     life: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
-    """Which webhook of this name it is: another one has other secrets."""
+    """Distinguishes webhooks of the same name, which have different secrets."""
     number: Number
-    """The number of the secret: each has the next one."""
+    """The number of the secret. Each new secret has the next number."""
     create: bool = False
-    """Whether to create it if it does not exist; the one before it is then the `previous` one."""
+    """Whether to create the secret if it does not exist; the secret before it becomes `previous`."""
 
 
 class WebhookSecretsDeleted(Model):

@@ -1,4 +1,4 @@
-"""Requests of the spawner to a sandbox's worker, on that sandbox's subject, and of a worker to the spawner."""
+"""Requests of the spawner to a sandbox's worker, on that sandbox's subject, and requests of a worker to the spawner."""
 
 from typing import ClassVar
 
@@ -27,22 +27,23 @@ from sandherd.contracts.states import SandboxState
 
 
 class Fetch(PieceFields, Request[ArtifactPiece]):
-    """A worker's request for a piece of an artifact that its sandbox was given. `owner` is the artifact's sandbox."""
+    """Return a piece of an artifact that a worker's sandbox was given. `owner` is the sandbox of the artifact."""
 
     Answer: ClassVar[type[BaseModel]] = ArtifactPiece
     type: ClassVar[str] = "spawner.fetch"
     owner: SafeName
-    """The sandbox under whose subject it is stored: the requester's, or that of an earlier attempt offered to it."""
+    """The sandbox under whose subject the artifact is stored: the requester's, or that of an earlier attempt offered to
+    it."""
 
 
 class Peer(Model):
-    """Another agent of the same project, with what its peers may know about it."""
+    """Another agent of the same project, with what other agents may know about it."""
 
     sandbox: SafeName
     task: SafeName
     state: SandboxState
     text: str = ""
-    """The beginning of its task."""
+    """The beginning of the task's text."""
 
 
 class PeerList(Model):
@@ -50,16 +51,16 @@ class PeerList(Model):
 
     peers: list[Peer]
     more: bool = False
-    """Whether there are more than these."""
+    """Whether there are more agents than the listed ones."""
 
 
 class ListPeers(Request[PeerList]):
-    """A worker's request for the other agents of its project. The subject identifies the requester and its project."""
+    """List the other agents of a worker's project. The subject identifies the worker and its project."""
 
     Answer: ClassVar[type[BaseModel]] = PeerList
     type: ClassVar[str] = "spawner.peers"
     sandbox: SafeName | None = None
-    """Only this one, if it is among them."""
+    """Only the agent in this sandbox, if there is one."""
 
 
 class WorkerExec(ExecFields, Request[ExecState]):
@@ -117,7 +118,8 @@ class WorkerUpload(UploadFields, Request[FileWritten]):
     Answer: ClassVar[type[BaseModel]] = FileWritten
     type: ClassVar[str] = "worker.upload"
     max_bytes: Count
-    """Maximum of bytes to write, unpacked. From the herd's settings, as a sandbox has settings of its own."""
+    """Maximum number of bytes to write, after unpacking. The request has it because a sandbox does not have the herd's
+    settings."""
 
 
 class WorkerDownload(DownloadFields, Request[FileRead]):

@@ -1,1 +1,1 @@
-"""Sign-in by an OpenID provider: the authorization code flow with PKCE, and what a user may do. No state."""
+"""Sign-in by an OpenID provider: the authorization code flow with PKCE, and the roles of users. No state."""

@@ -29,7 +29,7 @@ class SignInError(Exception):
 
 @dataclass(frozen=True)
 class SignInFlow:
-    """A sign-in to a project; empty: the only project of the user. At its end the browser is sent to `page`."""
+    """A sign-in to `project`; empty: to the only project of the user. At its end the browser is sent to `page`."""
 
     secret: str
     project: str

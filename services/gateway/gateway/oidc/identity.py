@@ -88,17 +88,17 @@ def _checks(issuer: str, client_id: str, nonce: str, now: datetime) -> jwt.JWTCl
 
 
 def _user(claims: Mapping[str, Any]) -> str:
-    """The verified e-mail address, else the subject: a text that no token's name equals."""
+    """The verified e-mail address, or else `oidc:` and the subject: no access token has such a name."""
     address = claims.get("email")
     if isinstance(address, str) and claims.get("email_verified") is True and _ADDRESS.fullmatch(address):
         return address
     return "oidc:" + "".join(character for character in claims["sub"] if character.isprintable())[:150]
 
 
-def _groups(found: Any) -> frozenset[str]:
-    if isinstance(found, str):
-        return frozenset({found})
-    return frozenset(one for one in found if isinstance(one, str)) if isinstance(found, list) else frozenset()
+def _groups(claim: Any) -> frozenset[str]:
+    if isinstance(claim, str):
+        return frozenset({claim})
+    return frozenset(group for group in claim if isinstance(group, str)) if isinstance(claim, list) else frozenset()
 
 
 def roles_of(grants: Iterable[str], groups: frozenset[str]) -> dict[str, AccessRole]:

@@ -17,11 +17,11 @@ from gateway.oidc.flow import SignInError
 from gateway.oidc.identity import IdentityError
 from sandherd.settings import Settings
 
-_FRESH: Final = 3600.0
+_CACHE_SECONDS: Final = 3600.0
 """How long the configuration and the keys are used, in seconds."""
-_AGAIN: Final = 10.0
+_RELOAD_SECONDS: Final = 10.0
 """Minimum seconds between two reloads of the keys. They are reloaded if a token is signed by an unknown key."""
-_TIMES: Final = aiohttp.ClientTimeout(total=10.0, connect=5.0)
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0, connect=5.0)
 _MAX_BYTES: Final = 256 * 1024
 
 
@@ -53,12 +53,12 @@ class OidcProvider:
         self._secret_file = settings.oidc_client_secret_file
         self._configuration: tuple[float, ProviderConfiguration] | None = None
         self._keys: tuple[float, KeySet] | None = None
-        self._read_again = -math.inf
+        self._reloaded_at = -math.inf
 
     async def configuration(self) -> ProviderConfiguration:
         """Its configuration, which is read once an hour."""
         found, now = self._configuration, time.monotonic()
-        if found is None or now - found[0] > _FRESH:
+        if found is None or now - found[0] > _CACHE_SECONDS:
             document = await _fetched("GET", f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
             found = (now, configuration_of(document, self.issuer))
             self._configuration = found
@@ -67,10 +67,10 @@ class OidcProvider:
     async def keys(self, *, reload: bool = False) -> KeySet:
         """The provider's public keys. With `reload` they are read again: a token was signed by an unknown key."""
         found, now = self._keys, time.monotonic()
-        again = reload and now - self._read_again > _AGAIN
-        if again:
-            self._read_again = now
-        if found is None or again or now - found[0] > _FRESH:
+        reloads = reload and now - self._reloaded_at > _RELOAD_SECONDS
+        if reloads:
+            self._reloaded_at = now
+        if found is None or reloads or now - found[0] > _CACHE_SECONDS:
             document = await _fetched("GET", (await self.configuration()).keys)
             try:
                 found = (now, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it is checked there
@@ -88,8 +88,8 @@ class OidcProvider:
             "redirect_uri": redirect_uri,
             "code_verifier": verifier,
         }
-        headers, more = self._credential(basic=configuration.basic)
-        document = await _fetched("POST", configuration.token, data=form | more, headers=headers)
+        headers, fields = self._credential(basic=configuration.basic)
+        document = await _fetched("POST", configuration.token, data=form | fields, headers=headers)
         token = document.get("id_token")
         if not isinstance(token, str):
             raise ProviderError("the provider's response has no ID token")
@@ -129,7 +129,7 @@ async def _fetched(method: str, url: str, **options: Any) -> dict[str, Any]:
     """The JSON object of a response. Redirects are not followed: a code would be sent to another place."""
     try:
         async with (
-            aiohttp.ClientSession(timeout=_TIMES, trust_env=True) as session,
+            aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=True) as session,
             session.request(method, url, allow_redirects=False, **options) as response,
         ):
             body = await _limited(response)

@@ -1,4 +1,4 @@
-"""One branch: its state, and what is to be done with it."""
+"""Routes about one branch: its state, push, pull request, merge and deletion."""
 
 from typing import Annotated, Any, Final
 
@@ -27,7 +27,7 @@ PullRequestBody: Any = body_of(OpenPullRequest, "PullRequestBody", without=_BRAN
 MergeBody: Any = body_of(MergeBranch, "MergeBody", without=_BRANCH)
 DeleteBranchQuery: Any = part_of(DeleteBranch, "DeleteBranchQuery", without=_BRANCH)
 BranchNamed = Annotated[str, Path(pattern="^br-[0-9a-f]{20}$")]
-"""The id of a branch: names of branches have slashes."""
+"""The id of a branch. Its name is not used in paths because it may have slashes."""
 
 
 @router.get("/branches/{branch}")
@@ -43,7 +43,7 @@ async def get_branch(session: ReadSession, branch: BranchNamed) -> BranchView:
 
 @router.post("/branches/{branch}/push", status_code=202, response_model=Accepted)
 async def push_branch(session: WorkSession, branch: BranchNamed, body: PushBody | None = None) -> JSONResponse:
-    """Push a branch as soon as possible. `approved_commit` approves paths, which needs the role `approve`."""
+    """Push a branch as soon as possible. `approved_commit` approves changed paths, which needs the role `approve`."""
     if body is not None and body.approved_commit is not None:
         session.check("approve")
     return await _branch_action(session, PushBranch, branch, body)

@@ -35,7 +35,7 @@ _BYTES: Final[dict[str, Any]] = {
 
 @router.get("/sandboxes/{sandbox}/files")
 async def list_files(session: ReadSession, sandbox: Name, query: Annotated[FileQuery, Query()]) -> FileList:
-    """The entries of a folder of its work tree; for a file, the file."""
+    """The entries of a folder in a sandbox's work tree. For a file, its own entry."""
     request = made(ListFiles, sandbox=sandbox, **query.model_dump(exclude_unset=True))
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
@@ -64,27 +64,30 @@ async def upload_file(
     path: Path,
     mode: Annotated[str, Query(pattern="^0?[0-7]{3}$")] = "644",
 ) -> FileWritten:
-    """Write the body as a file of its work tree, atomically. `mode` is octal. Larger ones: `sandherd cp`."""
+    """Write the body as a file in a sandbox's work tree, atomically. `mode` is octal.
+
+    For larger files use `sandherd cp`.
+    """
     return await session.herd.write(sandbox, await request.body(), path, mode=int(mode, 8))
 
 
 class LimitedFile(tempfile.SpooledTemporaryFile[bytes]):
-    """A temporary file that refuses more than `limit` bytes: a sandbox says how large its files are."""
+    """A temporary file that refuses more than `limit` bytes: the size that a sandbox reports may be wrong."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(max_size=_IN_MEMORY)
         self._limit = limit
 
     def write(self, s: Any) -> int:
-        """Write it. Raises `HerdError` (`too_large`)."""
+        """Write bytes. Raises `HerdError` (`too_large`)."""
         if self.tell() + len(s) > self._limit:
-            text = f"it has more than {self._limit} bytes"
+            text = f"the file has more than {self._limit} bytes"
             raise HerdError.of(Code.TOO_LARGE, text, field="path", remedy="get it with `sandherd cp`")
         return super().write(s)
 
 
 async def _size_of(session: Session, sandbox: str, path: str) -> int:
-    """The size of a file; of a folder, the maximum of its archive. Raises `HerdError` if there is none."""
+    """The size of a file; for a folder, the maximum size of its archive. Raises `HerdError` if there is neither."""
     found = await session.herd.files(sandbox, path, limit=1)
-    entry = next((one for one in found.entries if one.path.strip("./") == path.strip("./")), None)
+    entry = next((item for item in found.entries if item.path.strip("./") == path.strip("./")), None)
     return entry.size if entry is not None and entry.kind == "file" else _FOLDER

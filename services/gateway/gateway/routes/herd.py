@@ -1,4 +1,4 @@
-"""What concerns the whole project: events, approvals, monitor, budgets, branches, artifacts."""
+"""Routes about the whole project: events, approvals, monitor, budgets, branches, artifacts."""
 
 import asyncio
 import tempfile
@@ -52,10 +52,10 @@ async def events(session: ReadSession, query: Annotated[EventQuery, Query()]) ->
 
 @router.get("/events/stream", tags=["events"], response_class=Response, responses=STREAM)
 async def stream_events(session: ReadSession, after: str | None = None, last_event_id: AfterHeader = None) -> Response:
-    """Live events of the project, behind the position in `Last-Event-ID` or `after`, else from now on.
+    """Stream events of the project after the position in `Last-Event-ID` or `after`; without a position, new events.
 
-    The first message is `ready`, or `resync` if the stream does not have what follows the position: then read the
-    state again. Its `id` is the position at which the stream begins.
+    The first message is `ready`, or `resync` if the stream no longer has the events after the position: then read the
+    state again. The `id` of this message is the position at which the stream begins.
     """
     return session.backend.streams.open(session.caller, None, last_event_id or after)
 
@@ -134,7 +134,7 @@ async def download_artifact(
 
 
 async def _found(session: ReadSession, artifact: str, task: str | None, sandbox: str | None) -> EventArtifact:
-    """The artifact; a name without a time may be searched for in the whole history, which has to end."""
+    """The artifact. The search has a time limit: for a name without a time it may read the whole history."""
     try:
         async with asyncio.timeout(_SEARCH_SECONDS):
             return await session.herd.find_artifact(artifact, task=task, sandbox=sandbox)

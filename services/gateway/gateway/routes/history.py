@@ -1,4 +1,4 @@
-"""What happened in the project: state and rates, statistics, transcripts, comparisons, search, versions of files."""
+"""Routes about the history: state and rates, statistics, transcripts, comparisons, search, versions of files."""
 
 import asyncio
 from typing import Annotated, Any, Final
@@ -63,7 +63,7 @@ async def statistics(session: ReadSession, query: Annotated[StatisticsQuery, Que
 
 @router.get("/sandboxes/{sandbox}/transcript")
 async def transcript(session: ReadSession, sandbox: Name, query: Annotated[TranscriptQuery, Query()]) -> Transcript:
-    """What the agent and its users wrote, what it called, and what came back. Texts are to be shown as plain text."""
+    """What the agent and its users wrote, the agent's calls, and their results. Show the texts as plain text."""
     found: Transcript = await _reply(session, GetTranscript, query, sandbox=sandbox)
     return found
 
@@ -77,7 +77,7 @@ async def comparison(session: ReadSession, query: Annotated[ComparisonQuery, Que
 
 @router.get("/search")
 async def search(session: ReadSession, query: Annotated[SearchQuery, Query()]) -> SearchResult:
-    """Events with all words of `text`, newest first. Snippets are to be shown as plain text."""
+    """Events with all words of `text`, newest first. Show the snippets as plain text."""
     found: SearchResult = await _reply(session, SearchEvents, query)
     return found
 
@@ -100,5 +100,5 @@ async def file_version(
         async with asyncio.timeout(_WAIT):
             return await session.herd.file_version(sandbox, file_path, number)
     except TimeoutError:
-        text = f"the content of {file_path[:200]} was not put together in time"
+        text = f"the content of {file_path[:200]} was not reconstructed in time"
         raise HerdError.of(Code.UNAVAILABLE, text, remedy="request its diffs") from None

@@ -1,4 +1,4 @@
-"""What operators of a project need: health, audit, dead letters, and the checks of the doctor."""
+"""Routes for operators of a project: health, audit, dead letters, and the checks of the doctor."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -23,13 +23,13 @@ from sandherd.contracts.subjects import Principal
 router: Final = APIRouter(tags=["operation"])
 _EXAMINED: Final = tuple(one for one in EXAMINATIONS if one.answered_by != Principal.GATEWAY)
 _REQUEUE_SECONDS: Final = 10.0
-"""How long the service of a dead letter may take, which is less than the deadline of an exchange."""
+"""How long the service of a dead letter may take, in seconds: less than the deadline of an exchange."""
 AuditQuery: Any = part_of(GetAudit, "AuditQuery", without=frozenset())
 DeadQuery: Any = part_of(ListDeadLetters, "DeadQuery", without=frozenset({"number"}))
 
 
 class HerdHealth(Model):
-    """The health of each service; None for one that does not respond."""
+    """The health of each service; None for a service that does not respond."""
 
     services: dict[str, Examination | None]
     healthy: bool
@@ -40,7 +40,7 @@ class RequeuedLetter(RequeueResult):
     """A dead letter that its service has handled again: `done`, or why it is still a dead letter."""
 
     requeued_by: str
-    """Who has requested it."""
+    """Who requested it."""
 
 
 class DoctorCheck(Model):
@@ -53,12 +53,12 @@ class DoctorCheck(Model):
 
     @classmethod
     def of(cls, one: Check) -> Self:
-        """The document of a check."""
+        """The JSON document of a check."""
         return cls(check=one.name, state=one.state, found=one.found, remedy=one.remedy)
 
 
 class DoctorReport(Model):
-    """Every check that the gateway can run; those of a machine are in `sandherd doctor`."""
+    """Every check that the gateway can run. `sandherd doctor` also checks the machine."""
 
     checks: list[DoctorCheck]
     healthy: bool
@@ -88,7 +88,7 @@ async def dead_letter(session: OperateSession, number: Annotated[Number, Path()]
 async def requeue(session: OperateSession, number: Annotated[Number, Path()]) -> JSONResponse:
     """Have a dead letter handled again by its service. It is deleted if the outcome is `done`, and stays otherwise.
 
-    What the message causes is reported by events. Repeated, it has no effect twice.
+    Events report what the message causes. If the request is repeated, the message is not handled twice.
     """
     by, send = session.caller.name, session.herd.connection.request
     result = await queries.requeue(send, number, by=by, timeout=_REQUEUE_SECONDS)

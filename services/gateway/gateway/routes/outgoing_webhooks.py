@@ -1,6 +1,6 @@
 """Webhooks of a project: URLs that its events are sent to.
 
-What changes one needs the role `operate`: a webhook receives events also after the token that created it has expired.
+Changes need the role `operate`: a webhook receives events even after the token that created it has expired.
 """
 
 from typing import Any, Final
@@ -40,20 +40,20 @@ async def webhook(session: WorkSession, webhook: Name) -> Webhook:
 
 @router.put("/webhooks/{webhook}")
 async def create_webhook(session: OperateSession, webhook: Name, body: WebhookBody) -> WebhookWithSecret:
-    """Create a webhook. The response has the secret of its signatures, which no other one has."""
+    """Create a webhook. The response has the secret for its signatures, which no other response contains."""
     fields = {"types": body.types, "entities": body.entities, "start": body.start}
     return await session.herd.create_webhook(webhook, body.url, by=session.caller.name, **fields)
 
 
 @router.post("/webhooks/{webhook}/secret")
 async def rotate_webhook_secret(session: OperateSession, webhook: Name) -> WebhookWithSecret:
-    """Create another secret. For a day, the one before it signs, too."""
+    """Create another secret. For a day, requests are also signed with the previous one."""
     return await session.herd.rotate_webhook_secret(webhook)
 
 
 @router.post("/webhooks/{webhook}/replay")
 async def replay_webhook(session: OperateSession, webhook: Name, body: ReplayBody) -> Webhook:
-    """Send events again, from a sequence or a time on, or the dead letters; a disabled webhook is resumed."""
+    """Send events again from a sequence or a time on, or send the dead letters again; a disabled webhook is resumed."""
     fields = body.model_dump(exclude_unset=True)
     found = await session.herd.connection.request(made(ReplayWebhook, name=webhook, **fields))
     return found.webhooks[0]

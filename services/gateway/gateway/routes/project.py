@@ -1,4 +1,4 @@
-"""What a user sets in a project: schedules, secrets, subscriptions, grants; and what it has used."""
+"""Routes about a project: schedules, secrets, subscriptions, grants, usage, artifacts."""
 
 from typing import Annotated, Any, Final
 
@@ -52,7 +52,7 @@ _LISTED: Final = 1000
 
 
 class SecretBody(Model):
-    """The value of a secret. It is encrypted for the spawner at once, and never returned."""
+    """The value of a secret. It is encrypted for the spawner immediately, and never returned."""
 
     model_config = ConfigDict(defer_build=False)  # as for `TaskBody`
     value: Annotated[str, StringConstraints(min_length=1, max_length=65_536)] = Field(repr=False)
@@ -84,7 +84,7 @@ async def get_schedule(session: ReadSession, schedule: ScheduleNamed) -> Schedul
 
 @router.put("/schedules/{schedule}", tags=["schedules"])
 async def set_schedule(session: WorkSession, schedule: ScheduleNamed, body: ScheduleBody) -> ScheduleView:
-    """Create a schedule; with `replace`, in place of one of this name. Values of secrets are not accepted in it."""
+    """Create a schedule; with `replace`, replace one of this name. Its task may not have values of secrets."""
     if body.schedule.task.secret_env:
         text = "values of secrets would be stored with the schedule"
         remedy = "store them at /api/v1/secrets, and name them in `secrets`"
@@ -95,7 +95,7 @@ async def set_schedule(session: WorkSession, schedule: ScheduleNamed, body: Sche
 
 @router.post("/schedules/{schedule}/pause", tags=["schedules"])
 async def pause_schedule(session: WorkSession, schedule: ScheduleNamed) -> ScheduleView:
-    """Start no more tasks of a schedule until it is resumed."""
+    """Pause a schedule: no task is started until it is resumed."""
     return await session.herd.connection.request(made(PauseSchedule, name=schedule, paused=True))
 
 
@@ -122,7 +122,7 @@ async def delete_schedule(session: WorkSession, schedule: ScheduleNamed) -> Sche
 
 @router.get("/secrets", tags=["secrets"])
 async def secrets(session: ReadSession) -> SecretList:
-    """The project's named secrets, without values: no operation returns one."""
+    """The project's named secrets, without values: no operation returns a value."""
     return await session.herd.secrets()
 
 
@@ -162,7 +162,7 @@ async def delete_subscription(session: WorkSession, subscription: Name) -> Unsub
 
 @router.post("/tasks/{task}/budget", tags=["budgets"])
 async def grant_budget(session: ApproveSession, task: Name, body: GrantBody) -> BudgetList:
-    """Grant a task more than its budget; with the same `Idempotency-Key` once."""
+    """Grant a task more than its budget. Requests with the same `Idempotency-Key` grant once."""
     fields = body.model_dump(exclude_unset=True)
     name = session.name("grant")
     request = made(GrantBudget, task=task, grant=name, granted_by=session.caller.name, **fields)

@@ -1,4 +1,4 @@
-"""What routes have in common: names in paths, the reply to a command, and how responses are described."""
+"""Parts that routes share: names in paths, the reply to a command, and descriptions of responses."""
 
 import hashlib
 from typing import Annotated, Any, Final
@@ -20,55 +20,62 @@ AfterHeader = Annotated[str | None, Header(alias="Last-Event-ID", max_length=80)
 """The position of the last event that a client has received."""
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     "4XX": {"description": "The request is refused.", "content": {MEDIA_TYPE: {}}, "model": ProblemDetails},
-    "5XX": {"description": "It could not be handled now.", "content": {MEDIA_TYPE: {}}, "model": ProblemDetails},
+    "5XX": {
+        "description": "The request could not be handled now.",
+        "content": {MEDIA_TYPE: {}},
+        "model": ProblemDetails,
+    },
 }
 FILE: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "Its bytes.", "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+    200: {
+        "description": "The bytes of the file.",
+        "content": {"application/octet-stream": {"schema": {"type": "string"}}},
+    }
 }
 MatchHeader = Annotated[str | None, Header(alias="If-Match", max_length=1000)]
-"""The tags of the states that a command is meant for."""
+"""The entity tags of the states for which a command is meant."""
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "Server-Sent Events: each with the type of an event, its position as `id` and its document.",
+        "description": "Server-Sent Events: each has the type of an event, its position as `id`, and its document.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }
 
 
 class Accepted(Model):
-    """A command is stored. Its outcome is an event, and the state of what it is about."""
+    """A command is stored. Its outcome is shown by events, and by the state of the object that it is about."""
 
     name: SafeName
-    """What it is about or creates: a task, a sandbox or a message."""
+    """The object that the command is about or creates: a task, a sandbox or a message."""
 
 
 def tag_of(view: BaseModel) -> str:
-    """The entity tag of a view: it changes with each change of what the view shows."""
+    """The entity tag of a view, which changes whenever a value in the view changes."""
     return f'"{hashlib.sha256(view.model_dump_json().encode()).hexdigest()[:32]}"'
 
 
 def tagged(request: Request, view: BaseModel) -> Response:
-    """The view with its tag; without the view if the client has it already (`If-None-Match`)."""
+    """The view with its tag; without the view if the client already has it (`If-None-Match`)."""
     tag = tag_of(view)
-    if _names(request.headers.get("if-none-match", ""), tag):
+    if _has_tag(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers={"ETag": tag})
     return Response(view.model_dump_json(), headers={"ETag": tag}, media_type="application/json")
 
 
 def check_match(wanted: str | None, view: BaseModel) -> None:
     """Raise `AccessError` if a command is meant for another state than the present one (`If-Match`)."""
-    if wanted is not None and not _names(wanted, tag_of(view)):
-        text = "it has changed since the client has read it"
+    if wanted is not None and not _has_tag(wanted, tag_of(view)):
+        text = "it has changed since the client read it"
         raise AccessError(
             problem_of(Code.CONFLICT, text, field="If-Match", remedy="read it again before you retry"), 412
         )
 
 
-def _names(header: str, tag: str) -> bool:
+def _has_tag(header: str, tag: str) -> bool:
     tags = [one.strip().removeprefix("W/") for one in header.split(",")]
     return tag in tags or "*" in tags
 
 
 def accepted(name: str, location: str) -> JSONResponse:
-    """The response to a stored command: where to see its outcome."""
+    """The response to a stored command, with the location that shows its outcome."""
     return JSONResponse({"name": name}, 202, {"Location": f"{PREFIX}{location}"})

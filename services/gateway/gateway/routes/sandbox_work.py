@@ -1,4 +1,4 @@
-"""What a user does with a sandbox: its lifecycle, and commands in it."""
+"""Routes for the lifecycle of a sandbox, and for commands in it."""
 
 import base64
 import binascii
@@ -51,11 +51,11 @@ class SandboxBody(SandboxSpec):
 
 
 class LogText(Model):
-    """The end of the log that a runtime keeps of a sandbox. It is text from a sandbox."""
+    """The end of the log that a runtime stores of a sandbox. It is text from a sandbox."""
 
     text: str
     truncated: bool
-    """Whether their beginning is missing."""
+    """Whether the beginning of the requested lines is missing."""
 
 
 # --- lifecycle ---------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class LogText(Model):
 
 @router.post("/sandboxes", status_code=202, response_model=Accepted)
 async def create_sandbox(session: WorkSession, spec: SandboxBody, name: SafeName | None = None) -> JSONResponse:
-    """Create a sandbox without a task. Repeated under the same name, or with the same key, it is one sandbox."""
+    """Create a sandbox without a task. Requests with the same name, or `Idempotency-Key`, create one sandbox."""
     sandbox = name or session.name("sbx")
     await session.herd.create(spec, sandbox=sandbox, by=session.caller.name, wait=False)
     return accepted(sandbox, f"/sandboxes/{sandbox}")
@@ -73,26 +73,28 @@ async def create_sandbox(session: WorkSession, spec: SandboxBody, name: SafeName
 async def pause_sandbox(session: WorkSession, sandbox: Name, body: PauseBody | None = None) -> JSONResponse:
     """Freeze a sandbox."""
     reason = "" if body is None else body.reason
-    return await _commanded(session, made(PauseSandbox, sandbox=sandbox, reason=_signed(session, reason)))
+    return await _publish_command(
+        session, made(PauseSandbox, sandbox=sandbox, reason=_reason_with_caller(session, reason))
+    )
 
 
 @router.post("/sandboxes/{sandbox}/resume", status_code=202, response_model=Accepted)
 async def resume_sandbox(session: WorkSession, sandbox: Name) -> JSONResponse:
     """Resume a paused sandbox."""
-    return await _commanded(session, made(ResumeSandbox, sandbox=sandbox))
+    return await _publish_command(session, made(ResumeSandbox, sandbox=sandbox))
 
 
 @router.post("/sandboxes/{sandbox}/extend", status_code=202, response_model=Accepted)
 async def extend_sandbox(session: WorkSession, sandbox: Name, body: ExtendBody) -> JSONResponse:
     """Set the expiry of a sandbox to `seconds` from now; a later expiry is not changed."""
-    return await _commanded(session, made(ExtendSandbox, sandbox=sandbox, **body.model_dump()))
+    return await _publish_command(session, made(ExtendSandbox, sandbox=sandbox, **body.model_dump()))
 
 
 @router.get("/sandboxes/{sandbox}/log")
 async def runtime_log(
     session: WorkSession, sandbox: Name, lines: Annotated[int, Query(ge=1, le=1000)] = 200
 ) -> LogText:
-    """The last lines of the log that its runtime keeps of a sandbox."""
+    """The last lines of the log that its runtime stores of a sandbox."""
     text, truncated = await session.herd.runtime_logs(sandbox, lines=lines)
     return LogText(text=text, truncated=truncated)
 
@@ -102,7 +104,7 @@ async def runtime_log(
 
 @router.post("/sandboxes/{sandbox}/exec", status_code=202, response_model=ExecState)
 async def start_command(session: WorkSession, sandbox: Name, body: ExecBody) -> JSONResponse:
-    """Start a command. The response has its first output if it is short; `Location` has its state until its end."""
+    """Start a command. The response has its state and first output; `Location` is the URL of its later state."""
     name = session.name("exc")
     fields = _decoded(body.model_dump(exclude_unset=True), "stdin")
     found = await session.herd.connection.request(made(Exec, sandbox=sandbox, exec=name, **fields), timeout=_SECONDS)
@@ -114,7 +116,7 @@ async def start_command(session: WorkSession, sandbox: Name, body: ExecBody) -> 
 async def command_state(
     session: WorkSession, sandbox: Name, command: Name, query: Annotated[ExecQuery, Query()]
 ) -> ExecState:
-    """The state of a command, with its output from `offset` on; `wait_seconds` waits for more."""
+    """The state of a command, with its output from `offset` on. `wait_seconds` is how long to wait for more."""
     request = made(ExecStatus, sandbox=sandbox, exec=command, **query.model_dump(exclude_unset=True))
     return await session.herd.connection.request(request, timeout=_SECONDS)
 
@@ -135,7 +137,10 @@ async def command_input(session: WorkSession, sandbox: Name, command: Name, body
 
 
 def _decoded(fields: dict[str, Any], name: str) -> dict[str, Any]:
-    """The fields with the bytes of one: only contracts that are read from JSON decode them. Raises `HerdError`."""
+    """The fields, with the field `name` decoded from base64url. Raises `HerdError`.
+
+    Contracts decode bytes only if they are read from JSON.
+    """
     if fields.get(name) is None:
         return fields
     try:
@@ -146,7 +151,7 @@ def _decoded(fields: dict[str, Any], name: str) -> dict[str, Any]:
         ) from None
 
 
-async def _commanded(session: Session, command: Any) -> JSONResponse:
+async def _publish_command(session: Session, command: Any) -> JSONResponse:
     """Publish a command about a sandbox that has not ended. Raises `HerdError`."""
     sandbox = command.sandbox
     view: SandboxView = await session.herd.sandbox(sandbox)
@@ -158,6 +163,6 @@ async def _commanded(session: Session, command: Any) -> JSONResponse:
     return accepted(sandbox, f"/sandboxes/{sandbox}")
 
 
-def _signed(session: Session, reason: str) -> str:
-    """A reason with who requests it, as the command itself has no field for that."""
+def _reason_with_caller(session: Session, reason: str) -> str:
+    """A reason with the name of the caller, for which the command has no field."""
     return f"{session.caller.name}: {reason}" if reason else session.caller.name

@@ -1,4 +1,4 @@
-"""Sandboxes: list, show, terminate; their events, output and messages, under the paths of earlier systems."""
+"""Routes about sandboxes: list, show, terminate; events, output and messages, under the paths of earlier systems."""
 
 from typing import Annotated, Any, Final
 
@@ -51,7 +51,7 @@ async def list_sandboxes(session: ReadSession, query: Annotated[SandboxQuery, Qu
 
 @router.get("/sandboxes/{sandbox}", response_model=SandboxView)
 async def get_sandbox(request: Request, session: ReadSession, sandbox: Name) -> Response:
-    """A sandbox in its current or final state, with an `ETag` as a task has."""
+    """A sandbox in its current or final state, with an `ETag` for `If-None-Match`, and for `If-Match` of commands."""
     return tagged(request, await session.herd.sandbox(sandbox))
 
 
@@ -81,7 +81,7 @@ async def sandbox_events(
 async def stream_sandbox(
     session: ReadSession, sandbox: Name, after: str | None = None, last_event_id: AfterHeader = None
 ) -> Response:
-    """Live events of a sandbox, behind the position in `Last-Event-ID` or `after`, else from now on."""
+    """Stream events of a sandbox after the position in `Last-Event-ID` or `after`; without a position, new events."""
     await session.herd.sandbox(sandbox)
     return session.backend.streams.open(session.caller, sandbox, last_event_id or after)
 

@@ -28,7 +28,7 @@ Secret = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
 class SignInBody(Model):
-    """What entitles to a session: an access token, or the one-time code of `sandherd open`."""
+    """The credential for a session: an access token, or the one-time code of `sandherd open`."""
 
     model_config = ConfigDict(extra="forbid", defer_build=False)
 
@@ -43,18 +43,18 @@ class SignInBody(Model):
 
 
 class SessionView(Model):
-    """Who the caller is, and what it may do."""
+    """The caller, and what it may do."""
 
     project: SafeName
     name: str
-    """How commands name it."""
+    """The caller's name in commands."""
     role: AccessRole
     expires_at: Moment
 
 
 @router.post("/session", response_model=SessionView, openapi_extra={"security": []})
 async def sign_in(request: Request, body: SignInBody) -> JSONResponse:
-    """Create a session for a browser, and set its cookie. A session that the browser has ends."""
+    """Create a session for a browser, and set its cookie. An earlier session of the browser ends."""
     backend: Backend = request.app.state.backend()
     proof = body.token or body.code or ""
     credential = credential_of("token" if body.token else "code", proof)
@@ -72,7 +72,7 @@ async def sign_in(request: Request, body: SignInBody) -> JSONResponse:
 
 @router.get("/session")
 async def get_session(session: ReadSession) -> SessionView:
-    """The caller: its project, name, role, and when that ends."""
+    """The caller: its project, name and role, and when its token or session expires."""
     caller = session.caller
     return SessionView(project=caller.project, name=caller.name, role=caller.role, expires_at=caller.expires_at)
 
@@ -89,7 +89,7 @@ async def sign_out(session: ReadSession) -> Response:
 
 
 def cookie_of(created: TokenView, text: str) -> str:
-    """The header that gives a browser its session."""
+    """The value of the header `Set-Cookie` with a new session."""
     left = math.floor((created.expires_at - datetime.now(UTC)).total_seconds())
     return session_cookie(text, max(0, left))
 
@@ -100,7 +100,7 @@ def _view(created: TokenView) -> SessionView:
 
 
 async def end_earlier(backend: Backend, request: Request) -> None:
-    """End the session that the browser had; the new one is valid also if this fails."""
+    """End the session that the browser had. If this fails, the new session is valid nevertheless."""
     earlier = _earlier(request)
     if earlier is not None:
         with suppress(HerdError):
@@ -115,5 +115,5 @@ def _earlier(request: Request) -> PresentedCredential | None:
 
 
 def own_connection(backend: Backend, project: str) -> Connection:
-    """Requests of the gateway itself, about a project."""
+    """A connection for the gateway's own requests about a project."""
     return Connection.over(backend.bus, project, issuer=f"/sandherd/gateway/{new_name('req')}")

@@ -1,4 +1,4 @@
-"""Sign-in by an OpenID provider: the browser is sent there, and comes back with a code. A page shows refusals."""
+"""Sign-in by an OpenID provider: the browser is sent to it, and returns with a code. A page shows refusals."""
 
 import hashlib
 from typing import Annotated, Any, Final
@@ -31,7 +31,7 @@ class SignInMethods(Model):
     """How a browser can sign in, besides by a token and by `sandherd open`."""
 
     oidc: bool
-    """Whether there is an OpenID provider: its sign-in begins at `/api/v1/sign-in/oidc`."""
+    """Whether there is an OpenID provider. Its sign-in begins at `/api/v1/sign-in/oidc`."""
 
 
 @router.get("/sign-in", openapi_extra=_PUBLIC)
@@ -61,7 +61,7 @@ async def begin_oidc(
 async def end_oidc(
     request: Request, state: Text = None, code: Text = None, iss: Text = None, error: Text = None
 ) -> Response:
-    """The provider sends the browser here. It gets a session, and is sent to the page where it began."""
+    """End a sign-in: the provider sends the browser here. It gets a session, and is sent to the page where it began."""
     backend: Backend = request.app.state.backend()
     page = "/"
     try:
@@ -81,10 +81,12 @@ async def _finished(
     roles = backend.oidc.roles(identity)
     project = flow.project or (next(iter(roles)) if len(roles) == 1 else "")
     if project not in roles:
-        return _redirect(_page(flow.page, projects=",".join(sorted(roles))), _no_flow())
+        return _redirect(_page(flow.page, projects=",".join(sorted(roles))), _deleted_flow_cookie())
     text = new_text("session", project)
     await end_earlier(backend, request)
-    return _redirect(flow.page, await _created(backend, project, roles[project], identity.user, text), _no_flow())
+    return _redirect(
+        flow.page, await _created(backend, project, roles[project], identity.user, text), _deleted_flow_cookie()
+    )
 
 
 async def _created(backend: Backend, project: str, role: AccessRole, user: str, text: str) -> str:
@@ -98,7 +100,7 @@ async def _created(backend: Backend, project: str, role: AccessRole, user: str, 
 
 
 def _begun(request: Request, state: str | None) -> SignInFlow:
-    """The sign-in that this browser has begun. Raises `SignInError` if the response is to another one, or to none."""
+    """The sign-in that this browser has begun. Raises `SignInError` if the response does not belong to it."""
     try:
         cookie = cookie_in(request.headers, COOKIE)
     except AccessError as error:
@@ -111,11 +113,11 @@ def _begun(request: Request, state: str | None) -> SignInFlow:
 
 def _refused(error: SignInError, page: str) -> Response:
     _log.warning("sign-in refused", reason=error.reason, error=str(error))
-    return _redirect(_page(page, error=error.reason), _no_flow())
+    return _redirect(_page(page, error=error.reason), _deleted_flow_cookie())
 
 
 def _page(page: str, **more: str) -> str:
-    """The sign-in page, with what it shows in the fragment."""
+    """The URL of the sign-in page, with what it shows in the fragment."""
     return f"/sign-in#{urlencode({'next': page, **more})}"
 
 
@@ -126,5 +128,5 @@ def _redirect(url: str, *cookies: str) -> Response:
     return response
 
 
-def _no_flow() -> str:
+def _deleted_flow_cookie() -> str:
     return session_cookie("", 0, COOKIE)

@@ -15,7 +15,7 @@ router: Final = APIRouter()
 
 @router.websocket("/sandboxes/{sandbox}/events/socket")
 async def events_socket(websocket: WebSocket, sandbox: Name, after: str | None = None) -> None:
-    """Live events of a sandbox, behind the position `after`, else from now on."""
+    """Stream events of a sandbox after the position `after`; without a position, new events."""
     backend: Backend = websocket.app.state.backend()
 
     async def handle(socket: Socket) -> None:

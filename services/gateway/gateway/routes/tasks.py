@@ -1,4 +1,4 @@
-"""Tasks: list, show, submit, cancel, retry."""
+"""Routes about tasks: list, show, submit, cancel, retry."""
 
 from typing import Annotated, Any, Final
 
@@ -59,7 +59,7 @@ async def list_tasks(session: ReadSession, query: Annotated[TaskQuery, Query()])
 
 @router.post("/tasks", status_code=202, response_model=Accepted)
 async def submit_task(session: WorkSession, spec: TaskBody, name: SafeName | None = None) -> JSONResponse:
-    """Submit a task. Repeated under the same name, or with the same `Idempotency-Key`, it is one task."""
+    """Submit a task. Requests with the same name, or `Idempotency-Key`, submit one task."""
     task = await session.herd.submit(spec, task=name or session.name("task"), by=session.caller.name)
     return accepted(task, f"/tasks/{task}")
 
@@ -79,9 +79,10 @@ async def get_task(request: Request, session: ReadSession, task: Name) -> Respon
 
 @router.get("/tasks/{task}/submitted", response_model_exclude_defaults=True)
 async def submitted_task(session: WorkSession, task: Name) -> SubmittedTask:
-    """What was submitted as a task, to submit it again: without values of secrets, and only for a time after it ended.
+    """The submitted specification of a task, to submit it again. It is stored for some time after the task has ended.
 
-    Its variables with secret values are empty, and so are files that contain one or are not stored any more.
+    It has no values of secrets: variables with secret values are empty, and so are files that contain such a value or
+    are not stored any more.
     """
     return await session.herd.connection.request(GetSubmittedTask(task=task))
 
@@ -110,7 +111,7 @@ async def retry_task(session: WorkSession, task: Name, if_match: MatchHeader = N
 
 
 def _shown(profile: Profile) -> Profile:
-    """Without values and paths of the operator's, which no task needs to know."""
+    """The profile without values and paths of the operator, which no task needs."""
     return profile.model_copy(update={"env": {}, "forward_env": frozenset(), "mounts": ()})
 
 

@@ -20,14 +20,14 @@ router: Final = APIRouter(include_in_schema=False)
 
 @router.post("/webhooks/{forge}/{name}")
 async def receive_webhook(request: Request, forge: ForgeName, name: Name) -> Response:
-    """Let the spawner poll the pull requests that have changed now: 202, or 204 if there is none."""
+    """Have the spawner poll the changed pull requests immediately. The status is 202, or 204 if there are none."""
     backend: Backend = request.app.state.backend()
     body = await request.body()
     headers = {key.lower(): value for key, value in request.headers.items()}
     if not is_authentic(forge, headers, body, secret_of(backend.webhook_secrets, name), datetime.now(UTC)):
         raise unauthorized("the webhook is not signed with the secret of this name")
     key = backend.deliveries.key(forge, name, headers, body)
-    if backend.deliveries.is_handled(key):
+    if backend.deliveries.was_handled(key):
         return Response(status_code=204)
     try:
         change = change_in(forge, body)
