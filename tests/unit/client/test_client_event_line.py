@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sandherd.contracts
 from sandherd.cli.render.console import Paint
 from sandherd.cli.render.event_line import LONGEST_DIFF, diff, diff_line, diff_lines, format_event, gap
-from sandherd.cli.render.history import in_time
+from sandherd.cli.render.history import sorted_by_time
 from sandherd.cli.render.timeline import render_timeline, steps
 from sandherd.client.events import decoder
 from sandherd.client.events.sequencer import MissingRange
@@ -91,7 +91,7 @@ def test_trajectory_is_sorted_by_time() -> None:
         total_events=4,
         trajectory_events=4,
     )
-    assert [event.stream_sequence for event in in_time(page).events] == [3, 1, 2, 0]
+    assert [event.stream_sequence for event in sorted_by_time(page).events] == [3, 1, 2, 0]
 
 
 def test_timeline_measures_an_attempt_until_its_end() -> None:

@@ -55,7 +55,7 @@ COMMAND = ["--", "true"]
         ([*RUN, "--linger", "soon", *COMMAND], "'--linger': it has to be a duration: use 90s, 10m or 2h"),
         (["send", "sbx-a", "x", "--timeout", "0"], "'--timeout': it has to be at least 0.1s"),
         (["tasks", "cancel"], "no tasks are selected; name tasks, or select them with --label or --batch"),
-        ([*RUN, "--name", "Foo_Bar", *COMMAND], "or omit --name, for a generated one"),
+        ([*RUN, "--name", "Foo_Bar", *COMMAND], "or omit --name for a generated name"),
         (["events", "task-a", "--type", "tsk"], "did you mean task?"),
         (
             ["events", "task-a", "--type", "foo.bar"],

@@ -89,7 +89,7 @@ def test_status_shows_the_archive_and_its_problems(capsys: pytest.CaptureFixture
     assert any("all" in line and "file" in line for line in shown.splitlines() if line.startswith("2026-08-21"))
     assert "\x1b" not in shown
     show_status(STATUS, Format.TABLE)
-    assert "what is dropped is gone" in capsys.readouterr().out
+    assert "dropped events are deleted" in capsys.readouterr().out
 
 
 def test_archives_are_listed_by_day_and_project(capsys: pytest.CaptureFixture[str]) -> None:

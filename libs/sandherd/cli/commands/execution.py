@@ -68,7 +68,7 @@ def exec_(  # noqa: PLR0913  # one parameter per option
     from sandherd.cli.herd_session import run_with_herd
 
     if status is not None or kill is not None:
-        return run_with_herd(ctx, exec_session.of_before(sandbox, output, status=status, kill=kill), project=project)
+        return run_with_herd(ctx, exec_session.earlier(sandbox, output, status=status, kill=kill), project=project)
     if terminal:
         from sandherd.cli import terminal_session
 

@@ -6,7 +6,7 @@ import typer
 
 from sandherd.cli.command_templates import show_change, show_one
 from sandherd.cli.options import CreateProject, Format, Output, Project, example
-from sandherd.cli.parse.start_positions import beginning, entity_name, event_types
+from sandherd.cli.parse.start_positions import entity_name, event_types, start_position
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -51,7 +51,7 @@ def create_webhook(  # noqa: PLR0913  # one parameter for each option
     from sandherd.cli.herd_session import command_context
     from sandherd.client.context import holder
 
-    types, begins = event_types(kinds or []), beginning(start)
+    types, begins = event_types(kinds or []), start_position(start)
     about = [entity_name(one) for one in entities or []]
     credentials = command_context(ctx, project=project).credentials
     by = holder(credentials).name if credentials else None
@@ -119,7 +119,7 @@ def replay_webhook(
     output: Output = Format.TABLE,
 ) -> int:
     """Send events again, or only what is not sent yet. A disabled webhook is resumed."""
-    begins = None if start is None else beginning(start)
+    begins = None if start is None else start_position(start)
 
     async def work(herd: "Herd") -> "Webhook":
         return await herd.replay_webhook(name, start=begins, dead_letters=dead)

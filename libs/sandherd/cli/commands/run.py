@@ -48,9 +48,9 @@ from sandherd.cli.parse.iterations import (
     MaxIterations,
     Until,
     UntilSaid,
-    rounds,
+    continuous,
 )
-from sandherd.cli.parse.list_options import NewLabels, TaskNameToGive
+from sandherd.cli.parse.list_options import NewLabels, NewTaskName
 from sandherd.cli.parse.repository import (
     Base,
     Branch,
@@ -185,7 +185,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         ),
     ] = OnRetry.OFFER,
     keep_work: KeepWork = False,
-    name: TaskNameToGive = None,
+    name: NewTaskName = None,
     labels: NewLabels = None,
     resume: Resume = None,
     resume_attempt: Attempt = None,
@@ -267,7 +267,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         repository=repository.of_url() if repository is not None and repository.url else None,
         no_repository=no_repo,
         co_author=co_author(with_co_author, repo),
-        rounds=rounds(
+        continuous=continuous(
             until=until,
             until_said=until_said,
             check_timeout=check_timeout,
@@ -299,6 +299,6 @@ def _examined(repository: "RepositorySource | None") -> "LocalRepository | Repos
     """The repository, if it is a local one or the project's default one."""
     if repository is None or not repository.is_local:
         return repository if repository is not None and repository.is_default else None
-    from sandherd.cli.local_repositories import examined  # only needed with a repository
+    from sandherd.cli.local_repositories import examine_local  # only needed with a repository
 
-    return examined({"": repository}).get("")
+    return examine_local({"": repository}).get("")

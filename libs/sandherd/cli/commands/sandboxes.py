@@ -282,7 +282,7 @@ def terminate_sandbox(
         ctx,
         lambda herd, name: herd.sandbox(name),
         lambda herd, name: herd.terminate(name, reason=reason),
-        what=("end", "sandbox", sandbox),
+        target=("end", "sandbox", sandbox),
         project=project,
         output=output,
     )

@@ -6,7 +6,7 @@ import typer
 
 from sandherd.cli.command_templates import show_one
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
-from sandherd.cli.parse.start_positions import beginning, entity_name, event_types
+from sandherd.cli.parse.start_positions import entity_name, event_types, start_position
 from sandherd.client.terminal_text import write_text
 from sandherd.plurals import pluralize
 
@@ -83,7 +83,7 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
     The program receives them with a subscriber's credential and acknowledges each one; unacknowledged events are
     redelivered. Creating the same subscription again changes nothing, and keeps its position.
     """
-    wanted, begins = event_types(kinds or []), beginning(start)
+    wanted, begins = event_types(kinds or []), start_position(start)
     about = [entity_name(entity) for entity in entities or []]
 
     def subscribe(herd: "Herd") -> "Awaitable[Subscription]":

@@ -46,8 +46,8 @@ def wait_tasks(
     completed, and 1 if one failed, was cancelled, or has not ended within --timeout.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.parse.labels import one_selection
+    from sandherd.cli.parse.labels import named_or_labelled
     from sandherd.cli.task_batches import wait_until_ended
 
-    labels = one_selection(tasks or [], label or [], batch)
+    labels = named_or_labelled(tasks or [], label or [], batch)
     return run_with_herd(ctx, wait_until_ended(tasks or [], labels, output, waiting_seconds(timeout)), project=project)

@@ -184,9 +184,9 @@ def cancel_task(
 
     The exit status is 1 if a task could not be cancelled. It is 0 if no task of the label or batch is left to cancel.
     """
-    from sandherd.cli.parse.labels import one_selection
+    from sandherd.cli.parse.labels import named_or_labelled
 
-    wanted = one_selection([task] if task else [], label or [], batch)
+    wanted = named_or_labelled([task] if task else [], label or [], batch)
     if task is None:
         from sandherd.cli.herd_session import run_with_herd
         from sandherd.cli.task_batches import cancel_all
@@ -196,7 +196,7 @@ def cancel_task(
         ctx,
         lambda herd, name: herd.task(name),
         lambda herd, name: herd.cancel(name, reason=reason),
-        what=("cancel", "task", task),
+        target=("cancel", "task", task),
         project=project,
         output=output,
     )
