@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sandherd.cli.local_repositories import upload_each
+from sandherd.cli.local_repositories import examine_local, upload_each
 from sandherd.client import Herd
 from sandherd.client.repositories.source import RepositorySource
 from sandherd.contracts.subjects import Principal

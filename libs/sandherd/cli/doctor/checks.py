@@ -117,7 +117,7 @@ def disks(home: Path) -> list[Check]:
 
 
 def check_unpublished(home: Path) -> list[Check]:
-    """Checks whether the folder `kept` has ended sandboxes with unpublished events. Empty without a stack in this home."""
+    """Checks whether ended sandboxes have unpublished events, in the folder `kept`. Empty without a local stack."""
     if not (home / "sandboxes").is_dir():
         return []
     quarantine = home / "kept"

@@ -77,7 +77,7 @@ SubmodulesOption = Annotated[
     SubmodulesChoice | None,
     typer.Option(
         "--submodules",
-        help="Check out the submodules of the repository; recursive: also the submodules of submodules [default: false].",
+        help="Check out the submodules of the repository; recursive: also their own submodules [default: false].",
     ),
 ]
 Lfs = Annotated[

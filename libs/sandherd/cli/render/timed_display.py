@@ -27,7 +27,7 @@ class FollowedEvents(Protocol):
 
 
 class TimedDisplay:
-    """Prints the added items in order of time: due items in `follow`, the others on exit. Both raise errors of items."""
+    """Prints the added items in order of time: due items in `follow`, the others on exit. Both raise their errors."""
 
     def __init__(self) -> None:
         self._order: TimeOrder[Show] = TimeOrder()
