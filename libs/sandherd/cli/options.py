@@ -129,7 +129,7 @@ Project = Annotated[
     str | None,
     typer.Option(
         "--project",
-        help="Project to use [default: SANDHERD_PROJECT, else the settings file, else the context, else default].",
+        help="Project to use [default: SANDHERD_PROJECT, else from the settings file or context, else default].",
         metavar="NAME",
         autocompletion=project_names,
     ),

@@ -98,7 +98,7 @@ def refuse_lifetime(error: InvalidFieldError, ttl: str) -> Work:
 
 
 def prune(output: Format, *, now: bool) -> Work:
-    """The work of comparing the records with the sandboxes of the runtimes, and of showing orphans and lost ones."""
+    """The work of comparing records with the sandboxes of runtimes, and of showing orphans and lost sandboxes."""
 
     async def work(herd: Herd) -> int:
         found = await herd.prune(now=now)

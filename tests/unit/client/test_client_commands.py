@@ -354,4 +354,4 @@ def test_help_states_the_name_of_a_file_in_the_work_tree(capsys: pytest.CaptureF
     assert status_of(["run", "--help"]) == 0
     captured = " ".join(capsys.readouterr().out.split())
     assert "A relative path is the target path" in captured
-    assert "of an absolute or `..` path only the file name is" in captured
+    assert "an absolute path, or one with `..`, is shortened to its file name" in captured

@@ -134,7 +134,10 @@ def replay_rules(  # noqa: PLR0913  # one parameter per option
         str | None, typer.Option("--sandbox", metavar="SANDBOX", help="Only the stored events of this sandbox.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help="Only stored events since: 10m ago, or ISO 8601.")
+        str | None,
+        typer.Option(
+            "--since", metavar="WHEN", help="Only stored events since this time: 10m or 2h ago, or ISO 8601."
+        ),
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="WHEN", help="Only stored events until this time.")

@@ -82,7 +82,7 @@ def hold(
     task: Task = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
-    """Prevent that days with events of a project, or of one of its tasks, are dropped, until they are released.
+    """Hold all days with events of a project, or of one of its tasks: they are not dropped until they are released.
 
     The hold is in effect when the command ends, for all events that are stored then. To repeat the command changes the
     reason. An unknown project or task without stored events is refused.

@@ -126,7 +126,7 @@ def create_schedule(  # noqa: PLR0913  # one parameter per option
 
 @app.command("list", epilog=example("sandherd schedules list", "sandherd schedules list -o json"))
 def list_schedules(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """List the project's schedules, with their next due time and the outcome of the last one."""
+    """List the project's schedules, with their next due time and the outcome of the last due time."""
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import answer
 
