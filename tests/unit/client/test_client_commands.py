@@ -101,7 +101,7 @@ def test_no_example_has_a_variable_that_the_users_shell_expands() -> None:
 
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_every_example_parses(line: str) -> None:
-    """What help shows can be typed: every word of it is understood."""
+    """The examples in help texts are valid command lines."""
     command, context = ROOT, None
     words = shlex.split(line)[1:]
     while True:
@@ -246,7 +246,7 @@ def test_hostile_name_is_refused_before_any_request(
 
 @pytest.mark.parametrize("project", ["*", "a.b", "A"])
 def test_a_hostile_project_is_refused(project: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same for a project."""
+    """A hostile name of a project is refused."""
     assert status_of(["tasks", "list", "--project", project]) == 2
     assert "project" in capsys.readouterr().err
 

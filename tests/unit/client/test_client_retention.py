@@ -61,7 +61,7 @@ def test_status_of_a_history_that_is_stored_forever(capsys: pytest.CaptureFixtur
 
 
 def test_status_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
-    """As the reply of the service."""
+    """The document is the reply of the service."""
     show_status(STATUS, Format.JSON)
     found = json.loads(capsys.readouterr().out)
     assert found["partitions"][0]["day"] == "2026-08-21"

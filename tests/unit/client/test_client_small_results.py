@@ -1,4 +1,4 @@
-"""What commands show of a signal that was sent, and of a file without versions."""
+"""Commands show that a signal was sent, and that a file has no versions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -42,7 +42,7 @@ def test_killed_command_that_still_runs_was_sent_a_signal(
 
 @pytest.mark.parametrize("output", [Format.TABLE, Format.JSON])
 def test_path_without_a_version_is_an_error(output: Format) -> None:
-    """As a missing version is: the path may be mistyped."""
+    """The path may be mistyped. A missing version is an error, too."""
 
     async def none(*_: Any) -> AsyncIterator[Any]:
         nothing: list[Any] = []

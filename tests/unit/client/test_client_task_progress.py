@@ -53,7 +53,7 @@ def test_progress_follows_retries_to_the_end() -> None:
 
 @pytest.mark.parametrize("label", ["team", "-a=b", "a=-b", "a b=c", "a=" + "b" * 64, "sandherd/batch=x", "A.b/c=d"])
 def test_invalid_label_is_refused(label: str) -> None:
-    """What Kubernetes would refuse, and what is reserved."""
+    """Labels that Kubernetes would refuse, and reserved labels, are refused."""
     with pytest.raises(HerdError, match="label"):
         new_labels([label])
 
