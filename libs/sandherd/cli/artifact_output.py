@@ -72,7 +72,9 @@ def _show(found: EventArtifact, content: IO[bytes]) -> None:
             write_exactly(data)
         return
     if not _is_text(content):
-        raise _invalid(f"{found.name} is {found.kind}; a terminal can't show it", "write it to a file with -o FILE")
+        raise _invalid(
+            f"{found.name} is not text ({found.kind}); a terminal can't show it", "write it to a file with -o FILE"
+        )
     reader = codecs.getreader("utf-8")(content)
     while text := reader.read(_PIECE):
         write_text(text, end="")
