@@ -210,7 +210,7 @@ def run(  # noqa: PLR0913  # one parameter per option
 
     Each attempt runs in its own new sandbox. The exit status is 1 if the task does not complete.
 
-    As JSON, it prints one event per line, or with --no-follow one document; with `-o name` only the task's name.
+    As JSON, one event per line, or with --no-follow one document; with `-o name` only the task's name.
     """
     from sandherd.cli import task_submission
     from sandherd.cli.herd_session import run_with_herd
