@@ -1,19 +1,19 @@
 """The `sandherd` command. Each command imports its dependencies when it runs, so that `--help` is fast.
 
-Imported here is only what Python itself has loaded: an interrupt before `main` is called shows a traceback.
+This module imports only what Python has loaded anyway, because an interrupt before `main` runs shows a traceback.
 """
 
 import os
 import sys
 
 _INTERRUPTED = 130
-"""As `cli.exit_status`, which may not be loaded yet."""
+"""The value of `cli.exit_status.INTERRUPTED`; that module may not be loaded yet."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command and exit with its status: 0, 1 (it failed) or 2 (wrong usage).
+    """Run the command and exit with its status: usually 0, 1 (it failed) or 2 (wrong usage).
 
-    An interrupt while modules are loaded ends it, too, without a traceback.
+    An interrupt while modules are loaded also ends the process without a traceback.
     """
     try:
         _run(sys.argv[1:] if arguments is None else arguments)
@@ -34,10 +34,10 @@ def _run(arguments: list[str]) -> None:
 
 
 def _exit(status: int) -> None:
-    """End the process without destroying each object in it, which takes as much CPU time as connecting to the broker.
+    """End the process without destroying its objects, which takes as much CPU time as connecting to the broker.
 
-    What Python does besides is done: handlers of `atexit` run, and output is flushed. If that fails, Python ends the
-    process as usual, and reports it.
+    The other steps of a normal exit are done: handlers of `atexit` run, and output is flushed. If output can't be
+    flushed, Python ends the process as usual and reports the error.
     """
     import atexit
 

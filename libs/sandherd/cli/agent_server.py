@@ -6,7 +6,7 @@ from sandherd.client.herd import Herd
 
 
 async def show(herd: Herd, sandbox: str, output: Format, *, key: bool) -> int:
-    """Request it, and print the reply. Returns 0 if the server is ready, else 1."""
+    """Request the state of the agent server, and print it. Returns 0 if the server is ready, else 1."""
     found = await herd.agent_server(sandbox, with_key=key)
     facts = found.model_dump(mode="json", exclude=set() if key else {"key", "headers"}, exclude_none=True)
     if output.is_json:

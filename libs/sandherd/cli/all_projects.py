@@ -1,4 +1,4 @@
-"""The context of an operator, who works with all projects."""
+"""Selects all projects for an operator."""
 
 from dataclasses import replace
 
@@ -7,7 +7,10 @@ from sandherd.contracts.names import FLEET
 
 
 def everywhere(context: Context) -> Context:
-    """The context for all projects, if none is named and its credential is for all of them; else unchanged."""
+    """The context with all projects, if it names no project and its credential is for all of them.
+
+    Otherwise the context is returned unchanged.
+    """
     named = context.sources.get("project", "default") != "default"
     if named or context.credentials is None or holder(context.credentials).project is not None:
         return context

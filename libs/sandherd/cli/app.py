@@ -1,4 +1,4 @@
-"""The `sandherd` command and its subcommands: a table of modules, of which a call imports only the one it needs."""
+"""The `sandherd` command and its subcommands, as a table of modules. A call imports only the module that it needs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ _PACKAGE: Final = "sandherd.cli.commands"
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """The place of a command's function, or of a group of commands if it has no `epilog`."""
+    """The module and attribute of a command's function; without an `epilog`, those of a group of commands."""
 
     module: str
     attribute: str = "app"
     epilog: str | None = None
     parser: type[DescribedProgram | TrailingCommand] | None = None
-    """The class of its command, if the command line is not parsed as usual."""
+    """The class that parses the command line, if it is not parsed as usual."""
 
     def register(self, app: typer.Typer, name: str) -> None:
-        """Import it, and add it to `app`."""
+        """Import the command or group, and add it to `app`."""
         module = import_module(f"{_PACKAGE}.{self.module}")
         found: Any = getattr(module, self.attribute)
         if self.epilog is None:
@@ -103,7 +103,7 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001  # as typer calls it
 
 
 def _path(text: str) -> Path:
-    """A path; an empty one, as of an empty variable, would be the current directory."""
+    """A path. An empty text, as from an empty shell variable, is refused: as a path it is the current directory."""
     if not text:
         raise typer.BadParameter("it must not be empty: give a path, or leave the option out")
     return Path(text)
@@ -153,9 +153,9 @@ def place(
 
 
 def build(names: Iterable[str] = COMMANDS, *, complete: bool = True) -> typer.Typer:
-    """The command with these subcommands; by default with all of them, which imports all modules of commands.
+    """The command `sandherd` with these subcommands; the default is all, which imports the modules of all commands.
 
-    With `complete` it can complete its arguments in a shell, and has the options that install this.
+    With `complete` it can complete its arguments in a shell, and has the options that install the completion.
     """
     app = typer.Typer(
         help="Run herds of coding agents in sandboxes, and watch, record and control everything they do.",
@@ -172,9 +172,9 @@ def build(names: Iterable[str] = COMMANDS, *, complete: bool = True) -> typer.Ty
 
 
 def build_for(arguments: Sequence[str]) -> typer.Typer:
-    """The command with the one subcommand that these arguments name; with all, if that is not certain.
+    """The command `sandherd` with the one subcommand that the arguments name; with all if it is unknown.
 
-    Only a name at the beginning, or after options with their values, is certain.
+    The subcommand is known if it is the first argument, or the first after options and their values.
     """
     named = named_command(arguments)
     return build(named[:1], complete=False) if named else build()

@@ -1,4 +1,4 @@
-"""Shows the artifacts that events refer to, and writes one to a file or to standard output."""
+"""Lists the artifacts that events refer to, and writes an artifact to a file or to standard output."""
 
 import codecs
 import tempfile
@@ -22,7 +22,7 @@ _PIECE: Final = 1 << 20
 
 
 async def show_list(herd: Herd, name: str, output: Format) -> int:
-    """Show what the events of a task or sandbox refer to. Raises `HerdError` if there is no such task or sandbox."""
+    """List the artifacts in the events of a task or sandbox. Raises `HerdError` if there is no such task or sandbox."""
     whose = await _whose(herd, name)
     found = [one async for one in herd.artifacts(**whose)]
     if not found:
@@ -33,7 +33,7 @@ async def show_list(herd: Herd, name: str, output: Format) -> int:
 
 
 async def write_one(herd: Herd, name: str, target: str, owner: str | None) -> int:
-    """Write the artifact of this name to a file, or for `-` to standard output. Raises `HerdError`."""
+    """Write the artifact of this name to a file, or to standard output if `target` is `-`. Raises `HerdError`."""
     found = await herd.find_artifact(name, **({} if owner is None else await _whose(herd, owner)))
     if target == STANDARD_OUTPUT:
         with tempfile.TemporaryFile() as out, ProgressBar(name) as bar:
@@ -58,18 +58,23 @@ async def _whose(herd: Herd, name: str) -> dict[str, Any]:
 
 
 def _document(one: EventArtifact) -> dict[str, Any]:
-    """The artifact without what a reference says twice."""
+    """The artifact as JSON, without the fields that are in its reference as well."""
     return one.model_dump(mode="json", exclude={"reference": {"artifact", "size"}})
 
 
 def _show(found: EventArtifact, content: IO[bytes]) -> None:
-    """Write it unchanged, or to a terminal without control characters. Raises `HerdError` for a terminal if binary."""
+    """Write the content unchanged; to a terminal without control characters.
+
+    Raises `HerdError` for binary content on a terminal.
+    """
     if may_write_exactly():
         while data := content.read(_PIECE):
             write_exactly(data)
         return
     if not _is_text(content):
-        raise _invalid(f"{found.name} is {found.kind}, and no text for a terminal", "write it to a file with -o FILE")
+        raise _invalid(
+            f"{found.name} is not text ({found.kind}); a terminal can't show it", "write it to a file with -o FILE"
+        )
     reader = codecs.getreader("utf-8")(content)
     while text := reader.read(_PIECE):
         write_text(text, end="")
@@ -77,7 +82,7 @@ def _show(found: EventArtifact, content: IO[bytes]) -> None:
 
 
 def _is_text(content: IO[bytes]) -> bool:
-    """Whether it is UTF-8 without a zero byte. The file is at its beginning afterwards."""
+    """Whether the content is UTF-8 without a zero byte. The file is at its beginning afterwards."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         while data := content.read(_PIECE):

@@ -1,4 +1,4 @@
-"""Finds the branch that a user names: by its name, its id or a unique beginning of that, or one of its tasks."""
+"""Finds the branch that a user names: by its name, its id, a unique beginning of its id, or one of its tasks."""
 
 import re
 from typing import Final
@@ -10,12 +10,12 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import BranchView
 
 _BEGINNING: Final = re.compile(r"br-[0-9a-f]{6,19}")
-"""A beginning of an id; a shorter text counts as the name of a branch."""
+"""A beginning of an id; a shorter text is used as the name of a branch."""
 _SHOWN: Final = 5
 
 
 async def branch_named(herd: Herd, name: str) -> BranchView:
-    """The branch. Raises `HerdError`, also with the matches if several ids begin with the name."""
+    """The branch. Raises `HerdError`; if several ids begin with the name, the error names them."""
     if not _BEGINNING.fullmatch(name):
         return await herd.branch(await full_name(herd, name, "task"))
     matches = await _matches(herd, name)

@@ -25,14 +25,14 @@ from sandherd.contracts.requests import BranchView
 from sandherd.contracts.states import BranchState
 
 SAVING_SECONDS: Final = 120.0
-"""How long to wait for the check of a task's last commits."""
+"""How long to wait until a task's last commits are checked and saved."""
 PUSHING_SECONDS: Final = 15.0
-"""How long to wait for a push after that: a repository that does not respond is tried for hours."""
+"""How long to wait for the push that follows: a push to a repository that does not respond is retried for hours."""
 _DIFF_COMMAND: Final = "sandherd branches diff"
 
 
 async def conclude(herd: Herd, task: str, output: Format) -> None:
-    """Wait until the branch of an ended task is saved, and show it as text; as JSON there are only events."""
+    """Wait until the branch of an ended task is saved, and show it. In JSON formats nothing is printed but events."""
     with StatusLine("saving the branch"):
         try:
             view = await _settled(herd, task)
@@ -53,7 +53,7 @@ async def _settled(herd: Herd, task: str) -> BranchView:
 
 
 def show(name: str, output: Format) -> Work:
-    """The work of showing one branch, with what prevents progress."""
+    """The work of showing one branch, with what prevents its progress."""
 
     async def work(herd: Herd) -> int:
         _show_one(await branch_named(herd, name), output)
@@ -88,25 +88,25 @@ def fetch(name: str, into: str, output: Format) -> Work:
 
 
 def push(name: str, output: Format, *, approve_paths: bool, yes: bool, timeout: float) -> Work:
-    """The work of pushing a branch, and of waiting until it is pushed. Its status is 1 if it is not."""
+    """The work of pushing a branch and waiting for the result. The exit status is 1 if the branch is not pushed."""
 
     async def work(herd: Herd) -> int:
         view = await branch_named(herd, name)
         if approve_paths and not view.approve:
-            raise _unseen(view)
+            raise _no_paths_shown(view)
         if approve_paths and not yes:
             _confirm(f"these paths of {view.branch} need approval:", view.approve, "Approve them, and push?")
         await herd.push_branch(view.id, approved_commit=view.commit if approve_paths else None, by=login_name())
         with StatusLine("waiting until it is pushed"):
-            view = await until(herd.connection, partial(herd.branch, view.id), _is_pushed_or_stays, timeout)
+            view = await until(herd.connection, partial(herd.branch, view.id), _push_has_ended, timeout)
         show_result(view, output)
         return 0 if view.pushed_commit == view.commit else 1
 
     return work
 
 
-def _unseen(view: BranchView) -> HerdError:
-    """A user approves only paths that were shown: those of a commit are known once its push was tried."""
+def _no_paths_shown(view: BranchView) -> HerdError:
+    """The error for approval of paths that were not shown: they are known after a push of the commit was tried."""
     return HerdError.of(
         Code.CONFLICT,
         f"no paths of {view.branch} at {view.commit[:12]} are waiting for approval",
@@ -115,12 +115,12 @@ def _unseen(view: BranchView) -> HerdError:
     )
 
 
-def _is_pushed_or_stays(view: BranchView) -> bool:
+def _push_has_ended(view: BranchView) -> bool:
     return view.pushed_commit == view.commit or not view.pushing
 
 
 def delete(name: str, output: Format, *, here: bool, yes: bool, timeout: float) -> Work:
-    """The work of deleting a branch, and of waiting until it is deleted. Asks first if it has commits."""
+    """The work of deleting a branch and waiting for the result. Asks the user first if the branch has commits."""
 
     async def work(herd: Herd) -> int:
         view = await branch_named(herd, name)
@@ -130,7 +130,7 @@ def delete(name: str, output: Format, *, here: bool, yes: bool, timeout: float) 
             _confirm(f"{branches.summary(view)}; {effect}", [], f"Delete {view.branch}?")
         await herd.delete_branch(view.id, where="here" if here else "everywhere", by=login_name())
         with StatusLine("waiting until it is deleted"):
-            found = await until(herd.connection, partial(herd.branch, view.id), _is_deleted_or_stays(view), timeout)
+            found = await until(herd.connection, partial(herd.branch, view.id), _deletion_has_ended(view), timeout)
         if output.is_json or output is Format.NAME:
             _show_one(found, output)
         else:
@@ -141,12 +141,13 @@ def delete(name: str, output: Format, *, here: bool, yes: bool, timeout: float) 
     return work
 
 
-def _is_deleted_or_stays(before: BranchView) -> Callable[[BranchView], bool]:
+def _deletion_has_ended(before: BranchView) -> Callable[[BranchView], bool]:
+    """Whether a branch is deleted, or has another problem than before the request."""
     return lambda view: view.state is BranchState.DELETED or view.problem not in {None, before.problem}
 
 
 def diff(name: str, output: Format, command: str = _DIFF_COMMAND) -> Work:
-    """The work of showing the diff of a branch from its base: to a terminal without control characters."""
+    """The work of showing the diff of a branch from its base. A terminal gets it without control characters."""
 
     async def work(herd: Herd) -> int:
         view = await branch_named(herd, name)
@@ -172,7 +173,7 @@ def _show_one(view: BranchView, output: Format) -> None:
 
 
 def show_result(view: BranchView, output: Format) -> None:
-    """Show the state of a branch: all of it as JSON, or else its summary and what a user can do next."""
+    """Show the state of a branch: all fields as JSON, only its id for `-o name`, else a summary and the next steps."""
     _show_one(view, output) if output.is_json or output is Format.NAME else _show_summary(view)
 
 
@@ -186,7 +187,7 @@ def _write_lines(lines: list[str]) -> None:
 
 
 def _confirm(what: str, paths: list[str], question: str) -> None:
-    """Ask on the terminal. Raises `HerdError` without one, and `typer.Abort` unless the user agrees."""
+    """Ask on the terminal. Raises `HerdError` if there is no terminal, and `typer.Abort` unless the user agrees."""
     if not sys.stdin.isatty():
         raise HerdError.of(Code.INVALID_FIELD, what.rstrip(":"), field="yes", remedy="agree with --yes")
     write_text(what, error=True)

@@ -1,4 +1,4 @@
-"""What the groups of commands share: showing a list or one item, sending a command about one, and changing one."""
+"""Bodies that the groups of commands share: to list items, show an item, send a command about one, and change one."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ ActOn = Callable[["Herd", str], Awaitable[Any]]
 Row = Callable[[Any], list[object]]
 
 
-def show_list(  # noqa: PLR0913  # what a list is made of, and the options of each
+def show_list(  # noqa: PLR0913  # the parts of a list, and the options of its command
     ctx: typer.Context,
     find: Find,
     row: Row,
@@ -32,9 +32,9 @@ def show_list(  # noqa: PLR0913  # what a list is made of, and the options of ea
     operator: bool = False,
     watch: Sequence[str] = (),
 ) -> int:
-    """Show a page of a list, as a table or as one document. `key` is the field of the items in a reply.
+    """Show a page of a list, as a table or as one document. `key` is the field of the reply that has the items.
 
-    `watch` are domains of events: at each of these the list is shown again, without end.
+    `watch` names domains of events: after each event of these domains the list is shown again, until an interrupt.
     """
     from sandherd.cli.render.console import answer
     from sandherd.cli.stderr import print_error
@@ -59,7 +59,7 @@ def show_list(  # noqa: PLR0913  # what a list is made of, and the options of ea
     return _talk(ctx, work, project=project, operator=operator)
 
 
-def show_one(  # what is shown, and the options of each
+def show_one(  # the parts of an item, and the options of its command
     ctx: typer.Context,
     find: Find,
     *,
@@ -69,7 +69,7 @@ def show_one(  # what is shown, and the options of each
     create: bool = False,
     show: Callable[["Herd", Any], Awaitable[None]] | None = None,
 ) -> int:
-    """Show one item with all its fields, as a table by `show`. `key` is the field with its name."""
+    """Show one item with all its fields; `show` prints it as text, by default as a table. `key` is its name's field."""
     from sandherd.cli.render.console import document, facts
 
     async def work(herd: "Herd") -> int:
@@ -87,25 +87,27 @@ def show_one(  # what is shown, and the options of each
     return _talk(ctx, work, project=project, create=create)
 
 
-def send_command(ctx: typer.Context, find: ActOn, give: ActOn, *, what: tuple[str, "Kind", str], **options: Any) -> int:
-    """Send a command about an item, and show the item's state before. `what` is the verb, its kind and its name.
+def send_command(
+    ctx: typer.Context, find: ActOn, send: ActOn, *, target: tuple[str, "Kind", str], **options: Any
+) -> int:
+    """Send a command about an item, and show the state that the item had before.
 
-    `give` raises `HerdError` (`conflict`) if the item has ended.
+    `target` is the verb, the kind and the name of the item. `send` raises `HerdError` (`conflict`) if it has ended.
     """
     from sandherd.cli.herd_session import target_state
-    from sandherd.cli.name_prefixes import full_name, live_sandbox_of, with_file_name
+    from sandherd.cli.name_prefixes import full_name, live_sandbox_of, with_task_remedy
     from sandherd.cli.render.console import document
     from sandherd.client.errors import HerdError
 
-    verb, kind, start = what
+    verb, kind, start = target
 
     async def work(herd: "Herd") -> int:
         name = await (live_sandbox_of(herd, start) if kind == "sandbox" else full_name(herd, start, kind))
         try:
             state = await target_state(find(herd, name))
-            await give(herd, name)
+            await send(herd, name)
         except HerdError as error:
-            raise await with_file_name(herd, name, error) from None
+            raise await with_task_remedy(herd, name, error) from None
         output = options["output"]
         if output.is_json:
             document(output, {kind: name, "asked": verb, "was": state})
@@ -127,7 +129,7 @@ def show_change(
     operator: bool = False,
     activity: str = "waiting until it has taken effect",
 ) -> int:
-    """Make a change, wait until it has taken effect, and show the new state. A refusal is the command's error."""
+    """Make a change, wait until it has taken effect, and show the new state. Raises `HerdError` if it is refused."""
     from sandherd.cli.render.console import document
 
     async def work(herd: "Herd") -> int:

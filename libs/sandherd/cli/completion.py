@@ -1,4 +1,7 @@
-"""Completes names in a shell: of what the herd has, and of contexts; nothing if the herd does not respond at once."""
+"""Completes names in a shell: of tasks, sandboxes and other items of the herd, and of contexts.
+
+It completes nothing if the herd does not respond within `SECONDS`.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +13,7 @@ if TYPE_CHECKING:
     from sandherd.client.herd import Herd
 
 SECONDS: Final = 1.0
-"""How long a user waits for the names."""
+"""How long a user has to wait for the names at most."""
 LIMIT: Final = 200
 _PREFIXES: Final = {"tasks": "task-", "sandboxes": "sbx-"}
 
@@ -36,12 +39,12 @@ def batch_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def branch_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The branches that tasks work on, those that changed last first."""
+    """The branches that tasks work on, the last changed first."""
     return _names(ctx, incomplete, ("branches",))
 
 
 def project_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The projects: with an operator's credential all that are known."""
+    """The projects; with an operator's credential, all projects of the herd."""
     return _names(ctx, incomplete, ("projects",))
 
 
@@ -56,13 +59,13 @@ def secret_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def secret_variables(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The values of `--secret VARIABLE[=NAME]`: after a variable the project's named secrets, else these alone."""
+    """The values of `--secret VARIABLE[=NAME]`: the project's named secrets, after `VARIABLE=` if it was typed."""
     variable, equals, name = incomplete.rpartition("=")
     return [variable + equals + found for found in secret_names(ctx, name)]
 
 
 def context_names(_ctx: typer.Context, incomplete: str) -> list[str]:
-    """The user's contexts, and `local`."""
+    """The names of the user's contexts, and `local`."""
     from sandherd.client.errors import HerdError
     from sandherd.client.named_contexts import LOCAL, contexts_file, read_contexts
 
@@ -92,7 +95,7 @@ def _names(ctx: typer.Context, incomplete: str, lists: tuple[str, ...]) -> list[
 
     try:
         names = asyncio.run(_listed(ctx, wanted)) if wanted else []
-    except Exception:  # noqa: BLE001  # whatever is wrong: an error would be printed into the line that is being typed
+    except Exception:  # noqa: BLE001  # an error message would be printed into the line that is being typed
         return []
     return [name for name in names if name.startswith(incomplete)]
 
@@ -116,7 +119,7 @@ def _context(ctx: typer.Context, lists: list[str]) -> "Context":
     from sandherd.client.context import Context
 
     of_projects = lists == ["projects"]
-    options = ctx.find_root().params  # of the options before the command; no command was called that has stored them
+    options = ctx.find_root().params  # the options before the command: without a call they are not stored yet
     fields: dict[str, Any] = {name: options.get(name) for name in ("nats_url", "credentials", "home", "context")}
     fields |= {"config": options.get("config_file"), "role": "operator" if of_projects else "client"}
     if not of_projects:

@@ -1,4 +1,4 @@
-"""Installs or shows the completion of a shell that is named: typer's own options only know the one that runs them."""
+"""Installs or shows the completion for a named shell: typer's own options support only the shell they run in."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,13 +13,13 @@ _VARIABLE: Final = "_SANDHERD_COMPLETE"
 
 
 def with_named_shell(arguments: Sequence[str]) -> tuple[str, str] | None:
-    """The option and its shell, if the arguments are one of these options with a word."""
+    """The option and the shell, if the arguments are `--install-completion` or `--show-completion` with a value."""
     parts = arguments[0].split("=", 1) if len(arguments) == 1 else list(arguments)
     return (parts[0], parts[1]) if len(parts) == 2 and parts[0] in {INSTALL, SHOW} else None
 
 
 def complete_in(option: str, shell: str) -> None:
-    """Install or show the completion. Raises `HerdError` for a shell that has none."""
+    """Install or show the completion. Raises `HerdError` for a shell that is not supported."""
     from typer._completion_shared import get_completion_script, install
 
     if shell not in SHELLS:

@@ -1,4 +1,4 @@
-"""Changes the contexts of a user: each is read, changed, and written as a whole."""
+"""Changes the contexts of a user: their file is read, changed and written as a whole."""
 
 import os
 from collections.abc import Callable
@@ -24,19 +24,19 @@ from sandherd.private_files import exclusive
 
 Values = tuple[str | None, Path | None, str | None, Path | None]
 """URL, credentials, project and authorities of a new context."""
-_STRONGER: Final = (CONTEXT_VARIABLE, "SANDHERD_HOME", "NATS_URL", "SANDHERD_CREDENTIALS")
+_PRECEDING: Final = (CONTEXT_VARIABLE, "SANDHERD_HOME", "NATS_URL", "SANDHERD_CREDENTIALS")
 """Variables that take precedence over the current context."""
 
 
 def use(name: str, output: Format) -> int:
-    """Make a context the current one, and name variables that take precedence. Raises `HerdError`, `OSError`."""
+    """Make a context the current one, and warn of variables that take precedence. Raises `HerdError`, `OSError`."""
     status = change(name, output, lambda known: known.use(name), f"the current context is {name}")
     _warn_of_variables(name)
     return status
 
 
 def _warn_of_variables(name: str) -> None:
-    for variable in _STRONGER:
+    for variable in _PRECEDING:
         value = os.environ.get(variable)
         if value and (variable, value) != (CONTEXT_VARIABLE, name):
             print_error(f"{variable} is set and takes precedence over the current context; unset it to use {name}")
@@ -45,7 +45,7 @@ def _warn_of_variables(name: str) -> None:
 def change(name: str, output: Format, act: Callable[[NamedContexts], NamedContexts], done: str) -> int:
     """Change the contexts, and print what was done. Raises `HerdError`, `OSError`."""
     file = contexts_file()
-    act(read_contexts(file))  # what is refused creates no folder
+    act(read_contexts(file))  # a refused change must not create the folder
     with exclusive(file):
         changed = act(read_contexts(file))
         write_contexts(file, changed)
@@ -57,7 +57,7 @@ def change(name: str, output: Format, act: Callable[[NamedContexts], NamedContex
 
 
 def add(name: str, values: Values, output: Format, *, replace: bool, use: bool) -> int:
-    """Add a context, once its credential was read. Raises `HerdError`."""
+    """Read the credential of a new context, and add the context. Raises `HerdError`."""
     url, credentials, project, ca = values
     if url is None or credentials is None:
         option = "--url" if url is None else "--credentials"
@@ -68,8 +68,9 @@ def add(name: str, values: Values, output: Format, *, replace: bool, use: bool) 
             remedy="a context needs --url with the address of the broker, and --credentials with a .creds file",
         )
     named = None if project is None else checked_name(project, "project")
-    own = holder(credentials).project  # also read if it is not needed: a wrong file is an error now, and not later
-    context = new_context(url, credentials, named or own, ca)
+    # The credential is also read if --project is given: an invalid file is reported now and not at the first use.
+    credential_project = holder(credentials).project
+    context = new_context(url, credentials, named or credential_project, ca)
     if context.ca is not None and not context.ca.is_file():
         raise HerdError.of(
             Code.INVALID_FIELD, f"ca: {context.ca} is not a file", field="ca", remedy="name a PEM file of certificates"

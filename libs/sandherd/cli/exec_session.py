@@ -1,4 +1,4 @@
-"""Runs a command in a sandbox from this terminal, with its output and its exit status."""
+"""Runs a command in a sandbox, shows its output here, and returns its exit status."""
 
 import asyncio
 import codecs
@@ -31,7 +31,7 @@ _ENDED: Final = {
 
 
 def run(sandbox: str, argv: Sequence[str], output: Format, *, env: Sequence[str], timeout: str, **more: Any) -> Work:
-    """The work of running a command. Raises `HerdError` for an invalid one, before any connection is made."""
+    """The work of running a command. Raises `HerdError` for an invalid command, before any connection is made."""
     options = {"cwd": more["cwd"], "env": variables(env, os.environ), "timeout": seconds(timeout, "--timeout")}
     command(sandbox, argv, **options)
     stdin = _standard_input() if more["stdin"] else None
@@ -40,9 +40,9 @@ def run(sandbox: str, argv: Sequence[str], output: Format, *, env: Sequence[str]
     async def work(herd: Herd) -> int:
         started = await herd.exec(await sandbox_of(herd, sandbox), argv, stdin=stdin, **options)
         if more["detach"]:
-            return _name_it(started, output)
+            return _show_name(started, output)
         try:
-            return await _to_the_end(started, output)
+            return await _show_output(started, output)
         except asyncio.CancelledError:
             await started.end()
             raise
@@ -50,8 +50,8 @@ def run(sandbox: str, argv: Sequence[str], output: Format, *, env: Sequence[str]
     return work
 
 
-def of_before(sandbox: str, output: Format, *, status: str | None, kill: str | None) -> Work:
-    """The work of showing or ending a command that was started before."""
+def earlier(sandbox: str, output: Format, *, status: str | None, kill: str | None) -> Work:
+    """The work of showing or ending a command that was started earlier."""
     name = checked_name(status or kill or "", "exec")
 
     async def work(herd: Herd) -> int:
@@ -78,7 +78,7 @@ def _standard_input() -> bytes:
     return found
 
 
-def _name_it(started: Execution, output: Format) -> int:
+def _show_name(started: Execution, output: Format) -> int:
     if output.is_json:
         console.document(output, {"sandbox": started.sandbox, "exec": started.name})
     else:
@@ -86,7 +86,7 @@ def _name_it(started: Execution, output: Format) -> int:
     return 0
 
 
-async def _to_the_end(started: Execution, output: Format) -> int:
+async def _show_output(started: Execution, output: Format) -> int:
     pieces: list[ExecOutput] = []
     writer = _Writer()
     async for piece in started.output():
@@ -98,12 +98,12 @@ async def _to_the_end(started: Execution, output: Format) -> int:
     if output.is_json:
         console.document(output, _document(started.state, pieces))
     else:
-        _complain(started.state)
+        _print_problem(started.state)
     return exit_status(started.state)
 
 
 class _Writer:
-    """Writes a command's output: unchanged to a pipe or a file; to a terminal without control sequences."""
+    """Writes the output of a command: unchanged to a pipe or a file, without control sequences to a terminal."""
 
     def __init__(self) -> None:
         new = codecs.getincrementaldecoder("utf-8")
@@ -120,7 +120,7 @@ class _Writer:
             write_output(text, colours=self._colours, error=error)
 
 
-def _complain(state: ExecState) -> None:
+def _print_problem(state: ExecState) -> None:
     why = _ENDED.get(state.state)
     if state.state == "timed_out" and state.started_at and state.ended_at:
         why = f"timed out after {(state.ended_at - state.started_at).total_seconds():.0f} s"
@@ -137,7 +137,7 @@ def _show_so_far(state: ExecState, pieces: Sequence[ExecOutput], output: Format)
     writer = _Writer()
     for piece in pieces:
         writer.write(piece)
-    print_error(_stands(state))
+    print_error(_state_line(state))
     return _status_so_far(state)
 
 
@@ -151,17 +151,17 @@ def _show_state(state: ExecState, output: Format) -> int:
         console.document(output, _document(state, []))
     else:
         sent = f"{state.exec}: signal sent; see its state with --status"
-        write_text(sent if state.state == "running" else _stands(state))
+        write_text(sent if state.state == "running" else _state_line(state))
     return 0
 
 
-def _stands(state: ExecState) -> str:
+def _state_line(state: ExecState) -> str:
     ended = "" if state.exit_code is None else f" with status {state.exit_code}"
     return f"{state.exec}: {state.state}{ended}"
 
 
 def _document(state: ExecState, pieces: Sequence[ExecOutput]) -> dict[str, Any]:
-    """A command as JSON; bytes that are not valid UTF-8 are replaced."""
+    """A command with its output, as JSON; bytes that are not valid UTF-8 are replaced."""
     texts = {
         stream: b"".join(piece.data for piece in pieces if piece.stream == stream).decode(errors="replace")
         for stream in ("stdout", "stderr")

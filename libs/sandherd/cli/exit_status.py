@@ -1,4 +1,4 @@
-"""The exit status of the command: runs it, and turns an error into a status and one line with the remedy."""
+"""Runs the command and determines its exit status: an error becomes a status and one line with the remedy."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,7 @@ FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
 UNREAD: Final = 141
-"""As of a program that SIGPIPE ends: the reader of the output has exited, as `head` does."""
+"""The status of a program that SIGPIPE ends: the reader of its output has exited, as `head` does."""
 _BEFORE_COMMAND: Final = frozenset({"--nats-url", "--credentials", "--home", "--config", "--context"})
 """The options of `sandherd` itself."""
 _EXTRA: Final = "Got unexpected extra argument"
@@ -37,14 +37,14 @@ _SYNONYMS: Final = (
     frozenset({"cancel", "terminate", "stop", "kill", "abort"}),
     frozenset({"create", "add", "new", "set", "submit"}),
 )
-"""Words of which other programs use another one for the same; groups of commands have one or two of each."""
+"""Sets of verbs with one meaning in different programs. A group of commands has one or two verbs of a set."""
 _MISUSE: Final = frozenset({"unsafe_name", "invalid_field", "too_large"})
 
 
 def status_of(arguments: Sequence[str]) -> int:
-    """Run the command and return its status. No traceback for expected errors: a refusal, an unavailable service.
+    """Run the command and return its status. Expected errors, such as a refusal, are printed without a traceback.
 
-    `help` before a command is `--help` after it, and `version` alone is `--version`.
+    `help COMMAND` is the same as `COMMAND --help`, and `version` the same as `--version`.
     """
     if list(arguments) == ["version"]:
         arguments = ["--version"]
@@ -57,31 +57,31 @@ def status_of(arguments: Sequence[str]) -> int:
     except (OSError, UnicodeError) as error:
         unread = isinstance(error, BrokenPipeError) and not has_reader()
         discard_output()
-        # Without a line if the reader has exited. It may also be the pipe of a connection or a child.
+        # No line is printed if the reader of the output has exited. Another broken pipe, as of a child, is an error.
         return UNREAD if unread else _environment_error(error)
 
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        found = _called(arguments)
+        found = _call(arguments)
         return found if isinstance(found, int) else 0
     except typer.TyperException as error:
         print_error(_one_line(error))
         return MISUSED if error.exit_code == MISUSED else FAILED
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001  # narrowed at once; importing the errors first would slow `--help`
-        return _expected(error, arguments)
+    except Exception as error:  # noqa: BLE001  # `_herd_error` raises others again; to import `HerdError` here would slow `--help`
+        return _herd_error(error, arguments)
 
 
-def _called(arguments: Sequence[str]) -> object:
-    """What the command returns. Raises its errors, also those that typer ends the process for."""
+def _call(arguments: Sequence[str]) -> object:
+    """Call the command, and return its result. Raises its errors, also the one for which typer ends the process."""
     if (named := with_named_shell(arguments)) is not None:
         complete_in(*named)
         return None
     app = build_for(arguments)
     try:
-        with same_streams():  # typer replaces them by some that ignore a closed pipe
+        with same_streams():  # typer replaces the streams by others that ignore a closed pipe
             return app(list(arguments) or ["--help"], prog_name="sandherd", standalone_mode=False)
     except SystemExit as ended:
         if not isinstance(ended.__context__, BrokenPipeError):
@@ -90,7 +90,7 @@ def _called(arguments: Sequence[str]) -> object:
 
 
 def _environment_error(error: OSError | UnicodeError) -> int:
-    """The status for what this machine refuses: a path, the disk, the output, an encoding."""
+    """Print an error of this machine: of a path, a disk, the output or an encoding. Returns the exit status."""
     from sandherd.cli.system_errors import describe_system_error, describe_text_error
 
     print_error(describe_system_error(error) if isinstance(error, OSError) else describe_text_error(error))
@@ -114,7 +114,7 @@ def _one_line(error: typer.TyperException) -> str:
 
 
 def _synonyms(message: str, context: Any) -> str:
-    """The commands of the group with the meaning of the one that it does not have; empty if there is none."""
+    """The commands of the group that mean the same as the unknown command; empty if there is none."""
     if context is None or context.parent is None:
         return ""  # `sandherd ls` lists files
     name, commands = message.removeprefix(_NO_COMMAND).strip(" '"), getattr(context.command, "commands", {})
@@ -123,14 +123,14 @@ def _synonyms(message: str, context: Any) -> str:
 
 
 def _without_validator_terms(message: str) -> str:
-    """Without the words of the validator of options."""
+    """The message with plain words in place of those of pydantic."""
     for message_part, replacement in _VALIDATOR_MESSAGES.items():
         message = message.replace(message_part, replacement)
     return message
 
 
-def _expected(error: Exception, arguments: Sequence[str]) -> int:
-    """The status for a `HerdError`. Any other error is a bug and is raised again."""
+def _herd_error(error: Exception, arguments: Sequence[str]) -> int:
+    """Print a `HerdError`. Returns the exit status. Any other error is a bug and is raised again."""
     from sandherd.cli.home_option import home_in, with_home
     from sandherd.client.errors import HerdError
 

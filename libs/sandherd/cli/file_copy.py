@@ -35,7 +35,7 @@ _MAX_SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class SandboxPath:
-    """A path in a sandbox, or in that of a task."""
+    """A path in a sandbox. The sandbox is given by its name or by that of its task."""
 
     sandbox: str
     path: str
@@ -47,9 +47,10 @@ class SandboxPath:
 
 
 def sandbox_path(text: str) -> SandboxPath | None:
-    """The path in a sandbox or of a task, or None for a local path. Raises `HerdError` for an invalid sandbox name.
+    """Parse `SANDBOX:PATH` or `TASK:PATH`. Returns None for a local path. Raises `HerdError` for an invalid name.
 
-    Any valid name before a colon is one, as in scp; a local path with a colon is written with its folder, `./a:b`.
+    A valid name before a colon names a sandbox or task, as a host in scp. A local path with a colon has to be written
+    with its folder: `./a:b`.
     """
     name, colon, path = text.partition(":")
     if not colon or not (name.startswith((SANDBOX_PREFIX, TASK_PREFIX)) or re.fullmatch(SAFE_NAME_PATTERN, name)):
@@ -58,7 +59,7 @@ def sandbox_path(text: str) -> SandboxPath | None:
 
 
 def copy(source: str, target: str, output: Format, *, recursive: bool, with_git: bool = False) -> Work:
-    """The work of copying. Out of a sandbox, `.git` is left out of folders unless `with_git`.
+    """The work of copying. Folders from a sandbox are copied without `.git` unless `with_git`.
 
     Raises `HerdError` for invalid arguments, before any connection is made.
     """
@@ -97,7 +98,7 @@ async def _upload(herd: Herd, local: Path, remote: SandboxPath, output: Format) 
 
 
 async def _target_path(herd: Herd, local: Path, remote: SandboxPath) -> str:
-    """The target path; in a folder that exists or is written as one, the source keeps its own name."""
+    """The target path. If the target is a folder, or is written as one, the source keeps its name in it."""
     name = local.resolve().name
     if not remote.is_folder:
         try:
@@ -112,7 +113,7 @@ async def _target_path(herd: Herd, local: Path, remote: SandboxPath) -> str:
     return str(PurePosixPath(remote.path) / name)
 
 
-async def download(  # what the command line has
+async def download(  # one parameter for each option
     herd: Herd, remote: SandboxPath, target: Path, output: Format, *, recursive: bool, git: GitFilter
 ) -> int:
     """Copy out of a sandbox. Returns the exit status."""
@@ -136,30 +137,26 @@ def warn_about_links(links: Sequence[tuple[str, str]]) -> None:
     """Print one line about links that were not created here, because they may lead out of the folder."""
     if not links:
         return
-    shown = ", ".join(_in_one_line(f"{name[:200]} -> {target[:200]}") for name, target in links[:_MAX_SHOWN])
+    shown = ", ".join(visible_line(f"{name[:200]} -> {target[:200]}") for name, target in links[:_MAX_SHOWN])
     more = f" and {len(links) - _MAX_SHOWN} more" if len(links) > _MAX_SHOWN else ""
     what = "a link that may lead" if len(links) == 1 else f"{len(links)} links that may lead"
     print_error(f"left out {what} out of the folder: {shown}{more}")
 
 
-def _in_one_line(text: str) -> str:
-    return visible_line(text)
-
-
 def replace_file(out: Any, local: Path, mode: int) -> None:
-    """Move the complete file to its place, atomically."""
+    """Move the complete temporary file to `local`, atomically, with this mode."""
     out.file.flush()
     os.fchmod(out.file.fileno(), mode)
     if local.is_dir():
         raise _invalid(f"{local} is a folder", "name a file, or end it with /")
-    # A second hard link, renamed over the existing file: closing removes the first name.
+    # A second hard link is renamed over the existing file, because closing the temporary file removes its first name.
     spare = f"{out.name}.whole"
     os.link(out.name, spare)
     Path(spare).replace(local)
 
 
 def show_result(output: Format, place: str, size: int, sha256: str, *, folder: bool = False, **more: int) -> int:
-    """Show what was copied: of a folder the size of its archive. Returns the exit status."""
+    """Show what was copied; the size of a folder is that of its archive. Returns the exit status."""
     if output.is_json:
         console.document(output, {"path": place, "size": size, "sha256": sha256, **more})
     else:
@@ -183,7 +180,7 @@ def entries(place: str, output: Format, *, recursive: bool) -> Work:
 
 
 def path_of(row: Sequence[object]) -> str:
-    """The path in a row of a list of files."""
+    """The path in a row of the list of files, by `HEADER`."""
     return console.cell(row[HEADER.index("PATH")])
 
 
@@ -192,7 +189,7 @@ def _row(entry: FileEntry) -> list[object]:
 
 
 class ProgressBar:
-    """Progress of a copy, in the last line of standard error; nothing if that is not a terminal."""
+    """Shows the progress of a copy in the last line of the terminal, on standard error. Shows nothing elsewhere."""
 
     def __init__(self, name: str) -> None:
         self._name = visible_line(name)
@@ -207,7 +204,7 @@ class ProgressBar:
             write_progress(self.line(moved, size))
 
     def line(self, moved: int, size: int) -> str:
-        """The line: name, bar, percentage and speed."""
+        """The text of the line: name, bar, percentage and speed."""
         part = moved / size if size else 1.0
         full = round(_WIDTH * part)
         speed = moved / _MIB / max(time.monotonic() - self._begun, 0.001)

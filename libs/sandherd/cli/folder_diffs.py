@@ -1,4 +1,4 @@
-"""The differences of two folders, which sandboxes have made: written as a patch, and shown."""
+"""Compares two folders with contents from sandboxes: writes the differences as a patch, and shows a patch."""
 
 import os
 import shutil
@@ -32,11 +32,11 @@ LARGEST_DOCUMENT: Final = 64 * 1024 * 1024
 
 
 def write(folder: Path, out: IO[bytes]) -> None:
-    """Write the differences of `a` and `b` in a folder, without their git directories and what `b` ignores.
+    """Write the differences of the subfolders `a` and `b` as a patch, without git directories and what `b` ignores.
 
-    Raises `HerdError` without git.
+    Raises `HerdError` if git is not installed, or fails.
     """
-    # A result omits what git ignores in it: a patch must not delete that, nor show its content.
+    # A result does not contain the files that git ignores. The patch must not delete or show those that `a` has.
     _drop_ignored(folder / "a", folder / "b", "", ignored_in(folder / "b", with_git=False))
     for path in list(git_entries(folder)):
         _remove(path)
@@ -51,7 +51,7 @@ def write(folder: Path, out: IO[bytes]) -> None:
 
 
 def _run_git(folder: Path, out: IO[bytes], errors: IO[bytes]) -> int:
-    """Returns its exit status. Raises `HerdError` without git."""
+    """Run `git diff`. Returns its exit status. Raises `HerdError` if git is not installed."""
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(folder),
@@ -70,9 +70,9 @@ def _run_git(folder: Path, out: IO[bytes], errors: IO[bytes]) -> int:
 
 
 def show(patch: IO[bytes], name: str, output: Format, *, kind: str = "task", command: str = "sandherd diff") -> None:
-    """Show the patch of a task or a branch: to a terminal without control characters, to anything else unchanged.
+    """Show the patch of a task or a branch: without control characters on a terminal, else unchanged or as JSON.
 
-    Or in JSON. Raises `HerdError` if it is too large for a JSON document.
+    Raises `HerdError` if the patch is too large for a JSON document.
     """
     if output.is_json:
         text = _document(patch, f"{command} {name}").decode(errors="replace")
@@ -107,7 +107,7 @@ def _show_on_terminal(patch: IO[bytes]) -> None:
 
 
 def _drop_ignored(a: Path, b: Path, below: str, ignored: Callable[[str, bool], bool]) -> None:
-    """Remove from `a` what is ignored and not in `b`. `below` is the path of a folder; empty, or ends with /."""
+    """Remove ignored entries of `a` that `b` does not have. `below` is the folder's path: empty, or ending with `/`."""
     for entry in list((a / below).iterdir()):
         path = f"{below}{entry.name}"
         directory = _is_folder(entry)

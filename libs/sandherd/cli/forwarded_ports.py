@@ -1,4 +1,4 @@
-"""Forwards loopback ports of this machine to ports in a sandbox, until it is interrupted or the sandbox ends."""
+"""Forwards loopback ports of this machine to ports in a sandbox, until an interrupt or the end of the sandbox."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _LAST_PORT: Final = 65_535
 
 @dataclass(frozen=True)
 class PortPair:
-    """A port here, 0 for any free one, and a port of the sandbox."""
+    """A port of this machine, 0 for any free port, and a port of the sandbox."""
 
     local: int
     remote: int
@@ -36,7 +36,7 @@ def port_pair(text: str) -> PortPair:
     if not (_is_port(remote) and (_is_port(local) or local == "0")):
         raise HerdError.of(
             Code.INVALID_FIELD,
-            f"{text!r} is not a port, nor two",
+            f"{text!r} is neither a port nor a pair of ports",
             field="port",
             remedy="write REMOTE, LOCAL:REMOTE, or :REMOTE for any free local port, as in 8080:80",
         )
@@ -44,7 +44,7 @@ def port_pair(text: str) -> PortPair:
 
 
 def forward(sandbox: str, pairs: Sequence[str], output: Format) -> Work:
-    """The work of forwarding. Raises `HerdError` for an invalid port, before anything is sent."""
+    """The work of forwarding ports. Raises `HerdError` for an invalid port, before any connection is made."""
     ports = [port_pair(text) for text in pairs]
 
     async def work(herd: Herd) -> int:

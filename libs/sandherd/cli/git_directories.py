@@ -1,4 +1,4 @@
-"""Git directories in what a sandbox has made: git runs the programs that their configuration and hooks name."""
+"""Finds git directories in files from a sandbox: git would run the programs that their hooks and settings name."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ _MAX_SHOWN: Final = 5
 
 
 def is_git(name: str) -> bool:
-    """Whether a file system may treat a file's name as `.git`: some ignore case, and characters without a shape."""
+    """Whether a file system may treat this name as `.git`: some ignore case and invisible characters."""
     return _folded(name) == ".git"
 
 
@@ -25,7 +25,7 @@ def _folded(name: str) -> str:
 
 
 def git_entries(folder: Path) -> Iterator[Path]:
-    """Every entry of a folder that is named as a git directory: a folder, a file or a link. Links are not followed."""
+    """All entries below a folder that are named `.git`: folders, files and links. Links are not followed."""
     for entry in folder.iterdir():
         if is_git(entry.name):
             yield entry
@@ -34,16 +34,16 @@ def git_entries(folder: Path) -> Iterator[Path]:
 
 
 def is_bare_repository(names: Iterable[str]) -> bool:
-    """Whether git takes a folder with these entries for a repository: `is_git_directory` in git's setup.c."""
+    """Whether git uses a folder with these entries as a repository, as `is_git_directory` in git's setup.c."""
     found = {_folded(name) for name in names}
     return "head" in found and (found >= {"objects", "refs"} or "commondir" in found)
 
 
 class GitFilter:
-    """For `archive.unpack`: leaves out git directories, unless `keeps`. Remembers what.
+    """A filter for `archive.unpack` that leaves out git directories unless `keeps`, and records what it left out.
 
-    It skips everything named `.git`, and what is in it. Of other folders that git would take for a bare repository it
-    deletes `HEAD`, without which they are none.
+    It skips everything named `.git`, with its contents. In other folders that git would use as a bare repository it
+    deletes `HEAD`: without this file they are not repositories.
     """
 
     def __init__(self, *, keeps: bool) -> None:
@@ -60,7 +60,10 @@ class GitFilter:
         return True
 
     def prune(self, unpacked: Path, target: Path) -> None:
-        """Delete what would make a folder, together with what the target has there already, a bare repository."""
+        """Delete files that would make a folder a bare repository, with the files that the target has there already.
+
+        `unpacked` is the temporary folder of the archive's contents, `target` the folder they are moved to.
+        """
         if self._keeps:
             return
         for place, folders, files in os.walk(unpacked):
@@ -69,14 +72,14 @@ class GitFilter:
             if not is_bare_repository([*staged, *_names(target / below)]):
                 continue
             heads = [name for name in staged if _folded(name) == "head"]
-            # Without one, the target's own repository would get objects, a configuration or hooks.
+            # Without a new HEAD, the target has one: its folder must not get objects, settings or hooks.
             for name in heads or staged:
                 self._found.setdefault(str(below / name))
                 _delete(Path(place, name))
             folders[:] = [name for name in folders if heads and name not in heads]
 
     def check(self, path: str) -> None:
-        """Raise `HerdError` if the source of a copy is itself named `.git`, as a file or a folder."""
+        """Raise `HerdError` if the source of a copy is itself named `.git`."""
         if not self._keeps and is_git(PurePosixPath(path).name):
             raise HerdError.of(
                 Code.INVALID_FIELD,
@@ -86,7 +89,7 @@ class GitFilter:
             )
 
     def report(self) -> None:
-        """Print one line about what was skipped, if anything was."""
+        """Print one line with the paths that were left out, if there are any."""
         if not self._found:
             return
         shown = ", ".join(visible_line(path[:200]) for path in list(self._found)[:_MAX_SHOWN])

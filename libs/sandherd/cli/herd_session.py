@@ -23,8 +23,8 @@ from sandherd.settings.loader import SettingSource
 from sandherd.telemetry import logs
 
 PATIENCE: Final = 5.0
-"""How long to try to connect to the broker, in seconds. An address where no stack runs is tried once: the default
-one, and that of a stack which was stopped."""
+"""How long to try to connect to the broker, in seconds. The default address, and that of a stopped stack, are tried
+only once."""
 
 _DEFAULT_PROJECT: Final = ClientSettings.model_fields["project"].default
 
@@ -40,9 +40,9 @@ def run_with_herd(
     create: bool = False,
     activity: str | None = None,
 ) -> int:
-    """Connect and do the work. Returns the exit status. Unless `create`, a project that is named has to exist.
+    """Connect and do the work. Returns the exit status. Unless `create`, the named project has to exist.
 
-    `activity` is shown on a terminal while it takes long and prints nothing.
+    `activity` describes the work; a terminal shows it while the work takes long and prints nothing.
     """
     with StatusLine(activity) if activity is not None else nullcontext():
         found = command_context(ctx, project=project, role=role)
@@ -50,16 +50,16 @@ def run_with_herd(
 
 
 def run_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None, create: bool = False) -> int:
-    """Like `run_with_herd`, as an operator: for all projects, unless one is named or the credential is for one."""
+    """Like `run_with_herd`, as an operator: for all projects, unless one is named or the credential is for one only."""
     return asyncio.run(_talk(everywhere(command_context(ctx, project=project, role="operator")), work, create=create))
 
 
 def command_context(
     ctx: typer.Context, *, project: str | None = None, role: Role = "client", local: bool = False
 ) -> Context:
-    """Where the herd is: from the command line, else from the environment, a named context or the stack.
+    """The address and credential of the herd: from the command line, the environment, a named context or the stack.
 
-    With `local` no named context is used.
+    With `local`, named contexts are not used.
     """
     place = ctx.find_object(HerdLocation) or HerdLocation()
     return Context.resolve(
@@ -74,9 +74,10 @@ def command_context(
 
 
 async def target_state(view: Awaitable[TaskView | SandboxView]) -> str | None:
-    """The state of a command's target; None if the services are unavailable, as the command is stored anyway.
+    """The state of the task or sandbox that a command is for.
 
-    Raises `HerdError` (`not_found`) if there is no such thing.
+    None if the services are unavailable: the command is stored anyway. Raises `HerdError` (`not_found`) if there is no
+    such task or sandbox.
     """
     try:
         return str((await view).state)
@@ -85,8 +86,8 @@ async def target_state(view: Awaitable[TaskView | SandboxView]) -> str | None:
 
 
 async def _talk(context: Context, work: Work, *, create: bool = False, shown: bool = False) -> int:
-    """Connect and do the work. Unless an activity is `shown` already, connecting is shown as one."""
-    # The command itself reports what matters to the user, in one line.
+    """Connect and do the work. If no activity is `shown` yet, the status line shows that it connects."""
+    # The command itself reports errors to the user, in one line.
     logs.configure("client", "critical")
     known = context.sources.get("nats_url", SettingSource.DEFAULT) != SettingSource.DEFAULT
     patience = PATIENCE if known and not is_stopped(context) else 0
@@ -102,7 +103,7 @@ async def _talk(context: Context, work: Work, *, create: bool = False, shown: bo
 
 
 def _may_be_mistyped(context: Context) -> bool:
-    """Whether the project was named on the command line, and is neither the default nor that of the credential."""
+    """Whether the command line names a project that is neither the default nor that of the credential."""
     named = context.sources.get("project") == SettingSource.PARAMETER
     if not named or context.project in {FLEET, _DEFAULT_PROJECT}:
         return False

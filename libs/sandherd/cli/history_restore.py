@@ -1,4 +1,4 @@
-"""Waiting until a day of the history is restored."""
+"""Waits until a day of the history is restored."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -13,7 +13,7 @@ _POLL_SECONDS: Final = 0.5
 
 
 async def wait_restored(herd: "Herd", requested: "HistoryRestore") -> "HistoryRestore":
-    """The restore when it is complete, or when it is known why it can't be."""
+    """Wait until a restore is complete, or has a problem. Returns its state."""
     found = requested
     with StatusLine(f"restoring {requested.day}"):
         while found.done_at is None and found.problem is None:

@@ -1,4 +1,4 @@
-"""Commands that a text names, for the home of `sandherd --home`: without the option they would act on another one."""
+"""Adds `--home` to the commands that a message suggests: without the option they would act on another home."""
 
 import re
 import shlex
@@ -10,12 +10,12 @@ _COMMAND: Final = re.compile(r"`sandherd (?!-)(?![^`]*--help`)")
 
 
 def with_home(text: str, home: Path | None) -> str:
-    """The text; its commands, other than those for a help page, have the option if it was given. Pure."""
+    """The text with `--home` in the commands that it names, except those for a help page; unchanged without a home."""
     return text if home is None else _COMMAND.sub(lambda _: f"`sandherd --home {shlex.quote(str(home))} ", text)
 
 
 def home_in(arguments: Sequence[str]) -> Path | None:
-    """The value of the option before the command; None without it, and with `--nats-url`, which names the broker."""
+    """The value of `--home` before the command. None if it is not given, or if `--nats-url` names the broker."""
     rest, found = list(arguments), None
     while rest and rest[0].startswith("--"):
         option, equals, value = rest[0].partition("=")

@@ -1,4 +1,4 @@
-"""Describes an invalid field as the option it was given by, with what is permitted as one would type it."""
+"""Describes an invalid field by its option, with the permitted values as a user types them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -58,13 +58,13 @@ _OPTIONS: Final[Mapping[str, tuple[str, Form]]] = {
     "ttl_seconds": ("--ttl", duration_text),
     "unset": ("--unset", _number),
 }
-"""The option or argument of each field that one can give, and how its numbers are written there."""
+"""The option or argument of each field that a user can set, and the function that writes its numbers as typed."""
 _ITEM: Final = re.compile(r"\.\d+$")
-"""The end of a field that is an item of a list."""
+"""The index at the end of the name of a list item's field."""
 
 
 def describe_invalid_option(error: InvalidFieldError) -> str | None:
-    """A sentence about the option; None if the field has none."""
+    """A sentence about the option of an invalid field; None if the field has no option."""
     field = error.problem.field or ""
     option, form = _OPTIONS.get(_ITEM.sub("", field), (None, _number))
     if option is None:
@@ -81,7 +81,7 @@ def describe_invalid_option(error: InvalidFieldError) -> str | None:
 
 
 def with_option_names(error: HerdError) -> HerdError:
-    """The error; a remedy that is to change its field names the option for it."""
+    """The error. If its remedy is to change the field, the remedy names the option instead."""
     field, remedy = error.problem.field or "", error.problem.remedy or ""
     option, _ = _OPTIONS.get(field.removeprefix("spec."), (None, _number))
     named = re.match(rf"change ({re.escape(field)}|{re.escape(field.rpartition('.')[2])})\b", remedy)

@@ -1,4 +1,4 @@
-"""Examines the local repositories of tasks before anything is sent, and uploads them."""
+"""Examines the local repositories of tasks before a connection is made, and uploads them."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ from sandherd.contracts.repositories import SHARED_BUNDLES, Repository
 from sandherd.plurals import pluralize
 
 QUIET_SECONDS = 2.0
-"""How long git may take before it is shown what it does."""
+"""How long git may run before the terminal shows what it does."""
 
 
-def examined(sources: Mapping[str, RepositorySource | None]) -> dict[str, LocalRepository]:
-    """The local ones of the repositories of tasks, by task. Warns of changes that are not committed.
+def examine_local(sources: Mapping[str, RepositorySource | None]) -> dict[str, LocalRepository]:
+    """Examine those repositories of tasks that are local. Returns them by task. Warns of uncommitted changes.
 
-    Raises `HerdError`. Runs an event loop of its own: no connection is made yet.
+    Raises `HerdError`. Runs its own event loop: no connection is made yet.
     """
     local = {task: source for task, source in sources.items() if source is not None and source.is_local}
-    return asyncio.run(_examined(local)) if local else {}
+    return asyncio.run(_examine_each(local)) if local else {}
 
 
-async def _examined(sources: Mapping[str, RepositorySource]) -> dict[str, LocalRepository]:
+async def _examine_each(sources: Mapping[str, RepositorySource]) -> dict[str, LocalRepository]:
     found: dict[RepositorySource, LocalRepository] = {}
     with StatusLine("reading the repository", quiet=QUIET_SECONDS):
         for source in dict.fromkeys(sources.values()):
@@ -38,21 +38,21 @@ async def _examined(sources: Mapping[str, RepositorySource]) -> dict[str, LocalR
     return {task: found[source] for task, source in sources.items()}
 
 
-async def uploaded_once(herd: Herd, repositories: Mapping[str, LocalRepository]) -> dict[str, Repository]:
-    """Upload the repositories of several tasks, each commit of one once. Returns them by task. Raises `HerdError`."""
+async def upload_each(herd: Herd, repositories: Mapping[str, LocalRepository]) -> dict[str, Repository]:
+    """Upload the repositories of several tasks, each commit only once. Returns them by task. Raises `HerdError`."""
     tasks: dict[tuple[Path, str, str], list[str]] = {}
     for task, one in repositories.items():
         tasks.setdefault((one.top, one.base, one.commit), []).append(task)
     found: dict[str, Repository] = {}
     for first, *others in tasks.values():
-        found[first] = await uploaded(herd, SHARED_BUNDLES if others else first, repositories[first])
+        found[first] = await upload(herd, SHARED_BUNDLES if others else first, repositories[first])
         bundle = found[first].bundle
         found |= {task: of_bundle(repositories[task], bundle) for task in others if bundle is not None}
     return found
 
 
-async def uploaded(herd: Herd, task: str, repository: LocalRepository) -> Repository:
-    """Upload a repository for tasks that are submitted next, and show the progress. Raises `HerdError`."""
+async def upload(herd: Herd, task: str, repository: LocalRepository) -> Repository:
+    """Upload a repository for a task that is submitted afterwards, and show the progress. Raises `HerdError`."""
     from sandherd.cli.file_copy import ProgressBar  # only needed with files
 
     name = f"{repository.base} of {repository.label}"

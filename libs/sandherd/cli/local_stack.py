@@ -1,4 +1,4 @@
-"""The only module of the CLI that imports the local stack."""
+"""Operations on the local stack. No other module of the CLI imports `sandherd.stack`."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -34,7 +34,7 @@ def on_stack(
     *,
     activity: str,
 ) -> int:
-    """Run an operation on the stack of this home, and show its result. Returns the exit status."""
+    """Run an operation on the local stack, and show its result. Returns the exit status. Raises `HerdError`."""
     logs.configure("client", "critical")
     place = ctx.find_object(HerdLocation) or HerdLocation()
     home = home_of(place.home, place.config)
@@ -66,7 +66,7 @@ def _unusable(home: Path, error: OSError) -> HerdError:
 
 
 def pending_approvals(ctx: typer.Context) -> int | None:
-    """How many approvals of all projects wait for a user; None if that is not known."""
+    """How many approvals of all projects wait for a user; None if the request fails."""
     try:
         return asyncio.run(_count_approvals(everywhere(command_context(ctx, role="operator", local=True))))
     except HerdError:
@@ -84,6 +84,6 @@ def config_of(ctx: typer.Context) -> Path | None:
 
 
 def plain_status(found: stack.StackStatus) -> dict[str, Any]:
-    """A status as JSON. The database's address is omitted: it may contain a password."""
+    """The status as JSON. It omits the database's address, which may contain a password."""
     plain = {name: value for name, value in asdict(found).items() if name != "database_url"}
     return plain | {"home": str(found.home), "ready": found.ready}

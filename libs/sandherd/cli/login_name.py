@@ -1,11 +1,11 @@
-"""Who uses the command, for what is recorded of a decision."""
+"""The login name of the user, which is recorded with the user's decisions."""
 
 import getpass
 
 
 def login_name() -> str | None:
-    """The login name of the user, or None."""
+    """The login name of the user; None if the user has no name."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in a container
+    except (OSError, KeyError):  # the user id has no name, as in some containers
         return None

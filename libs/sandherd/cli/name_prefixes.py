@@ -1,7 +1,7 @@
-"""Completes names of tasks and sandboxes: a unique beginning of a generated name stands for it.
+"""Completes names of tasks and sandboxes: a unique beginning of a generated name stands for the whole name.
 
-Only of a generated one, and of at least six letters after its prefix: a name given by a program, or a variable that is
-empty in a script, must not stand for another task or sandbox.
+The beginning needs at least six letters after the prefix. Names that users or programs choose are not completed. So a
+chosen name, or an empty variable in a script, can't select another task or sandbox.
 """
 
 import re
@@ -22,31 +22,32 @@ PAGES: Final = 10
 """How many pages of the live state, and of the history, are searched for a name."""
 _SHOWN: Final = 5
 _COMPLETE: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{26}")
-"""Names as `new_name` creates them; others may have been given to a program's task."""
+"""A name that `new_name` has generated; users and programs may choose others."""
 _BEGINNING: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{6,25}")
-"""What is completed."""
+"""A beginning that is long enough to be completed."""
 _SHORT: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{0,5}")
-"""Too short to stand for a name: what begins with it is only shown."""
+"""A beginning that is too short to be completed: an error shows the names that begin with it."""
 T = TypeVar("T")
 
 
 def kind_of(name: str) -> Kind:
-    """Whether it is a sandbox's name or a task's."""
+    """The kind of the entity with this name: names of sandboxes have the prefix `sbx-`, other names are of tasks."""
     return "sandbox" if name.startswith(SANDBOX_PREFIX) else "task"
 
 
 async def full_name(herd: Herd, name: str, kind: Kind | None = None) -> str:
-    """The generated name that begins with `name`; the same if it is one, or if it is not to be completed.
+    """The generated name that begins with `name`. Other names, and beginnings without a match, are returned unchanged.
 
-    Raises `HerdError` with the matches if several do or the name is too short to be completed, and if there are too
-    many names to search. If the services are unavailable the name is returned unchanged: commands are stored anyway.
+    Raises `HerdError` with the matches if several names begin with it, or if it is too short. Raises it also if there
+    are too many names to search. If the services are unavailable, `name` is returned unchanged: a command with it is
+    stored anyway.
     """
     short = _SHORT.fullmatch(name) is not None
     if not short and not _BEGINNING.fullmatch(name):
         return name
     kind = kind or kind_of(name)
     try:
-        return await _found(herd, name, kind, short=short)
+        return await _completed(herd, name, kind, short=short)
     except HerdError as error:
         if error.problem.code is Code.INVALID_FIELD:
             raise
@@ -54,26 +55,26 @@ async def full_name(herd: Herd, name: str, kind: Kind | None = None) -> str:
 
 
 def with_name(name: str, kind: Kind, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
-    """`act` with the full name."""
+    """A function that calls `act` with the full name."""
 
-    async def act_on_it(herd: Herd) -> T:
+    async def act_on_entity(herd: Herd) -> T:
         try:
             return await act(herd, await full_name(herd, name, kind))
         except HerdError as error:
-            raise await with_file_name(herd, name, error) from None
+            raise await with_task_remedy(herd, name, error) from None
 
-    return act_on_it
+    return act_on_entity
 
 
-async def with_file_name(herd: Herd, name: str, error: HerdError) -> HerdError:
-    """The error; that there is no such task names the newest task that has this name in the file of its batch.
+async def with_task_remedy(herd: Herd, name: str, error: HerdError) -> HerdError:
+    """The error. If no task has this name, its remedy names the task that the user may mean.
 
-    If there is a sandbox of this name, it names that sandbox's task.
+    That is the task of the sandbox of this name, or else the newest task that has this name in the file of its batch.
     """
     if error.problem.code is not Code.NOT_FOUND:
         return error
     if kind_of(name) == "sandbox":
-        return await _with_its_task(herd, name, error) if "no task" in error.problem.message else error
+        return await _with_task_of_sandbox(herd, name, error) if "no task" in error.problem.message else error
     try:
         found = (await herd.tasks(limit=1, labels={NAME_LABEL: name})).items
     except HerdError:  # the first error is the one that matters
@@ -83,7 +84,7 @@ async def with_file_name(herd: Herd, name: str, error: HerdError) -> HerdError:
     return _with_remedy(error, f"{name} is the name in its file of {found[0].task}: use that name")
 
 
-async def _with_its_task(herd: Herd, sandbox: str, error: HerdError) -> HerdError:
+async def _with_task_of_sandbox(herd: Herd, sandbox: str, error: HerdError) -> HerdError:
     try:
         task = (await herd.sandbox(sandbox)).task
     except HerdError:  # the first error is the one that matters
@@ -97,7 +98,7 @@ def _with_remedy(error: HerdError, remedy: str) -> HerdError:
 
 
 async def sandbox_of(herd: Herd, name: str) -> str:
-    """The full name of a sandbox; for a task that of the sandbox of its live or last attempt.
+    """The full name of a sandbox. For a task, it is the sandbox of its live or last attempt.
 
     Raises `HerdError`, also if the task has had no sandbox yet.
     """
@@ -110,7 +111,7 @@ async def sandbox_of(herd: Herd, name: str) -> str:
         if error.problem.code is not Code.NOT_FOUND:
             raise
         problem = error.problem.model_copy(update={"message": f"there is no sandbox or task {name}"})
-        raise await with_file_name(herd, name, HerdError(problem)) from None
+        raise await with_task_remedy(herd, name, HerdError(problem)) from None
     if sandbox is None:
         raise HerdError.of(
             Code.CONFLICT,
@@ -122,7 +123,7 @@ async def sandbox_of(herd: Herd, name: str) -> str:
 
 
 async def live_sandbox_of(herd: Herd, name: str) -> str:
-    """Like `sandbox_of`, for what takes a live sandbox. Raises `HerdError` also if a task's last one has ended."""
+    """Like `sandbox_of`, for a live sandbox. Raises `HerdError` also if the last sandbox of a task has ended."""
     sandbox = await sandbox_of(herd, name)
     if kind_of(name) == "sandbox":
         return sandbox
@@ -139,7 +140,7 @@ async def live_sandbox_of(herd: Herd, name: str) -> str:
 
 
 async def sandbox_view(herd: Herd, name: str) -> SandboxView:
-    """The sandbox of this name, or else the live or last one of the task of this name. Raises `HerdError`."""
+    """The sandbox of this name, or else the live or last sandbox of the task of this name. Raises `HerdError`."""
     name = await full_name(herd, name)
     try:
         return await herd.sandbox(name)
@@ -150,24 +151,24 @@ async def sandbox_view(herd: Herd, name: str) -> SandboxView:
 
 
 def sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
-    """`act` with the sandbox of this name, or of the task of this name."""
+    """A function that calls `act` with the sandbox of this name, or of the task of this name."""
 
-    async def act_on_it(herd: Herd) -> T:
+    async def act_on_sandbox(herd: Herd) -> T:
         return await act(herd, await sandbox_of(herd, name))
 
-    return act_on_it
+    return act_on_sandbox
 
 
 def live_sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
-    """`act` with the live sandbox of this name, or of the task of this name."""
+    """A function that calls `act` with the live sandbox of this name, or of the task of this name."""
 
-    async def act_on_it(herd: Herd) -> T:
+    async def act_on_sandbox(herd: Herd) -> T:
         return await act(herd, await live_sandbox_of(herd, name))
 
-    return act_on_it
+    return act_on_sandbox
 
 
-async def _found(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
+async def _completed(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
     try:
         await (herd.task(name) if kind == "task" else herd.sandbox(name))
     except HerdError as error:
@@ -212,7 +213,7 @@ async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncItera
 def _ambiguous(name: str, kind: Kind, matches: list[str], *, short: bool) -> HerdError:
     shown = ", ".join(matches[:_SHOWN]) + (f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else "")
     if short:
-        problem = f"{name} is too short to stand for a {kind}; with it begin: {shown}"
+        problem = f"{name} is too short to stand for a {kind}; these begin with it: {shown}"
         return HerdError.of(Code.INVALID_FIELD, problem, field=kind, remedy="copy the name of one of these")
     problem = f"several names begin with {name}: {shown}"
     return HerdError.of(Code.INVALID_FIELD, problem, field=kind, remedy="give more of its letters")

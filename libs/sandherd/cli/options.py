@@ -21,17 +21,17 @@ class Format(StrEnum):
 
     @property
     def is_json(self) -> bool:
-        """Whether it is for programs: one document, or with `jsonl` one in each line."""
+        """Whether the output is for programs: one JSON document, or with `jsonl` one in each line."""
         return self in {Format.JSON, Format.JSONL}
 
     @property
     def is_text(self) -> bool:
-        """Whether it is for users, and not only for programs."""
+        """Whether the output is a text for users."""
         return self in {Format.TABLE, Format.WIDE}
 
     @property
     def shows_truncation(self) -> bool:
-        """Whether the output itself has a field which shows that there are more items."""
+        """Whether the output has a field which shows that there are more items."""
         return self is Format.JSON
 
 
@@ -62,7 +62,7 @@ class MessageRole(StrEnum):
 
 
 class OnRetry(StrEnum):
-    """How a new attempt gets the last one's work tree; `contracts.specs.TaskSpec.on_retry`."""
+    """How a new attempt gets the work tree of the last attempt; `contracts.specs.TaskSpec.on_retry`."""
 
     OFFER = "offer"
     RESTORE = "restore"
@@ -76,7 +76,7 @@ class HerdLocation:
     credentials: Path | None = None
     home: Path | None = None
     config: Path | None = None
-    """The settings file; if None, the one that `SANDHERD_CONFIG` names, else that of the stack in this home."""
+    """The settings file. If None, `SANDHERD_CONFIG` names it; else it is the file of the stack in this home."""
     context: str | None = None
     """The name of a context; `local` for the stack in this home."""
 
@@ -88,14 +88,14 @@ def _safe_task(name: str) -> str:
 
 
 def safe_sandbox(name: str | None) -> str | None:
-    """The given name of a sandbox, or None. Raises `HerdError` for an unsafe name, before any connection is made."""
+    """Check a sandbox's name, and return it. Raises `HerdError` for an unsafe name, before any connection is made."""
     from sandherd.client.errors import checked_name
 
     return None if name is None else checked_name(name, "sandbox")
 
 
 def _without_names(output: Format) -> Format:
-    """Refuse `-o name` for output that has none."""
+    """Refuse `-o name` for output without names. Raises `HerdError`."""
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 
@@ -121,7 +121,7 @@ NamelessOutput = Annotated[
         "-o",
         "--output",
         callback=_without_names,
-        help="Output format: table, wide, json or jsonl; it has no names.",
+        help="Output format: table, wide, json or jsonl; not name, as the output has no names.",
     ),
 ]
 """The option of commands whose output has no names."""
@@ -129,15 +129,15 @@ Project = Annotated[
     str | None,
     typer.Option(
         "--project",
-        help="Project to use [default: SANDHERD_PROJECT, else that of the settings file or context, else default].",
+        help="Project to use [default: SANDHERD_PROJECT, else from the settings file or context, else default].",
         metavar="NAME",
         autocompletion=project_names,
     ),
 ]
 CreateProject = Annotated[
-    bool, typer.Option("--create", help="Begin the project that --project names, if there is none of that name yet.")
+    bool, typer.Option("--create", help="Create the project that --project names, if it does not exist.")
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue with new ones until the end.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue with new items until the end.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", help="Maximum number of results.", min=1, max=1000)]
 Cursor = Annotated[
     str | None, typer.Option("--cursor", help="Cursor of the next page, from the previous page.", metavar="CURSOR")
@@ -165,7 +165,7 @@ SandboxOrTask = Annotated[
     str,
     typer.Argument(
         metavar="SANDBOX|TASK",
-        help="A sandbox's name, or a task's: its live or last sandbox.",
+        help="Name of a sandbox, or of a task for its live or last sandbox.",
         callback=safe_sandbox,
         autocompletion=all_names,
     ),
@@ -191,7 +191,7 @@ Files = Annotated[
         "--file",
         metavar="PATH",
         help="Text file to put into the work tree; repeatable. A relative path is the target path; "
-        "of an absolute or `..` path only the file name is.",
+        "an absolute path, or one with `..`, is shortened to its file name.",
     ),
 ]
 AnyFiles = Annotated[
@@ -200,7 +200,7 @@ AnyFiles = Annotated[
         "--file",
         metavar="PATH",
         help="File to put into the work tree; repeatable. A relative path is the target path; "
-        "of an absolute or `..` path only the file name is.",
+        "an absolute path, or one with `..`, is shortened to its file name.",
     ),
 ]
 Directory = Annotated[
@@ -208,8 +208,8 @@ Directory = Annotated[
     typer.Option(
         "--dir",
         metavar="PATH",
-        help="Folder whose contents the work tree begins with, without .git, node_modules, .venv, __pycache__ and what "
-        "git ignores by the rules of its repository and the user, also if it is tracked; "
+        help="Folder that is copied into the work tree, without .git, node_modules, .venv, __pycache__ and all files "
+        "that match ignore rules of git, of its repository or the user, even if they are tracked; "
         "the result is stored (`sandherd diff`).",
     ),
 ]
@@ -223,8 +223,8 @@ SecretEnv = Annotated[
     typer.Option(
         "--secret-env",
         metavar="K=V",
-        help="Environment variable kept out of events, of 4 or more characters; K alone copies the value from your "
-        "environment.",
+        help="Environment variable with a secret value of at least 4 characters, which is removed from events; "
+        "K alone copies the value from your environment.",
     ),
 ]
 Secrets = Annotated[

@@ -1,14 +1,17 @@
-"""Headers of a patch of two folders, as git writes them in a repository."""
+"""Rewrites the headers of a patch of two folders into the form that git uses in a repository."""
 
 from typing import IO, Final
 
 _HEADER: Final = b"diff --git "
 _LONGEST: Final = 64 * 1024
-"""Maximum bytes of a line that is read at once: a header is shorter."""
+"""Maximum bytes of a line that are read at once: a header is shorter."""
 
 
 def copy_with_headers(patch: IO[bytes], out: IO[bytes]) -> None:
-    """Copy a patch of `git diff --no-index`, which names a new or deleted file twice by the one folder it is in."""
+    """Copy a patch of `git diff --no-index` with corrected headers.
+
+    For a new or deleted file, git repeats the path in the folder that has it: `b/x b/x` instead of `a/x b/x`.
+    """
     begins = True
     while piece := patch.readline(_LONGEST):
         out.write(header_of(piece) if begins and piece.startswith(_HEADER) else piece)
@@ -16,7 +19,7 @@ def copy_with_headers(patch: IO[bytes], out: IO[bytes]) -> None:
 
 
 def header_of(line: bytes) -> bytes:
-    """The header `diff --git a/x b/x` for `b/x b/x` or `a/x a/x`; others are unchanged."""
+    """The header `diff --git a/x b/x` for `b/x b/x` or `a/x a/x`; other headers are unchanged."""
     names = line.removeprefix(_HEADER).rstrip(b"\n")
     half = len(names) // 2
     first, second = names[:half], names[half + 1 :]

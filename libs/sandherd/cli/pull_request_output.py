@@ -16,13 +16,13 @@ from sandherd.contracts.states import BranchState
 
 
 def open_one(name: str, output: Format, *, ready: bool, timeout: float) -> Work:
-    """The work of opening a pull request, and of waiting for that. Its status is 1 if there is none that is open."""
+    """The work of opening a pull request and waiting for it. The exit status is 1 if it is not open as requested."""
 
     async def work(herd: Herd) -> int:
         view = await branch_named(herd, name)
         await herd.open_pull_request(view.id, ready=ready, by=login_name())
         with StatusLine("waiting until it is open"):
-            view = await until(herd.connection, partial(herd.branch, view.id), _is_opened_or_stays, timeout)
+            view = await until(herd.connection, partial(herd.branch, view.id), _opening_has_ended, timeout)
         show_result(view, output)
         return 0 if _is_open(view) and not view.pull_request_waits else 1
 
@@ -30,14 +30,14 @@ def open_one(name: str, output: Format, *, ready: bool, timeout: float) -> Work:
 
 
 def merge(name: str, output: Format, *, wait: bool, timeout: float) -> Work:
-    """The work of requesting a merge of what the branch is now, and of waiting for it if `wait`."""
+    """The work of requesting a merge of the branch's present commit, and of waiting for it if `wait`."""
 
     async def work(herd: Herd) -> int:
         view = await branch_named(herd, name)
         view = await herd.merge_branch(view.id, commit=view.commit, by=login_name())
         if wait:
             with StatusLine("waiting until it is merged"):
-                view = await until(herd.connection, partial(herd.branch, view.id), _is_merged_or_stays, timeout)
+                view = await until(herd.connection, partial(herd.branch, view.id), _merge_has_ended, timeout)
         show_result(view, output)
         return 0 if _is_merged(view) or not wait else 1
 
@@ -48,8 +48,8 @@ def _is_open(view: BranchView) -> bool:
     return view.pull_request is not None and view.pull_request.state == OPEN
 
 
-def _is_opened_or_stays(view: BranchView) -> bool:
-    """Whether it is open as requested, or is not going to be: it waits for a push that was refused."""
+def _opening_has_ended(view: BranchView) -> bool:
+    """Whether the pull request is open as requested, or can't be opened because its commit is not pushed."""
     return not view.pull_request_waits or _is_unpushed(view)
 
 
@@ -62,7 +62,7 @@ def _is_merged(view: BranchView) -> bool:
     return merged or view.state is BranchState.MERGED
 
 
-def _is_merged_or_stays(view: BranchView) -> bool:
+def _merge_has_ended(view: BranchView) -> bool:
     if _is_merged(view) or view.state is not BranchState.LIVE or _is_unpushed(view):
         return True
     queued = view.pull_request is not None and view.pull_request.queued

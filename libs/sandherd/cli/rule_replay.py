@@ -1,4 +1,4 @@
-"""Replays the monitor's rules over stored events: from files, or from the history of a project."""
+"""Replays stored events, from files or from the history of a project, through the rules of the monitor."""
 
 import gzip
 import sys
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from sandherd.settings import Settings
 
 GROUP: Final = "sandherd.replay"
-"""The entry point group by which the monitor's distribution provides its replay function."""
+"""The entry point group in which the monitor's distribution registers its replay function."""
 Replay = Callable[[Iterable[bytes], "Settings", bytes | None], "ReplayReport"]
-"""Takes events as lines of JSON, the settings of the rules, and the content of a file of session labels."""
+"""A function of events as lines of JSON, the settings of the rules, and the content of a file of session labels."""
 
 
 def installed_replay() -> Replay:
@@ -34,7 +34,7 @@ def installed_replay() -> Replay:
 
 
 def settings_with(rules: Sequence[str], max_step: str | None) -> "Settings":
-    """The settings, with `rules` in place of `SANDHERD_RULES`, and `max_step` of `SANDHERD_MAX_INTERVENTION`, if given.
+    """The settings. If given, `rules` replaces `SANDHERD_RULES`, and `max_step` `SANDHERD_MAX_INTERVENTION`.
 
     Raises `ContractError`, which names the valid values.
     """
@@ -47,7 +47,7 @@ def settings_with(rules: Sequence[str], max_step: str | None) -> "Settings":
 
 
 def lines_of(files: Sequence[Path]) -> Iterator[bytes]:
-    """The lines of these files, in order; `-` is standard input. Raises `HerdError` for a file that can't be read."""
+    """The lines of the files, in order; `-` is standard input. Raises `HerdError` for a file that can't be read."""
     for path in files:
         try:
             yield from _lines(path)
@@ -68,7 +68,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def session_labels(path: Path | None) -> bytes | None:
-    """The content of a file that says which rules have to find something in which session; None without a file.
+    """The content of a file that lists for each session which rules must have a finding; None without a file.
 
     Raises `HerdError` if it can't be read.
     """

@@ -8,7 +8,7 @@ from sandherd.client.terminal_text import write_output
 
 
 async def show(herd: Herd, sandbox: str, output: Format, *, lines: int) -> int:
-    """Request it, and print it. Returns 0."""
+    """Request the log, and print its last lines. Returns 0."""
     text, truncated = await herd.runtime_logs(sandbox, lines=lines)
     if output.is_json:
         console.document(output, {"sandbox": sandbox, "text": text, "truncated": truncated})

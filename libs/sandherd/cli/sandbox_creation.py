@@ -51,19 +51,19 @@ def sandbox_spec(  # noqa: PLR0913  # one parameter per option
 
 
 async def with_limits(herd: Herd, spec: SpecT, limits: Mapping[str, float]) -> SpecT:
-    """The spec with these limits; limits that are not given keep their defaults."""
+    """The spec with these limits. Limits that are not given have the defaults of the profile or the herd."""
     if not limits:
         return spec
     try:
-        usual = _usual(await herd.catalogue(), spec.profile)
+        defaults = _default_limits(await herd.catalogue(), spec.profile)
     except HerdError:
-        usual = SandboxLimits()
-    return spec.model_copy(update={"limits": made(SandboxLimits, **usual.model_dump() | dict(limits))})
+        defaults = SandboxLimits()
+    return spec.model_copy(update={"limits": made(SandboxLimits, **defaults.model_dump() | dict(limits))})
 
 
-def _usual(here: "Catalogue", profile: str | None) -> SandboxLimits:
-    own = here.profiles[profile].limits if profile in here.profiles else None
-    return own or here.defaults
+def _default_limits(catalogue: "Catalogue", profile: str | None) -> SandboxLimits:
+    limits = catalogue.profiles[profile].limits if profile in catalogue.profiles else None
+    return limits or catalogue.defaults
 
 
 def create(spec: SandboxSpec, output: Format, *, limits: Mapping[str, float], wait: bool, timeout: float) -> Work:
@@ -83,7 +83,7 @@ def create(spec: SandboxSpec, output: Format, *, limits: Mapping[str, float], wa
 
 
 def refuse_lifetime(error: InvalidFieldError, ttl: str) -> Work:
-    """The work of refusing a lifetime beyond the contract's maximum: the herd's is lower, and is the one to name."""
+    """The work of refusing a lifetime above the contract's maximum. The error names the herd's lower maximum."""
 
     async def work(herd: Herd) -> int:
         from sandherd.client.tasks.preflight import too_long  # only needed for an error
@@ -98,7 +98,7 @@ def refuse_lifetime(error: InvalidFieldError, ttl: str) -> Work:
 
 
 def prune(output: Format, *, now: bool) -> Work:
-    """The work of comparing the records with the sandboxes of the runtimes."""
+    """The work of comparing records with the sandboxes of runtimes, and of showing orphans and lost sandboxes."""
 
     async def work(herd: Herd) -> int:
         found = await herd.prune(now=now)

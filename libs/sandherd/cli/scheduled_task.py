@@ -22,15 +22,15 @@ _RUN: Final = "sandherd run"
 
 @dataclass
 class RunCapture:
-    """The object of a context in which `sandherd run` submits nothing: what it would submit is left here."""
+    """Receives the task that `sandherd run` would submit. As the object of its context, it prevents the submission."""
 
     task: TaskSpec | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
     refused: str = ""
-    """The first option given that a schedule's task can't have."""
+    """The first given option that the task of a schedule can't have."""
 
     def take(self, task: TaskSpec, limits: Mapping[str, float], **others: object) -> int:
-        """Store what `run` has made. `others` are what a schedule can't have, by option. Returns an exit status."""
+        """Store the task of `run`. `others` has the values of the options that a schedule can't have. Returns 0."""
         self.task, self.limits = task, limits
         self.refused = next((f"--{option}" for option, value in others.items() if value), "")
         return 0
@@ -38,15 +38,15 @@ class RunCapture:
 
 @dataclass(frozen=True)
 class ScheduledTask:
-    """A task, and limits that are still to be completed by those of its profile."""
+    """A task, and the given limits. `spec` adds the other limits from the task's profile."""
 
     task: TaskSpec
     limits: Mapping[str, float]
     place: str = ""
-    """The file that it is from, and its name there."""
+    """The file that has the task, and the name of the task in it; empty if it is from options."""
 
     async def spec(self, herd: "Herd") -> TaskSpec:
-        """The whole spec. Raises `HerdError` if the herd would refuse it."""
+        """The complete spec. Raises `HerdError` if the herd would refuse it."""
         from sandherd.cli.sandbox_creation import with_limits
         from sandherd.client.tasks.named_checks import check_named
 
@@ -56,11 +56,11 @@ class ScheduledTask:
 
 
 def scheduled_task(source: Sequence[str]) -> ScheduledTask:
-    """The task of a file, if that is all; else that of these arguments of `sandherd run`.
+    """The task of a file if `source` is one file; else the task that `sandherd run` makes of these arguments.
 
-    A name with one of the suffixes is a file also if there is none of that name.
+    One argument with a suffix of `SUFFIXES` is the name of a file, also if the file does not exist.
 
-    Raises `HerdError`, and typer's errors of usage.
+    Raises `HerdError`, and typer's errors for wrong usage.
     """
     if len(source) == 1 and (source[0].endswith(SUFFIXES) or _is_file(source[0])):
         return _of_file(Path(source[0]))
@@ -68,7 +68,7 @@ def scheduled_task(source: Sequence[str]) -> ScheduledTask:
 
 
 def _is_file(text: str) -> bool:
-    return os.path.isfile(text)  # noqa: PTH113  # `Path.is_file` raises an error if it is too long for a name
+    return os.path.isfile(text)  # noqa: PTH113  # `Path.is_file` raises an error for a text that is too long for a file name
 
 
 def _of_file(path: Path) -> ScheduledTask:

@@ -1,4 +1,4 @@
-"""Shows the log of a part of the local stack; for another herd, an error that names what shows it there."""
+"""Shows the log of a part of the local stack. For another herd, an error names the command that shows its logs."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from sandherd.settings.loader import SettingSource
 if TYPE_CHECKING:
     from sandherd.cli.local_stack import stack
 
-_NEXT: Final = 0.3
+_POLL_SECONDS: Final = 0.3
 """The interval in seconds at which a followed log is read again."""
 _ELSEWHERE: Final = (
     "on Kubernetes `kubectl logs` shows it, with docker compose `docker compose logs`; "
@@ -26,7 +26,7 @@ _ELSEWHERE: Final = (
 
 
 async def show(context: Context, service: str, output: Format, *, follow: bool, lines: int) -> int:
-    """Show the last lines, and new ones until the reader ends. Raises `HerdError`; returns the exit status."""
+    """Show the last lines; with `follow` also new ones until the reader exits. Returns 0. Raises `HerdError`."""
     from sandherd.cli.local_stack import stack
 
     home = stack.Home(context.home)
@@ -46,7 +46,7 @@ async def show(context: Context, service: str, output: Format, *, follow: bool, 
 
 
 def _record(text: str) -> dict[str, Any]:
-    """The fields of a line that is a JSON document, as those of all parts but the broker and the database."""
+    """The field `record` with a line that is a JSON document. All parts but the broker and the database log JSON."""
     with suppress(ValueError, RecursionError):
         if isinstance(found := json.loads(text), dict):
             return {"record": found}
@@ -72,4 +72,4 @@ async def _lines(log: "stack.PartLog", lines: int, *, follow: bool) -> AsyncIter
     while follow and has_reader():
         for text in log.new_lines():
             yield text
-        await asyncio.sleep(_NEXT)
+        await asyncio.sleep(_POLL_SECONDS)

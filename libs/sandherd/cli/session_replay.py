@@ -1,4 +1,4 @@
-"""`sandherd replay` and `files --versions`: plays a session again, and shows versions of its files."""
+"""Replays the session of a sandbox, and shows versions of its files: `sandherd replay` and `files --versions`."""
 
 import asyncio
 from pathlib import Path
@@ -16,8 +16,8 @@ from sandherd.client.replay import ReplayFrame, cast_lines, pauses, replay_frame
 from sandherd.client.terminal_text import visible, write_output, write_text
 from sandherd.contracts.errors import Code
 
-_MAX_SCENES: Final = 200_000
-"""Maximum frames of a session that are held in memory."""
+_MAX_ENTRIES: Final = 200_000
+"""Maximum entries of a session's transcript that are held in memory."""
 
 
 def replay(name: str, *, speed: float, cast: Path | None, output: Format) -> Work:
@@ -25,7 +25,7 @@ def replay(name: str, *, speed: float, cast: Path | None, output: Format) -> Wor
 
     async def work(herd: Herd) -> int:
         sandbox = await sandbox_of(herd, name)
-        shown = await _scenes(herd, sandbox)
+        shown = await _frames(herd, sandbox)
         if cast is not None:
             _write_cast(cast, shown, sandbox, speed)
         elif output.is_json:
@@ -38,13 +38,13 @@ def replay(name: str, *, speed: float, cast: Path | None, output: Format) -> Wor
     return work
 
 
-async def _scenes(herd: Herd, sandbox: str) -> list[ReplayFrame]:
+async def _frames(herd: Herd, sandbox: str) -> list[ReplayFrame]:
     chunks = [chunk async for chunk in herd.output(sandbox)]
     entries = []
     async for entry in herd.transcript(sandbox):
         entries.append(entry)
-        if len(entries) == _MAX_SCENES:
-            print_error(f"only the first {_MAX_SCENES} entries are played")
+        if len(entries) == _MAX_ENTRIES:
+            print_error(f"only the first {_MAX_ENTRIES} entries are played")
             break
     return replay_frames(chunks, entries)
 
@@ -69,7 +69,7 @@ def _write_cast(path: Path, shown: list[ReplayFrame], sandbox: str, speed: float
 
 
 def versions(name: str, path: str | None, number: int | None, output: Format) -> Work:
-    """The work of listing versions, or, with a number, of showing one: its content, else its diff."""
+    """The work of listing versions of files. With a number, it shows the content of one version, or else its diff."""
 
     async def work(herd: Herd) -> int:
         sandbox = await sandbox_of(herd, name)
@@ -91,7 +91,7 @@ async def _show_version(herd: Herd, sandbox: str, path: str, number: int, output
         console.document(output, found)
         return 0
     if found.content is None:
-        print_error("its content can't be put together from the history; this is the change")
+        print_error("its content can't be restored from the history; this is the change")
     shown = found.content if found.content is not None else found.diff or found.version.diff or ""
     write_text(visible(shown), end="" if shown.endswith("\n") else "\n")
     return 0

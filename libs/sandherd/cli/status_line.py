@@ -1,4 +1,4 @@
-"""What a command does at present, while it has nothing to show yet: in the last line of a terminal."""
+"""Shows what a command does while it has no output yet, in the last line of a terminal."""
 
 import sys
 import threading
@@ -9,15 +9,15 @@ from typing import Final, Self
 from sandherd.client.terminal_text import clear_progress, write_progress
 
 QUIET_SECONDS: Final = 1.0
-"""How long a command shows nothing: most have ended by then."""
+"""How long a command runs before the line is shown: most commands have ended by then."""
 INTERVAL_SECONDS: Final = 0.5
 
 
 class StatusLine:
-    """The present step and the time since the beginning, on standard error; nothing if that is not a terminal.
+    """Shows the present step and the time since the beginning, if standard error is a terminal.
 
-    The line is erased before other output of the command, and at the end. It is written by a thread, so that it also
-    continues while the command waits for another program.
+    The line is erased before other output of the command, and at the end. A thread writes it, so that it is also
+    updated while the command waits for another program.
     """
 
     def __init__(self, step: str, *, quiet: float = QUIET_SECONDS) -> None:
@@ -28,7 +28,7 @@ class StatusLine:
         self._thread = threading.Thread(target=self._show, daemon=True) if sys.stderr.isatty() else None
 
     def step(self, text: str) -> None:
-        """Another step has begun. An empty one is not shown, as of a program that shows its own progress."""
+        """Show another step. With an empty text no line is shown: the step shows its progress itself."""
         self._step = text
         if not text:
             clear_progress()

@@ -1,4 +1,4 @@
-"""Whether the stack that a command would use is known to be stopped: by the record that its supervisor has left."""
+"""Finds out whether the stack that a command would use was stopped, from the state that its supervisor has stored."""
 
 import json
 
@@ -6,7 +6,7 @@ from sandherd.client.context import FROM_CONTEXT, Context
 
 
 def is_stopped(context: Context) -> bool:
-    """Whether the address is that of this home's stack, which `sandherd down` has ended."""
+    """Whether the broker's address is from the stack in this home, and the stack was stopped."""
     if context.sources.get("nats_url") != FROM_CONTEXT:
         return False
     try:

@@ -22,7 +22,7 @@ from sandherd.settings.fields import MAX_FILE_MIB
 STREAM: Final = "-"
 _BLOCK: Final = 1 << 20
 _LARGEST: Final = MAX_FILE_MIB * _BLOCK
-"""More is refused by every herd, whatever its setting."""
+"""Maximum bytes of a file: no herd can be configured to accept more."""
 
 
 def is_stream(*paths: str) -> bool:
@@ -31,7 +31,7 @@ def is_stream(*paths: str) -> bool:
 
 
 def copy(talk: Callable[[Work], int], source: str, target: str, output: Format) -> int:
-    """Copy from or to a standard stream; `talk` runs work with the herd. Returns the exit status.
+    """Copy from or to a standard stream. `talk` connects and does the work. Returns the exit status.
 
     Raises `HerdError`, for invalid arguments before any connection is made.
     """
@@ -40,12 +40,12 @@ def copy(talk: Callable[[Work], int], source: str, target: str, output: Format) 
         raise _invalid("the other path has to be in a sandbox", "write it as SANDBOX:PATH")
     if source != STREAM:
         if output.is_json:
-            raise _invalid("standard output gets the file, and can't have JSON besides", "leave -o out, or name a file")
+            raise _invalid("standard output gets the file, and can't get JSON as well", "omit -o, or name a file")
         return talk(lambda herd: _download(herd, remote))
     if remote.is_folder:
         raise _invalid("standard input has no file name", "name the file, as in SANDBOX:data.csv")
     with tempfile.TemporaryFile() as file:
-        _read_input(file)  # before the connection, which would time out until its end is here
+        _read_input(file)  # before connecting: the connection could time out before the input ends
         return talk(lambda herd: _upload(herd, file, remote, output))
 
 
@@ -94,9 +94,9 @@ async def _fetch(herd: Herd, remote: SandboxPath, file: IO[bytes], bar: Progress
 
 
 def _show(file: IO[bytes], path: str) -> None:
-    """Show text on a terminal, its control characters made visible. Raises `HerdError` for anything else."""
+    """Show a text on a terminal without control sequences. Raises `HerdError` if the file is not text."""
     try:
-        for _ in _decoded(file):  # all of it first: a part of a file that is not text is useless
+        for _ in _decoded(file):  # checks the whole file first, so that nothing is shown of a file that is not text
             pass
     except UnicodeError:
         raise _invalid(f"{path} is not UTF-8 text; a terminal can't show it", "send it to a file or a pipe") from None
@@ -107,7 +107,7 @@ def _show(file: IO[bytes], path: str) -> None:
 
 
 def _decoded(file: IO[bytes]) -> Iterator[str]:
-    """Its text. Raises `UnicodeError` for a file that is not UTF-8, or has a NUL, which no text has."""
+    """The text of a file in pieces. Raises `UnicodeError` if the file is not UTF-8, or has a NUL character."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     while block := file.read(_BLOCK):
         if b"\0" in block:

@@ -1,4 +1,4 @@
-"""Errors of the operating system, as one line with what to do."""
+"""Describes an error of the operating system in one line, with a remedy."""
 
 import errno
 from typing import Final
@@ -6,8 +6,8 @@ from typing import Final
 from sandherd.client.terminal_text import OutputError
 
 _OUTPUT: Final = frozenset({errno.EBADF, errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT})
-"""Without a file's name, errors of writing standard output: connections have others."""
-_OUTPUT_REMEDY: Final = "nothing else was undone; write the output to a file or pipe that accepts it"
+"""Numbers of errors of writing standard output, if the error names no file: connections have other errors."""
+_OUTPUT_REMEDY: Final = "the command itself was not undone; write the output to a file or pipe that accepts it"
 _SPACE: Final = "free space on that file system, or use a path on another one"
 _ACCESS: Final = "give this user access to it, or use another path"
 _REMEDIES: Final = {
@@ -22,7 +22,7 @@ _REMEDIES: Final = {
 
 
 def describe_system_error(error: OSError) -> str:
-    """What failed, on which path, and what to do."""
+    """One line with the path, the reason and a remedy."""
     reason = error.strerror or str(error) or type(error).__name__
     if isinstance(error, OutputError) or (not error.filename and error.errno in _OUTPUT):
         return f"the output could not be written: {reason}; {_OUTPUT_REMEDY}"
@@ -35,5 +35,5 @@ def describe_system_error(error: OSError) -> str:
 
 
 def describe_text_error(error: UnicodeError) -> str:
-    """Text in another encoding: arguments, or files that are read."""
+    """One line about an argument or a file with text in another encoding than UTF-8."""
     return f"text that is not valid UTF-8 ({error.__class__.__name__}); use UTF-8, and a UTF-8 locale (LC_ALL=C.UTF-8)"

@@ -1,11 +1,11 @@
-"""Submits the tasks of a file, waits for several tasks, and cancels those of a label or a batch."""
+"""Submits the tasks of a file, waits for several tasks, and cancels all tasks with a label or of a batch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from sandherd.cli.herd_session import Work
-from sandherd.cli.local_repositories import examined, uploaded_once
+from sandherd.cli.local_repositories import examine_local, upload_each
 from sandherd.cli.name_prefixes import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
@@ -31,12 +31,12 @@ _SHOWN: Final = 5
 
 
 def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait: bool, timeout: float | None) -> Work:
-    """The work of submitting a file's tasks: all are checked first; dependencies come before dependents.
+    """The work of submitting the tasks of a file. All are checked first. A task is submitted after its dependencies.
 
     Raises `HerdError` for an invalid file, before any connection is made.
     """
     wanted = batch.labelled(batch.read(file), labels)
-    repositories = examined({one.task: one.repository for one in wanted})
+    repositories = examine_local({one.task: one.repository for one in wanted})
 
     async def work(herd: Herd) -> int:
         specs = {one.task: await resuming_spec(herd.connection.request, one.spec, one.earlier) for one in wanted}
@@ -49,7 +49,7 @@ def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait:
         if wait:
             return _conclude(outcomes, output, batch=wanted[0].batch, timeout=timeout)
         _show_submitted(wanted, outcomes, output)
-        return _complain_of_unaccepted(outcomes)
+        return _report_unaccepted(outcomes)
 
     return work
 
@@ -57,9 +57,9 @@ def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait:
 async def _with_repositories(
     herd: Herd, specs: Mapping[str, TaskSpec], repositories: Mapping[str, LocalRepository]
 ) -> dict[str, TaskSpec]:
-    """The specs with their local repositories, which are uploaded once all specs are checked."""
+    """Check all specs, then upload their local repositories. Returns the specs with the uploaded repositories."""
     await check_each(herd.check, specs)
-    found = await uploaded_once(herd, repositories)
+    found = await upload_each(herd, repositories)
     return {
         task: spec.model_copy(update={"repository": found[task]}) if task in found else spec
         for task, spec in specs.items()
@@ -71,12 +71,12 @@ async def _submitted(
 ) -> list[TaskOutcome]:
     with StatusLine("waiting for the spawner to accept the tasks") as activity:
         return await herd.submit_batch(
-            specs, wait=wait, timeout=timeout, on_progress=_steps_of(activity) if wait else lambda _: None
+            specs, wait=wait, timeout=timeout, on_progress=_show_progress(activity) if wait else lambda _: None
         )
 
 
-def _steps_of(activity: StatusLine) -> Callable[[TaskProgress], None]:
-    """Shows how many tasks have ended as the step of an activity."""
+def _show_progress(activity: StatusLine) -> Callable[[TaskProgress], None]:
+    """A callback that shows in a status line how many tasks have ended."""
     return lambda progress: activity.step(progress.summarize())
 
 
@@ -101,8 +101,8 @@ def _task_of(row: Sequence[object]) -> str:
     return str(row[BATCH_HEADER.index("TASK")])
 
 
-def _complain_of_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
-    """Report the tasks that were rejected, or not accepted in time. Returns 1 if one was rejected."""
+def _report_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
+    """Report the tasks that were rejected or not accepted in time. Returns 1 if a task was rejected, else 0."""
     rejected = [outcome for outcome in outcomes if outcome.state == REJECTED]
     waiting = sum(outcome.state == UNKNOWN for outcome in outcomes)
     for outcome in rejected:
@@ -115,12 +115,12 @@ def _complain_of_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
 
 
 def wait_until_ended(names: Sequence[str], labels: Mapping[str, str], output: Format, timeout: float | None) -> Work:
-    """The work of waiting for tasks: those that are named, or those with all these labels."""
+    """The work of waiting until tasks have ended: the named tasks, or all tasks with these labels."""
 
     async def work(herd: Herd) -> int:
         tasks = [await full_name(herd, name, "task") for name in names]
         with StatusLine("waiting for the tasks") as activity:
-            outcomes = await herd.wait_all(*tasks, labels=labels, timeout=timeout, on_progress=_steps_of(activity))
+            outcomes = await herd.wait_all(*tasks, labels=labels, timeout=timeout, on_progress=_show_progress(activity))
         return _conclude(outcomes, output, timeout=timeout)
 
     return work
@@ -129,7 +129,7 @@ def wait_until_ended(names: Sequence[str], labels: Mapping[str, str], output: Fo
 def _conclude(
     outcomes: Sequence[TaskOutcome], output: Format, *, timeout: float | None, batch: str | None = None
 ) -> int:
-    """Show how the tasks have ended. Returns 1 unless all are completed."""
+    """Show the outcomes of the tasks. Returns 0 if all are completed, else 1."""
     ended, completed = sum(outcome.ended for outcome in outcomes), all_completed(outcomes)
     document = {
         "batch": batch,

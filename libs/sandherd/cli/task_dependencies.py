@@ -1,4 +1,4 @@
-"""Checks the dependencies of a task before it is submitted: with `--no-follow` its rejection would not be seen."""
+"""Checks the dependencies of a task before its submission: with `--no-follow` a user would not see the rejection."""
 
 import asyncio
 from collections.abc import Iterable
@@ -9,18 +9,22 @@ from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 
 _PATIENCE: Final = 2.0
-"""How long a task that another program has just submitted may be unknown, in seconds; the spawner waits as long."""
-_AGAIN: Final = 0.2
+"""How long a dependency may be unknown, in seconds: another program may just have submitted it. The spawner waits as
+long."""
+_POLL_SECONDS: Final = 0.2
 
 
 async def require_dependencies(herd: Herd, names: Iterable[str]) -> None:
-    """Raise `HerdError` for the first that does not exist. Without the services the decision is the spawner's."""
+    """Raise `HerdError` for the first task that does not exist.
+
+    If services are unavailable, tasks count as existing: the spawner checks the dependencies later.
+    """
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     for name in names:
         while not await _exists(herd, name):
             if asyncio.get_running_loop().time() >= deadline:
                 raise _missing(name, herd.project)
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _exists(herd: Herd, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Shows and copies what a task has left: its files, their differences to what it began with."""
+"""Lists and copies the result of a task, which is the files in its work tree at its end, and shows their diff."""
 
 import shutil
 import tarfile
@@ -34,7 +34,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.states import TASK_ENDED
 
 LARGEST: Final = 8 * 1024 * 1024 * 1024
-"""Maximum bytes of an unpacked result, headers included: its archive is compressed, and made by a sandbox."""
+"""Maximum bytes of an unpacked result with its headers. A sandbox can create a small archive of a huge result."""
 _KINDS: Final = {
     tarfile.DIRTYPE: "folder",
     tarfile.SYMTYPE: "symlink",
@@ -44,7 +44,7 @@ _KINDS: Final = {
 
 
 def files(start: str, output: Format) -> Work:
-    """The work of listing the files that a task has left. `start` is its name, or a unique beginning of it."""
+    """The work of listing the files of a task's result. `start` is the task's name, or a unique beginning of it."""
 
     async def work(herd: Herd) -> int:
         task = await full_name(herd, start, "task")
@@ -59,7 +59,7 @@ def files(start: str, output: Format) -> Work:
 
 
 def path_in_entry(entry: dict[str, Any]) -> str:
-    """The path of an entry, by which a list is sorted."""
+    """The path of an entry: the list is sorted by it."""
     return str(entry["path"])
 
 
@@ -79,10 +79,10 @@ def _entries(file: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def diff(start: str, output: Format) -> Work:
-    """The work of showing how the files that a task has left differ from those it began with, as `git apply` reads it.
+    """The work of showing the diff between the files that a task began with and its result, for `git apply`.
 
-    Of a task with a repository it is the diff of its branch. A terminal gets it without control characters, anything
-    else gets it unchanged.
+    For a task with a repository, it is the diff of its branch. A terminal gets the diff without control characters,
+    any other output gets it unchanged.
     """
 
     async def work(herd: Herd) -> int:
@@ -91,7 +91,7 @@ def diff(start: str, output: Format) -> Work:
             return await branch_output.diff(task, output, "sandherd diff")(herd)
         with _folder() as folder:
             await _unpack(folder / "a", lambda file: herd.fetch_start(task, file))
-            await _unpack(folder / "b", lambda file: _found(herd.fetch_result(task, file)))
+            await _unpack(folder / "b", lambda file: _fetched(herd.fetch_result(task, file)))
             with tempfile.TemporaryFile() as patch:
                 folder_diffs.write(folder, patch)
                 folder_diffs.show(patch, task, output)
@@ -101,9 +101,10 @@ def diff(start: str, output: Format) -> Work:
 
 
 def copy(source: str, target: str, output: Format, *, recursive: bool, with_git: bool = False) -> Work | None:
-    """The work of copying from `TASK:PATH`, what a task has left, or its sandbox until it ends; else None.
+    """The work of copying from `TASK:PATH`: from the task's result, or from its sandbox if it has not ended.
 
-    `.git` is left out of folders unless `with_git`. Raises `HerdError` for a path that leads out of the work tree.
+    None if the source is not such a path, or the target is in a sandbox. Folders are copied without `.git` unless
+    `with_git`. Raises `HerdError` for a path that leads out of the work tree.
     """
     place = sandbox_path(source)
     if place is None or kind_of(place.sandbox) == "sandbox" or sandbox_path(target) is not None:
@@ -113,7 +114,7 @@ def copy(source: str, target: str, output: Format, *, recursive: bool, with_git:
     return _copying(place.sandbox, place.path, Path(target), output, recursive=recursive, git=git)
 
 
-def _copying(  # what the command line has
+def _copying(  # one parameter for each option
     task: str, path: str, target: Path, output: Format, *, recursive: bool, git: GitFilter
 ) -> Work:
     check_relative(path)
@@ -126,33 +127,33 @@ def _copying(  # what the command line has
 
     async def copy_result(herd: Herd, task: str) -> int:
         with _folder() as folder:
-            await _unpack(folder / "b", lambda file: _found(herd.fetch_result(task, file)))
+            await _unpack(folder / "b", lambda file: _fetched(herd.fetch_result(task, file)))
             found = folder / "b" / path
             name = PurePosixPath(path).name
             local = target / name if target.is_dir() and name else target
-            return _copy(_left(found, path, task), path, local, output, recursive=recursive, git=git)
+            return _copy(_existing(found, path, task), path, local, output, recursive=recursive, git=git)
 
     return work
 
 
 def check_relative(path: str) -> None:
-    """Raises `HerdError` for a path that leads out of the work tree."""
+    """Raise `HerdError` for a path that leads out of the work tree."""
     if path.startswith("/") or ".." in PurePosixPath(path).parts:
-        raise _invalid(f"{path}: a path in the work tree is relative to it", "omit / and ..")
+        raise _invalid(f"{path}: the path has to be relative to the work tree", "omit / and ..")
 
 
 async def fetch_file(herd: Herd, task: str, path: str, out: IO[bytes]) -> None:
-    """Write a file that an ended task has left to `out`. Raises `HerdError`, also for a folder."""
+    """Write a file of an ended task's result to `out`. Raises `HerdError`, also for a folder."""
     with _folder() as folder:
-        await _unpack(folder / "b", lambda file: _found(herd.fetch_result(task, file)))
-        found = _left(folder / "b" / path, path, task)
+        await _unpack(folder / "b", lambda file: _fetched(herd.fetch_result(task, file)))
+        found = _existing(folder / "b" / path, path, task)
         if found.is_dir():
             raise _invalid(f"{path} is a folder", "copy it with -r to a folder")
         with found.open("rb") as content:
             shutil.copyfileobj(content, out)
 
 
-def _left(found: Path, path: str, task: str) -> Path:
+def _existing(found: Path, path: str, task: str) -> Path:
     if found.is_symlink() or not found.exists():
         raise HerdError.of(
             Code.NOT_FOUND, f"the task has left no file {path}", field="path", remedy=f"see `sandherd files {task}`"
@@ -160,7 +161,7 @@ def _left(found: Path, path: str, task: str) -> Path:
     return found
 
 
-def _copy(  # what the command line has
+def _copy(  # one parameter for each option
     found: Path, path: str, local: Path, output: Format, *, recursive: bool, git: GitFilter
 ) -> int:
     if not local.absolute().parent.is_dir():
@@ -186,13 +187,14 @@ def _folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def _found(fetching: Awaitable[None]) -> bool:
+async def _fetched(fetching: Awaitable[None]) -> bool:
+    """Wait for a fetch that always gets an archive, and return True."""
     await fetching
     return True
 
 
 async def _unpack(folder: Path, fetch: Callable[[IO[bytes]], Awaitable[bool]]) -> None:
-    """Unpack an archive into a new folder, which is empty if there is none."""
+    """Unpack an archive into a new folder. Without an archive the folder is empty."""
     with tempfile.TemporaryFile() as file:
         if await fetch(file):
             archive.unpack(file, folder, limit=LARGEST)

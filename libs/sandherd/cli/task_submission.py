@@ -1,4 +1,4 @@
-"""Submits a task and shows it to its end, or several tasks of one file; shows the delivery of a message."""
+"""Submits a task and shows its events until it ends; shows whether a message was delivered."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.console import Paint
 from sandherd.cli.render.event_line import shortened
-from sandherd.cli.render.history import complain_of_gaps
+from sandherd.cli.render.history import report_gaps
 from sandherd.cli.render.live_view import TaskScreen
 from sandherd.cli.sandbox_creation import with_limits
 from sandherd.cli.stderr import print_error
@@ -51,9 +51,10 @@ async def run(
     earlier: "ResumeSource | None" = None,
     work: "WorkSource | LocalRepository | RepositorySource | None" = None,
 ) -> int:
-    """Submit a task and show its events. Returns 1 if it does not complete. `work` is uploaded before.
+    """Upload `work`, submit a task and show its events. Returns 0 if the task completes, else 1.
 
-    A `name` in use is refused unless the task is the same, which is then shown; files make it another one.
+    If the `name` is in use by the same task, that task is shown and not run again. If it is in use by another task,
+    this raises `HerdError` (`conflict`). A task with files to upload always counts as another task.
     """
     again = name is not None and await is_in_use(herd.task(name))
     if again and work and _has_files(work):
@@ -62,13 +63,13 @@ async def run(
     task = await with_limits(herd, await _with_full_names(herd, task, earlier), limits)
     await herd.check(task)
     if isinstance(work, WorkSource):
-        task = task.model_copy(update={"work": await _upload(herd, name, work)} if work else {})
+        task = task.model_copy(update={"work": await _upload_files(herd, name, work)} if work else {})
     elif work is not None:
-        task = task.model_copy(update={"repository": await _uploaded(herd, name, work)})
+        task = task.model_copy(update={"repository": await _upload_repository(herd, name, work)})
     if again:
         await _submit_again(herd, name, task)
     if follow:
-        return await _run_to_the_end(herd, name, task, output, again=again)
+        return await _follow_until_ended(herd, name, task, output, again=again)
     if not again:
         await herd.submit(task, task=name)
     if output.is_json:
@@ -79,12 +80,12 @@ async def run(
 
 
 def _has_files(work: "WorkSource | LocalRepository | RepositorySource") -> bool:
-    """Whether it is uploaded: the project's default repository is not."""
+    """Whether `work` has to be uploaded. The project's default repository does not."""
     return isinstance(work, WorkSource) or not getattr(work, "is_default", False)
 
 
 async def _with_full_names(herd: Herd, task: TaskSpec, earlier: "ResumeSource | None") -> TaskSpec:
-    """The task with the whole names of those that it depends on, and of the one that it resumes."""
+    """The task with the full names of its dependencies, and of the task that it resumes. Raises `HerdError`."""
     if task.depends_on:
         names = [await full_name(herd, one, "task") for one in task.depends_on]
         await require_dependencies(herd, names)
@@ -112,18 +113,18 @@ def _name_in_use(name: str) -> HerdError:
     return HerdError.of(Code.CONFLICT, message, field="task", remedy=_NAME_IN_USE.format(name))
 
 
-async def _uploaded(herd: Herd, name: str, repository: "LocalRepository | RepositorySource") -> Repository:
-    """The repository of the task; a local one is uploaded."""
+async def _upload_repository(herd: Herd, name: str, repository: "LocalRepository | RepositorySource") -> Repository:
+    """Upload the repository of a task if it is local. Returns the field `repository` of the task's spec."""
     from sandherd.client.repositories.local import LocalRepository  # only needed with a repository
 
     if not isinstance(repository, LocalRepository):
         return await herd.upload_repository(name, repository)
-    from sandherd.cli.local_repositories import uploaded
+    from sandherd.cli.local_repositories import upload
 
-    return await uploaded(herd, name, repository)
+    return await upload(herd, name, repository)
 
 
-async def _upload(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:
+async def _upload_files(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:
     from sandherd.cli.file_copy import ProgressBar, warn_about_links  # only needed with files
 
     links: list[tuple[str, str]] = []
@@ -133,7 +134,7 @@ async def _upload(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:
     return found
 
 
-async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format, *, again: bool) -> int:
+async def _follow_until_ended(herd: Herd, name: str, task: TaskSpec, output: Format, *, again: bool) -> int:
     paint, notices = Paint.for_screen(), WaitNotices(herd, name)
     async with herd.follow(task=name, fresh=not again) as following, TaskScreen(herd, output, paint) as screen:
         if not again:
@@ -146,7 +147,7 @@ async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format,
         except asyncio.CancelledError:
             print_error(f"{name} keeps running; stop it with `sandherd tasks cancel {name}`")
             raise
-    complain_of_gaps(following)
+    report_gaps(following)
     status = _conclude(name, screen.last, sorted(following.sandboxes))
     if task.repository is not None:
         from sandherd.cli import branch_output  # only needed with a repository
@@ -156,7 +157,7 @@ async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format,
 
 
 def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
-    """The exit status. Raises `HerdError` if the task was refused."""
+    """The exit status for the task's last event. Raises `HerdError` if the task was refused."""
     if last is not None and last.type == DONE:
         return 0
     if last is not None and last.type in TASK_REFUSED:
@@ -168,7 +169,7 @@ def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
 
 
 def show_delivery(delivery: "MessageOutcome", output: Format) -> int:
-    """Show the outcome of a message. Returns 1 if the agent does not have it."""
+    """Show the outcome of a message. Returns 0 if the agent has it, else 1."""
     if output.is_json:
         console.document(
             output,

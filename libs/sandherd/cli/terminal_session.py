@@ -1,4 +1,4 @@
-"""Runs a command in a sandbox with a terminal: this terminal in raw mode shows its output and types its input."""
+"""Runs a command in a sandbox with a terminal. This terminal, in raw mode, shows its output and sends it the input."""
 
 import asyncio
 import codecs
@@ -27,18 +27,18 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import INPUT_BYTES, TerminalSize
 
 LONGEST_SECONDS: Final = 86_400
-"""The time limit of a command with a terminal, if none is given."""
+"""The default time limit of a command with a terminal."""
 _TERM: Final = "xterm-256color"
-_REST: Final = 0.1
-"""How long to wait before input is sent again that the command did not accept, in seconds."""
+_RETRY_SECONDS: Final = 0.1
+"""The delay, in seconds, before input that the command did not accept is sent again."""
 
 
 def run(sandbox: str, argv: Sequence[str], *, cwd: str, env: Sequence[str], timeout: str | None) -> Work:
-    """The work of running it. Raises `HerdError` if there is no terminal here, or the command is invalid."""
+    """The work of running a command. Raises `HerdError` if there is no terminal here, or the command is invalid."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise HerdError.of(
             Code.INVALID_FIELD,
-            "standard input and output are no terminal here",
+            "standard input and output are not a terminal here",
             field="tty",
             remedy="leave -t out; -i passes standard input to the command",
         )
@@ -52,7 +52,7 @@ def run(sandbox: str, argv: Sequence[str], *, cwd: str, env: Sequence[str], time
         execution = await herd.exec(name, argv, terminal=_size(), **options)
         try:
             with _raw(sys.stdin.fileno()):
-                await _attend(execution)
+                await _connect_terminal(execution)
         except asyncio.CancelledError:
             await execution.kill("KILL")
             raise
@@ -61,8 +61,8 @@ def run(sandbox: str, argv: Sequence[str], *, cwd: str, env: Sequence[str], time
     return work
 
 
-async def _attend(execution: Execution) -> None:
-    """Show its output and send its input until it ends."""
+async def _connect_terminal(execution: Execution) -> None:
+    """Show the output of a command and send it the typed input, until it ends."""
     keyboard = Keyboard(execution)
     typing = asyncio.create_task(keyboard.send())
     screen, decoder = ScreenFilter(), codecs.getincrementaldecoder("utf-8")("replace")
@@ -83,7 +83,7 @@ def _result(execution: Execution) -> int:
 
 
 class Keyboard:
-    """The input that was typed here and not yet accepted there, and the terminal's size if it has changed."""
+    """The typed input that the command has not accepted yet, and the terminal's size if it has changed."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -94,7 +94,7 @@ class Keyboard:
 
     @contextmanager
     def read(self, descriptor: int) -> Iterator[None]:
-        """Take what is typed and each change of the size."""
+        """Collect typed input and changes of the terminal's size while the context is open."""
         loop = asyncio.get_running_loop()
         loop.add_reader(descriptor, self._take, descriptor)
         loop.add_signal_handler(signal.SIGWINCH, self._resize)
@@ -105,8 +105,8 @@ class Keyboard:
             loop.remove_signal_handler(signal.SIGWINCH)
 
     async def send(self) -> None:
-        """Send it, in order. Ends when the command has ended; its output then ends, too."""
-        with suppress(HerdError):  # without a connection the output ends with the error
+        """Send the input, in order, until cancelled or the command has ended."""
+        with suppress(HerdError):  # the output ends then as well: it raises the error of a lost connection
             while True:
                 await self._changed.wait()
                 self._changed.clear()
@@ -118,7 +118,7 @@ class Keyboard:
             accepted = await self._execution.write(data, offset=self._accepted, size=size)
             del self._typed[: accepted - self._accepted]
             if accepted < self._accepted + len(data):
-                await asyncio.sleep(_REST)
+                await asyncio.sleep(_RETRY_SECONDS)
             self._accepted = accepted
 
     def _take(self, descriptor: int) -> None:
@@ -140,7 +140,7 @@ def _size() -> TerminalSize:
 
 @contextmanager
 def _raw(descriptor: int) -> Iterator[None]:
-    """The terminal passes every key on, also Ctrl-C; afterwards it is as before."""
+    """Pass on every key of the terminal, also Ctrl-C. Restores the terminal's mode at the end."""
     before = termios.tcgetattr(descriptor)
     try:
         tty.setraw(descriptor)

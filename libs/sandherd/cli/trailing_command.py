@@ -1,4 +1,4 @@
-"""Parses a command line that ends with another command, whose options are not parsed."""
+"""Parses a command line that ends with another command. Options of that command are not parsed."""
 
 import shlex
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ _END: Final = "--"
 _LONGEST_DESCRIPTION: Final = 2000
 
 
-class _EndingCommand(TyperCommand):
+class _WithCommand(TyperCommand):
     """A command whose last arguments may be another command."""
 
     def _command_index(self, args: Sequence[str]) -> int:
-        """The index of the first that is neither an option nor the value of one; of `--`, if it is before that."""
+        """The index of the first argument that is `--`, or neither an option nor the value of an option."""
         index = 0
         while index < len(args) and args[index] != _END and args[index].startswith("-") and len(args[index]) > 1:
             index += 2 if self._has_value_after(args[index]) else 1
@@ -29,34 +29,34 @@ class _EndingCommand(TyperCommand):
         }
         if option.startswith("--"):
             return option in valued
-        letters = [f"-{letter}" for letter in option[1:]]  # the value is the rest of the word, if there is one
+        letters = [f"-{letter}" for letter in option[1:]]  # if more letters follow, they are the value
         return next((index for index, letter in enumerate(letters) if letter in valued), None) == len(letters) - 1
 
 
-class DescribedProgram(_EndingCommand):
-    """A command of a description, then `--` and a program; the program's command line describes it by default."""
+class DescribedProgram(_WithCommand):
+    """A command with a description, then `--` and a program. The default description is the program's command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse them. Raises `UsageError` for an unknown option, or without both."""
+        """Parse the arguments. Raises `UsageError` for an unknown option, or without description and program."""
         end = self._command_index(args)
         if args[end : end + 1] == [_END] and (program := args[end + 1 :]):
             args = [*args[:end], _END, shlex.join(program)[:_LONGEST_DESCRIPTION], *program]
         return super().parse_args(ctx, args)
 
 
-class TrailingCommand(_EndingCommand):
-    """A command whose first argument is a name and whose further ones are a command, with or without `--` before it.
+class TrailingCommand(_WithCommand):
+    """A command whose first argument is a name, followed by a command, with or without `--` between them.
 
-    Options are those before the name, and those between the name and the command.
+    Its own options are before the name, or between the name and the command.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse them. Raises `UsageError` for an unknown option, or without a name."""
+        """Parse the arguments. Raises `UsageError` for an unknown option, or without a name."""
         options, command = self.split(args)
         return super().parse_args(ctx, [*options, _END, *command])
 
     def split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options with their values; and the name, with the command after it."""
+        """The options with their values, and the name followed by the command."""
         name = self._command_index(args)
         options, rest = list(args[:name]), list(args[name:])
         if not rest or rest[0] == _END:

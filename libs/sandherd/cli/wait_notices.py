@@ -1,4 +1,4 @@
-"""Says on standard error why a task that is followed makes no progress."""
+"""Prints on standard error why a followed task makes no progress."""
 
 import asyncio
 from typing import Final
@@ -11,11 +11,11 @@ from sandherd.client.tasks.wait_reasons import progress_problem
 from sandherd.contracts.events.agent import AgentStarted
 
 QUIET_SECONDS: Final = 4.0
-"""How long a task has to be without events before the reason is requested, and the interval of these requests."""
+"""How long a task has no events before the reason is requested, and the interval between these requests."""
 
 
 class WaitNotices:
-    """Requests the reason while no events are received, and prints it when it has changed."""
+    """Requests the reason why a task waits, while it has no events. Prints each new reason."""
 
     def __init__(self, herd: Herd, task: str) -> None:
         self._herd = herd
@@ -25,12 +25,12 @@ class WaitNotices:
         self._last: str | None = None
 
     def received(self, event: Event) -> None:
-        """Note an event."""
+        """Record that an event was received."""
         self._quiet = False
         self._agent_works = self._agent_works or event.type == AgentStarted.type
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Request and print reasons until cancelled."""
         while True:
             self._quiet = True
             await asyncio.sleep(QUIET_SECONDS)
@@ -43,11 +43,11 @@ class WaitNotices:
         self._last = reason
 
     async def _reason(self) -> str | None:
-        """The reason, if it is known. Without a connection the follower reports the error."""
+        """The reason; None if it is not known. If the connection is lost, the follower of events reports it."""
         try:
             return await progress_problem(self._herd.connection.request, self._task)
         except ServiceUnavailableError as error:
-            if self._agent_works:  # which it does without the spawner
+            if self._agent_works:  # an agent works without the spawner
                 return None
             return f"{error.problem.message}; the task is stored and starts when it is back: see `sandherd status`"
         except HerdError:

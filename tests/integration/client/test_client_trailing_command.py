@@ -76,7 +76,7 @@ async def check_file_is_copied_to_standard_output_and_from_standard_input(sandbo
         ((f"{sandbox}:in", "-", "-r"), b"in is a folder"),
         (("-", f"{sandbox}:in/"), b"has no file name"),
         (("-", f"{sandbox}:in"), b"folder"),
-        ((f"{sandbox}:in/data.bin", "-", "-o", "json"), b"leave -o out"),
+        ((f"{sandbox}:in/data.bin", "-", "-o", "json"), b"omit -o"),
         (("-", "-"), b"SANDBOX:PATH"),
         ((f"{sandbox}:none", "-"), b"none"),
     ):

@@ -276,6 +276,6 @@ async def test_commands_do_the_same(herd: Broker, user: Herd, endpoint: Endpoint
         status, shown = await sandherd("show", "hook", "-o", "json")
         assert (status, json.loads(shown)["types"]) == (0, ["task"])
         assert (await sandherd("rotate", "hook"))[1].startswith("whsec_")
-        assert "continues behind" in (await sandherd("replay", "hook", "--dead-letters"))[1]
+        assert "continues after" in (await sandherd("replay", "hook", "--dead-letters"))[1]
         assert (await sandherd("delete", "hook"))[0] == 0
         assert (await sandherd("show", "hook"))[0] != 0

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sandherd.cli.local_repositories import examined, uploaded_once
+from sandherd.cli.local_repositories import examine_local, upload_each
 from sandherd.client import Herd
 from sandherd.client.repositories.source import RepositorySource
 from sandherd.contracts.subjects import Principal
@@ -33,10 +33,10 @@ async def test_batch_uploads_a_repository_once(
         "task-bad": RepositorySource(path=str(upstream.path), base="main", commit_rest=False),
         "task-next": RepositorySource(path=str(upstream.path), base="next"),
     }
-    examined_ones = await asyncio.to_thread(examined, sources)
+    examined_ones = await asyncio.to_thread(examine_local, sources)
     async with spawner().running(), Herd.connect(context_of(herd)) as client:
         before = await uploads(herd)
-        found = await uploaded_once(client, examined_ones)
+        found = await upload_each(client, examined_ones)
         new = await uploads(herd) - before
         assert sorted(one.split(".")[-2] for one in new) == ["repository-bundles", "task-next"]
         assert found["task-two"] == found["task-one"].model_copy(update={"ticket": "#7"})

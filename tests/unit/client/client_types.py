@@ -1,4 +1,4 @@
-"""What type checkers know of the client: `make types` checks it, nothing runs it."""
+"""Uses of the client whose types `make types` checks. Nothing runs this module."""
 
 from collections.abc import AsyncIterator, Generator
 from typing import assert_type
@@ -36,7 +36,7 @@ async def asynchronous(herd: Herd, spec: TaskSpec, *, flag: bool) -> None:
 
 
 def synchronous(herd: SyncHerd, spec: TaskSpec, *, flag: bool) -> None:
-    """The same without asyncio; iterators are generators."""
+    """The types of the client without asyncio: its iterators are generators."""
     assert_type(herd.create(), SandboxView)
     assert_type(herd.create(wait=flag), SandboxView | None)
     assert_type(herd.submit(spec), str)

@@ -1,4 +1,4 @@
-"""What is shown of an agent server: its key only on request."""
+"""`agent-server` shows the key of an agent server only on request."""
 
 import asyncio
 import json

@@ -35,7 +35,7 @@ def described(found: ArtifactRef) -> EventArtifact:
 def test_terminal_gets_no_binary_content(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the option that writes it to a file."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    with pytest.raises(HerdError, match="no text") as caught:
+    with pytest.raises(HerdError, match="is not text") as caught:
         artifact_output._show(described(reference()), io.BytesIO(content))
     assert "-o FILE" in caught.value.line
 

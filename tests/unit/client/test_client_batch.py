@@ -148,7 +148,7 @@ def test_batch_task_resumes_an_earlier_task() -> None:
 
 
 def test_file_of_tasks_is_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the file `-`."""
+    """The file `-` is standard input."""
     monkeypatch.setattr("sys.stdin", io.StringIO("tasks: [{name: a, text: x}]"))
     assert [one.spec.text for one in read(Path("-"))] == ["x"]
 

@@ -83,7 +83,7 @@ async def test_branch_is_created_and_nothing_else_changes(herd: Herd) -> None:
 
 
 async def test_branch_is_fast_forwarded_and_fetched_once(herd: Herd, tmp_path: Path) -> None:
-    """The same commit again, or one that the local branch contains already, is not downloaded."""
+    """A commit that the local branch has or contains already is not downloaded."""
     first = herd.sandbox.commit("code.py", "pass\n")
     await herd.fetch(herd.saved(), first)
     second = herd.sandbox.commit("code.py", "return\n")
@@ -156,7 +156,7 @@ async def test_other_refs_are_refused(herd: Herd, revisions: tuple[str, ...]) ->
 
 
 async def test_another_commit_is_refused(herd: Herd) -> None:
-    """What the herd has checked is what is fetched."""
+    """Only the commit that the herd has checked is fetched."""
     first = herd.sandbox.commit("code.py", "pass\n")
     herd.sandbox.commit("code.py", "return\n")
     await herd.refused(herd.saved(), first, Code.REFUSED)
@@ -214,7 +214,7 @@ async def test_hostile_trees_are_refused(herd: Herd, name: str) -> None:
     ids=["option as url", "name outside", "command"],
 )
 async def test_hostile_submodules_are_refused(herd: Herd, modules: str) -> None:
-    """Those that make a later `git submodule update` run a program."""
+    """Submodules that make a later `git submodule update` run a program are refused."""
     commit = herd.sandbox.commit(".gitmodules", modules)
     await herd.refused(herd.saved(), commit, Code.REFUSED)
 
@@ -273,7 +273,7 @@ async def test_incomplete_bundle_is_refused(herd: Herd, content: bytes) -> None:
 
 @pytest.mark.parametrize("branch", ["-f", "a..b", "../main", "x:refs/heads/main", "HEAD", "refs/../x", "a b", ""])
 async def test_hostile_names_are_refused(herd: Herd, branch: str) -> None:
-    """Also from a herd that does not check them."""
+    """Hostile names are refused also if the herd has not checked them."""
     herd.sandbox.commit("code.py", "pass\n")
     await herd.refused(herd.saved(), herd.base, Code.REFUSED, branch=branch)
     assert herd.downloads == 0

@@ -101,7 +101,7 @@ def test_no_example_has_a_variable_that_the_users_shell_expands() -> None:
 
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_every_example_parses(line: str) -> None:
-    """What help shows can be typed: every word of it is understood."""
+    """The examples in help texts are valid command lines."""
     command, context = ROOT, None
     words = shlex.split(line)[1:]
     while True:
@@ -246,7 +246,7 @@ def test_hostile_name_is_refused_before_any_request(
 
 @pytest.mark.parametrize("project", ["*", "a.b", "A"])
 def test_a_hostile_project_is_refused(project: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same for a project."""
+    """A hostile name of a project is refused."""
     assert status_of(["tasks", "list", "--project", project]) == 2
     assert "project" in capsys.readouterr().err
 
@@ -354,4 +354,4 @@ def test_help_states_the_name_of_a_file_in_the_work_tree(capsys: pytest.CaptureF
     assert status_of(["run", "--help"]) == 0
     captured = " ".join(capsys.readouterr().out.split())
     assert "A relative path is the target path" in captured
-    assert "of an absolute or `..` path only the file name is" in captured
+    assert "an absolute path, or one with `..`, is shortened to its file name" in captured

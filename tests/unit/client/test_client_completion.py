@@ -19,7 +19,7 @@ TASK, SANDBOX = "task-01kahc5x3tf8b9n2m4r6v8w0ya", "sbx-01kahc5x3tf8b9n2m4r6v8w0
 
 
 def completed(shell: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What a shell is offered at the end of a line."""
+    """The completions that a shell gets for the end of a line."""
     for name, value in {
         "_SANDHERD_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line,
         "_TYPER_COMPLETE_FISH_ACTION": "get-args", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1),

@@ -24,7 +24,7 @@ def a_home(tmp_path: Path, **more: object) -> Path:
 
 
 def test_missing_credentials_file_is_named_with_where_to_check(tmp_path: Path) -> None:
-    """Not as a number of the operating system, and not as a file with wrong contents."""
+    """The error is neither an errno nor that the file has invalid contents."""
     with pytest.raises(HerdError) as raised:
         holder(tmp_path / "nosuch")
     assert raised.value.line.startswith(f"{tmp_path / 'nosuch'}: no such file; check --credentials")

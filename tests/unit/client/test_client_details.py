@@ -1,4 +1,4 @@
-"""What `tasks get` and `sandboxes get` show on a screen."""
+"""`tasks get` and `sandboxes get` show facts in groups."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -111,7 +111,7 @@ def test_sandbox_without_a_last_event_is_explained(names: list[str], found: str)
 
 
 def recorded(home: Path, *, supervisor: bool, phase: str = "ready") -> None:
-    """As a supervisor records it: this process stands for what runs, its number with another mark for what ended."""
+    """A process as a supervisor records it. A running one is this process; an ended one has its id and another mark."""
     ours = find(os.getpid())
     assert ours is not None
     running, ended = ({"pid": os.getpid(), "mark": mark} for mark in (ours.mark, "other"))
@@ -122,7 +122,7 @@ def recorded(home: Path, *, supervisor: bool, phase: str = "ready") -> None:
 
 
 def test_each_process_of_a_stack_that_does_not_run_has_a_row(tmp_path: Path) -> None:
-    """Also the supervisor: without it the remedy is `up`, else it starts the process again."""
+    """The supervisor has a row, too. Without it the remedy is `up`; otherwise it restarts the process."""
     assert check_processes(tmp_path) == []
     recorded(tmp_path, supervisor=False)
     checks = check_processes(tmp_path)
@@ -172,7 +172,7 @@ async def test_processes_are_those_of_the_herd_that_is_examined(tmp_path: Path) 
     ],
 )
 def test_remedy_of_a_local_stack_names_its_own_commands(remedy: str, elsewhere: str, local: str) -> None:
-    """Not those of Docker and Kubernetes."""
+    """A remedy does not name the commands of Docker and Kubernetes."""
     assert (with_commands(remedy), with_commands(remedy, local=True)) == (elsewhere, local)
 
 

@@ -33,7 +33,7 @@ class Liar:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bounds, in tenths of seconds."""
+    """The limits of the module, reduced to tenths of seconds."""
     monkeypatch.setattr(retry, "REST", 0.01)
     monkeypatch.setattr(transfer, "STALLED", 0.1)
     monkeypatch.setattr(transfer, "LONGEST", 0.3)

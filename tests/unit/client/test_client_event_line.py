@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sandherd.contracts
 from sandherd.cli.render.console import Paint
 from sandherd.cli.render.event_line import LONGEST_DIFF, diff, diff_line, diff_lines, format_event, gap
-from sandherd.cli.render.history import in_time
+from sandherd.cli.render.history import sorted_by_time
 from sandherd.cli.render.timeline import render_timeline, steps
 from sandherd.client.events import decoder
 from sandherd.client.events.sequencer import MissingRange
@@ -91,7 +91,7 @@ def test_trajectory_is_sorted_by_time() -> None:
         total_events=4,
         trajectory_events=4,
     )
-    assert [event.stream_sequence for event in in_time(page).events] == [3, 1, 2, 0]
+    assert [event.stream_sequence for event in sorted_by_time(page).events] == [3, 1, 2, 0]
 
 
 def test_timeline_measures_an_attempt_until_its_end() -> None:
@@ -117,7 +117,7 @@ def test_timeline_measures_an_attempt_until_its_end() -> None:
 
 
 def test_time_of_an_event_has_its_zone() -> None:
-    """As times in tables: a local time without its zone can't be compared with those of others."""
+    """A local time without its zone could not be compared with times from other machines."""
     event = decoder.from_history(next(golden()))
     shown = next(format_event(event, PLAIN)).split()[0]
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", shown)
@@ -172,12 +172,12 @@ def test_a_long_diff_is_truncated() -> None:
     ],
 )
 def test_a_gap_is_described(missing: MissingRange, words: str) -> None:
-    """What could not be shown is named exactly."""
+    """The description names the source and the numbers of the missing events."""
     assert words in gap(missing)
 
 
 def test_messages_and_budgets_are_lines_with_units() -> None:
-    """What a user follows names no raw fields: who sent how much, and how much of a budget was used, with its unit."""
+    """Lines name no raw fields: they have the sender and size of a message, and the used budget with its unit."""
     shown = {}
     for stored in golden():
         event = decoder.from_history(stored)

@@ -71,7 +71,7 @@ def test_types_of_all_signatures_are_exported(kind: type[Any]) -> None:
 
 
 def test_signatures_have_types() -> None:
-    """The search above finds types: quoted ones, those of a module, and those of base classes."""
+    """The search above finds quoted types, types of a module, and types of base classes."""
     assert {"TaskSpec", "SandboxView", "EventFollower", "Execution", "SecretView"} <= set(used(Herd))
 
 

@@ -1,4 +1,4 @@
-"""What `run --dir` leaves out of a folder within a repository is what git ignores there, asked of git itself."""
+"""`run --dir` leaves out of a folder in a repository exactly the files that git itself reports as ignored."""
 
 import io
 import os
@@ -114,7 +114,7 @@ def test_exclude_file_of_worktrees_and_submodules_applies(repository: Path, tmp_
 
 
 def test_rules_above_a_nested_repository_do_not_apply(repository: Path) -> None:
-    """As in git; without any repository a folder has its own rules and the user's."""
+    """Git does not apply them either. A folder outside a repository has only its own rules and the user's."""
     folder = repository / "services" / "api"
     git("init", "-q", at=folder)
     assert packed(folder) == unignored(folder) == {name for name in FILES if not name.endswith(".swp")}

@@ -1,4 +1,4 @@
-"""What the client decides about the history: contents from diffs, casts, hits on a screen."""
+"""The client computes contents from diffs, writes casts, and shows hits of a search."""
 
 import difflib
 import hashlib
@@ -26,7 +26,7 @@ def unified(before: str, after: str) -> str:
 
 
 def test_a_diff_applied_is_the_text_after() -> None:
-    """Of 300 random pairs of texts, with and without line ends, empty ones, and lines that look like marks."""
+    """Checked with 300 random pairs of texts: with and without line ends, empty, and with lines like marks."""
     draw = random.Random(7)
     lines = ["a\n", "b\n", "\n", "--- a\n", "+++ b\n", "@@ -1 +1 @@\n", "\\ No newline\n", " x\n"]
     for _ in range(300):

@@ -16,7 +16,7 @@ async def test_signal_cancels_the_work_and_its_handler_is_restored(number: signa
     """Each of the three is an error of the task, which can still end what it has begun."""
 
     def handler(*_: object) -> None:
-        """What is there before, also if the tests were started with the signal ignored."""
+        """A handler that is installed before, also if the tests were started with the signal ignored."""
 
     before = signal.signal(number, handler)
 
@@ -34,7 +34,7 @@ async def test_signal_cancels_the_work_and_its_handler_is_restored(number: signa
 
 
 async def test_ignored_signal_stays_ignored() -> None:
-    """As SIGHUP of a command that `nohup` started."""
+    """An example is SIGHUP in a command that `nohup` has started."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with interruptible():

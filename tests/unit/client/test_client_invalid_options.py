@@ -55,7 +55,7 @@ COMMAND = ["--", "true"]
         ([*RUN, "--linger", "soon", *COMMAND], "'--linger': it has to be a duration: use 90s, 10m or 2h"),
         (["send", "sbx-a", "x", "--timeout", "0"], "'--timeout': it has to be at least 0.1s"),
         (["tasks", "cancel"], "no tasks are selected; name tasks, or select them with --label or --batch"),
-        ([*RUN, "--name", "Foo_Bar", *COMMAND], "or omit --name, for a generated one"),
+        ([*RUN, "--name", "Foo_Bar", *COMMAND], "or omit --name for a generated name"),
         (["events", "task-a", "--type", "tsk"], "did you mean task?"),
         (
             ["events", "task-a", "--type", "foo.bar"],
@@ -115,7 +115,7 @@ def test_invalid_value_is_one_sentence_about_the_option(
 def test_invalid_field_of_a_request_has_the_name_of_its_option(
     model: type[BaseModel], fields: dict[str, Any], expected_text: str
 ) -> None:
-    """Also an item of a list, and a text that a rule refuses: no name of a field of the wire is shown."""
+    """The error never shows a field's name: also for an item of a list, and for a text that a rule refuses."""
     golden = files("sandherd.contracts") / f"golden/v1/requests/{model.type}.json"  # type: ignore[attr-defined]  # of requests
     whole = json.loads(golden.read_text())
     merged = {name: whole[name] | value if name == "schedule" else value for name, value in fields.items()}
@@ -158,7 +158,7 @@ def test_help_page_that_is_named_has_the_option(
 
 
 def test_unsafe_name_of_an_existing_task_is_to_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also by a command that may be called without one; it gets no remedy for the name of a new task."""
+    """The remedy is to copy the name, not to choose a new one, also if the command may be called without a name."""
     assert status_of(["tasks", "cancel", "Bad Name"]) == 2
     shown = capsys.readouterr().err
     assert "task 'Bad Name' is not safe" in shown
@@ -176,7 +176,7 @@ def test_unsafe_name_of_an_existing_task_is_to_be_copied(capsys: pytest.CaptureF
     ],
 )
 def test_invalid_field_of_a_program_names_the_permitted_range(fields: dict[str, object], expected_text: str) -> None:
-    """Also a field of a nested model, and one that may be left out."""
+    """The range is named also for a field of a nested model, and for an optional field."""
     with pytest.raises(InvalidFieldError) as raised:
         made(SandboxSpec, **fields)
     assert raised.value.line.startswith(expected_text)
@@ -209,7 +209,7 @@ def test_setting_of_the_wrong_type_has_a_plain_text() -> None:
 
 
 def test_cron_expression_is_refused_with_its_rule() -> None:
-    """Not with a regular expression."""
+    """The error states the rule in words, not as a regular expression."""
     with pytest.raises(InvalidFieldError, match="cron: it has to be five fields"):
         made(ScheduleSpec, cron="foo", task={"text": "x", "harness": {"kind": "command", "argv": ["true"]}})
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.cli.parse.iterations import rounds
+from sandherd.cli.parse.iterations import continuous
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.continuous import Continuous
 
@@ -15,12 +15,12 @@ NONE: dict[str, Any] = dict.fromkeys(
 
 def test_task_without_options_runs_once() -> None:
     """The task's document has no such field."""
-    assert rounds(**NONE) is None
+    assert continuous(**NONE) is None
 
 
 def test_every_option_sets_its_field() -> None:
     """Costs are in dollars here and in millionths there; times have units."""
-    found = rounds(
+    found = continuous(
         until="make test", until_said="DONE", check_timeout="5m", iterations=4, cost=1.5, duration="2h", errors=2
     )
     assert found is not None
@@ -39,7 +39,7 @@ def test_every_option_sets_its_field() -> None:
 def test_limit_without_a_criterion_is_refused(limit: dict[str, Any]) -> None:
     """The iterations would never be done; the error states what is missing."""
     with pytest.raises(HerdError) as raised:
-        rounds(**{**NONE, **limit})
+        continuous(**{**NONE, **limit})
     assert "--until" in (raised.value.problem.remedy or "")
 
 

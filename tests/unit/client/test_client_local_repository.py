@@ -65,7 +65,7 @@ async def test_uncommitted_changes_are_counted(local: Git) -> None:
 
 
 async def test_named_base_is_bundled(local: Git) -> None:
-    """Also if another branch is checked out, or none."""
+    """It is bundled also if another branch, or no branch, is checked out."""
     first = local("rev-parse", "HEAD")
     local("branch", "develop")
     local.commit("file", "two\n")
@@ -124,7 +124,7 @@ async def test_partial_clone_is_refused(local: Git, tmp_path: Path) -> None:
     [("absent", "there is: main"), ("a..b", "not a valid name"), ("refs/heads/main", "there is: main")],
 )
 async def test_unknown_base_is_refused_with_those_that_exist(local: Git, base: str, shown: str) -> None:
-    """Also a name that git would take for something else."""
+    """A name that git would interpret as another reference is refused, too."""
     source = RepositorySource.model_construct(path=str(local.folder), base=base)
     with pytest.raises(HerdError) as refused:
         await examine(source)
@@ -184,7 +184,7 @@ async def test_nothing_of_the_repository_is_executed(local: Git, tmp_path: Path)
 async def test_variables_of_another_repository_have_no_effect(
     local: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a hook that runs the client."""
+    """A git hook that runs the client has such variables."""
     other = new_repository(tmp_path / "other")
     monkeypatch.setenv("GIT_DIR", str(other.folder / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(other.folder))
@@ -247,7 +247,7 @@ def test_other_urls_are_refused_without_what_they_contain(text: str) -> None:
 
 
 def test_local_repository_is_not_pushed_to() -> None:
-    """Neither by default nor by request; one with a URL is, unless the user decides otherwise."""
+    """It is not pushed to, even on request. A repository with a URL is, unless the user decides otherwise."""
     with pytest.raises(HerdError, match="sandherd branches fetch"):
         made(RepositorySource, path=".", push=True)
     assert made(RepositorySource, url="https://git.example.org/demo/web").of_url().push

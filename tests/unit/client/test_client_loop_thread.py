@@ -42,7 +42,7 @@ def test_work_runs_in_one_other_thread(loop: LoopThread) -> None:
 
 
 def test_generator_that_is_left_ends_its_source(loop: LoopThread) -> None:
-    """Also one that was read to its end."""
+    """The source also ends if the generator was read to its end."""
     ended: list[str] = []
     items = loop.iterate(lambda: numbers(ended))
     assert [next(items), next(items)] == [0, 1]
@@ -88,7 +88,7 @@ def test_closing_ends_what_other_threads_wait_for() -> None:
 
 
 def test_context_is_left_in_the_task_that_entered_it(loop: LoopThread) -> None:
-    """Also after an error in it; an error on entering is raised."""
+    """It is also left after an error in it. An error on entering is raised."""
     tasks: list[object] = []
     empty: dict[int, int] = {}
 
@@ -146,13 +146,13 @@ def test_forked_child_is_refused() -> None:
 
 
 def test_sync_herd_without_a_connection_names_connect() -> None:
-    """Not the arguments that `connect` calls it with."""
+    """The error does not name the arguments that `connect` passes."""
     with pytest.raises(TypeError, match=r"with SyncHerd.connect\(\) as herd"):
         SyncHerd()
 
 
 async def stubborn(begun: threading.Event) -> None:
-    """As a loop around `asyncio.wait_for` of Python 3.11, whose first cancellation comes together with a reply."""
+    """A loop around `asyncio.wait_for` of Python 3.11 that loses a cancellation at the same time as a reply."""
     with suppress(asyncio.CancelledError):
         begun.set()
         await asyncio.Event().wait()

@@ -56,7 +56,7 @@ def test_excluded_combinations_are_left_out(axes: dict[str, list[str]], data: st
 
 
 def test_include_adds_values_and_combinations() -> None:
-    """As GitHub's documentation of `include` says, with its example."""
+    """The result of the example in GitHub's documentation of `include` is the documented one."""
     matrix = {
         "fruit": ["apple", "pear"],
         "animal": ["cat", "dog"],
@@ -111,7 +111,7 @@ def test_dependency_on_a_matrix_is_one_on_all_its_combinations() -> None:
 
 
 def test_values_are_filled_into_all_texts_of_an_entry() -> None:
-    """Also in names of files and arguments; other entries, and other or escaped expressions, are unchanged."""
+    """Values are filled into names of files and arguments, too. Other entries and expressions are unchanged."""
     given_entry = entry(
         {"python": ["3.12"], "seconds": [60]},
         argv=["tox", "-e", "py${{matrix.python}}"],

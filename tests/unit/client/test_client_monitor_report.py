@@ -76,7 +76,7 @@ async def test_ledgers_that_are_not_read_are_stated(capsys: pytest.CaptureFixtur
 
 
 def test_spending_of_a_sandbox_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is not reported is `unmetered`, and no zero; a ledger that can't be read is stated."""
+    """Spending that is not reported is `unmetered`, not zero. A line states if the ledger can't be read."""
     times = dict.fromkeys(("as_of", "started_at", "last_sign_at"), SINCE)
     view = {"project": "demo", "sandbox": "sbx-1", "task": "task-1", "phase": "running", "max_intervention": "nudge"}
     known = MonitorView.model_validate(view | times | {"spending": [LINE | {"metered": False}]})

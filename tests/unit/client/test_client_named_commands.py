@@ -24,7 +24,7 @@ def parsed(line: str) -> tuple[tuple[str, ...], list[str]]:
 
 
 def fault(line: str) -> str | None:
-    """What the command line would refuse of a named command, or None."""
+    """The error that the command line raises for a named command, or None."""
     path, words = parsed(line)
     command = ALL[path]
     if hasattr(command, "commands") and words and words[0].isalpha() and words[0].islower():

@@ -80,8 +80,8 @@ def test_only_beginnings_of_generated_names_are_completed(given: str) -> None:
 
 @pytest.mark.parametrize("given", ["task-", "task-01kah"])
 def test_few_letters_stand_for_no_task_and_show_what_begins_with_them(given: str) -> None:
-    """Nor does an empty variable in a script. A task that has such a name is found, and without matches it is as is."""
-    with pytest.raises(HerdError, match=f"{given} is too short to stand for a task; with it begin: {TASK}$"):
+    """An empty variable in a script also selects no task. A task with such a name is found; else it is unchanged."""
+    with pytest.raises(HerdError, match=f"{given} is too short to stand for a task; these begin with it: {TASK}$"):
         found(given, Known(live=["task-2", TASK], past=[]))
     assert found(given, Known(live=[given, TASK], past=[])) == given
     assert found(given, Known(live=["task-2"], past=[])) == given

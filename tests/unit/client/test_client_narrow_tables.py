@@ -26,7 +26,7 @@ def test_columns_without_a_value_leave_their_room_to_others() -> None:
 
 
 def test_list_of_sandboxes_has_their_tasks() -> None:
-    """Of its columns the task is the last one that is left out."""
+    """The column of the task is the last one to be omitted."""
     row = [SANDBOX, "terminated", TASK, "process", "-", TIME, "-", "the task has completed"]
     assert shown(sandboxes.HEADER, row)[1].split() == [SANDBOX, "terminated", TASK]
 
@@ -38,7 +38,7 @@ def test_overview_has_the_reason_why_a_user_is_needed() -> None:
 
 
 def test_check_takes_one_line_unless_it_is_long() -> None:
-    """What does not fit beside the check is below it, also without a problem; no value is broken."""
+    """A text that does not fit beside the check is below it, also without a problem. No value is broken."""
     row = ["event-ingest", "ok", "version 0.1.0 is ready", ""]
     found = shown(doctor.HEADER, row, ["credential", "ok", f"client of default, {PATH}, does not expire", ""])
     assert found[1].split(maxsplit=2) == row[:3]

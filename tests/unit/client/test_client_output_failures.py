@@ -33,7 +33,7 @@ def outcome(body: str, redirected: str = "") -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_messages_that_are_not_written_do_not_change_the_exit_status(status: int) -> None:
-    """Not even to 120, which Python ends with if it can't write what is left at the end."""
+    """It does not become 120 either, the status of Python if it can't flush output at its end."""
     body = f"write_text('careful', error=True); write_text('careful', error=True); write_text('done'); return {status}"
     done = outcome(body, "2>/dev/full")
     assert (done.returncode, done.stdout) == (status, "done\n")
@@ -61,7 +61,7 @@ def test_a_broken_pipe_of_something_else_is_an_error_with_a_line() -> None:
 
 @pytest.mark.parametrize("body", ["write_text('done')", "print('done', flush=True)", "write_text('done', flush=True)"])
 def test_output_without_a_reader_ends_silently(body: str) -> None:
-    """As with `head`, with the status of SIGPIPE; also what typer prints, as its help."""
+    """The reader may be `head`. The exit status is that of SIGPIPE, also for help that typer prints."""
     reading, writing = os.pipe()
     os.close(reading)
     try:

@@ -1,4 +1,4 @@
-"""What the documents name is there: pages, headings, commands with their options, and settings."""
+"""Pages, headings, commands, options and settings that the documents name exist."""
 
 import ast
 import json
@@ -35,7 +35,7 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
 
 
 def headings(page: Path) -> set[str]:
-    """As GitHub and others name them in links."""
+    """The anchors that GitHub and other sites create for headings."""
     text = FENCED.sub("", page.read_text(encoding="utf-8"))
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
@@ -76,7 +76,7 @@ def texts(source: Path) -> Iterator[str]:
 
 
 def words_of(line: str) -> Iterator[str]:
-    """Of one command, without what a shell does with it."""
+    """The words of a command in a document, without the syntax of the shell."""
     read = shlex.shlex(line, posix=True, punctuation_chars=True)
     read.whitespace_split = True
     with suppress(ValueError):  # a quotation goes on in the next line, or the line does
@@ -148,7 +148,7 @@ def leaves(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_page_of_commands_has_all_that_help_shows() -> None:
-    """Of each command its text, and of each option, also those of completion, its choices, limits and default."""
+    """The page has the text of each command, and the choices, limits and default of each option, also of completion."""
     page = (ROOT / "docs/commands.md").read_text(encoding="utf-8").replace("\\|", "|")
     sections = {part.partition("\n")[0]: part for part in re.split(r"^## ", page, flags=re.MULTILINE)}
     sections["sandherd"] = page.partition("\n## ")[0]
@@ -171,7 +171,7 @@ def test_help_states_what_is_one_document_per_line() -> None:
 
 
 def test_help_of_a_project_is_about_a_project() -> None:
-    """Not about a task, a local repository, or the default repository that is being set."""
+    """It does not name a task, a local repository, or the default repository that the command sets."""
     for command in ("create", "set"):
         helps = {one.name: one.help for one in COMMANDS.commands["projects"].commands[command].params}
         assert "this task" not in helps["permit"]
@@ -181,7 +181,7 @@ def test_help_of_a_project_is_about_a_project() -> None:
 
 @pytest.mark.parametrize("name", ["README", "security", "backup", "sizing"])
 def test_every_variable_of_the_operators_pages_is_a_setting(name: str) -> None:
-    """As docs/configuration.md has it."""
+    """docs/configuration.md lists each of these variables."""
     known, page = ((ROOT / "docs" / f"{one}.md").read_text(encoding="utf-8") for one in ("configuration", name))
     named = set(re.findall(r"`(SANDHERD_[A-Z_]+)(?:=\S*)?`", page))
     assert {one for one in named if f"`{one}`" not in known} == set()

@@ -20,7 +20,7 @@ from sandherd.cli.patch_headers import header_of
     ],
 )
 def test_header_names_both_folders(line: bytes, header: bytes) -> None:
-    """Also for names with spaces, and for quoted ones."""
+    """It does so for names with spaces and for quoted names, too."""
     assert header_of(line) == header
 
 

@@ -57,7 +57,7 @@ def test_options_become_a_repository() -> None:
 
 
 def test_options_without_a_repository_are_about_the_default_one() -> None:
-    """What a task does not choose is as the project's; without a default repository, none is guessed."""
+    """Options that are not set have the values of the project's default repository. Without one, there is none."""
     found = source(None, ticket="#7", join=True)
     assert found is not None
     default = ProjectRepository(url=URL, base="next", push=False, commit_rest=False)
@@ -97,7 +97,7 @@ def test_options_without_a_repository_are_about_the_default_one() -> None:
     ids=str,
 )
 def test_errors_name_the_option(options: dict[str, Any], option: str) -> None:
-    """As the user typed it, at the beginning of the line."""
+    """The line begins with the option as the user typed it."""
     with pytest.raises(HerdError) as refused:
         source(**options)
     assert refused.value.problem.code is Code.INVALID_FIELD
@@ -135,7 +135,7 @@ def test_default_repository_of_a_project_is_named_by_its_url() -> None:
 
 
 def test_co_author_is_the_user_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As its git configuration has it, and only what is in it: no name is guessed."""
+    """The name is that of the git configuration. Without one there, no name is guessed."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     shop = new_repository(tmp_path / "shop")

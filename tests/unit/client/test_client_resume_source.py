@@ -125,7 +125,7 @@ async def test_running_task_is_only_forked() -> None:
 
 
 class Deleted(History):
-    """Of a task whose record, and what was stored with it, the spawner has deleted."""
+    """The replies about a task whose record and stored files the spawner has deleted."""
 
     async def request(self, request: Any, *, timeout: float = 5.0) -> Any:
         if isinstance(request, DownloadChunk):

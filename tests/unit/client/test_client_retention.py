@@ -61,7 +61,7 @@ def test_status_of_a_history_that_is_stored_forever(capsys: pytest.CaptureFixtur
 
 
 def test_status_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
-    """As the reply of the service."""
+    """The document is the reply of the service."""
     show_status(STATUS, Format.JSON)
     found = json.loads(capsys.readouterr().out)
     assert found["partitions"][0]["day"] == "2026-08-21"
@@ -89,7 +89,7 @@ def test_status_shows_the_archive_and_its_problems(capsys: pytest.CaptureFixture
     assert any("all" in line and "file" in line for line in shown.splitlines() if line.startswith("2026-08-21"))
     assert "\x1b" not in shown
     show_status(STATUS, Format.TABLE)
-    assert "what is dropped is gone" in capsys.readouterr().out
+    assert "dropped events are deleted" in capsys.readouterr().out
 
 
 def test_archives_are_listed_by_day_and_project(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ def test_missing_file_with_a_suffix_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["Tidy up", "x" * 5000, "a\nb/c"])
 def test_other_text_is_a_task(text: str) -> None:
-    """Also one that is too long for the name of a file."""
+    """A text that is too long for the name of a file is a task, too."""
     assert scheduled_task([text, "--harness", "claude"]).task.text == text
     assert scheduled_task([text]).task.text == text
 

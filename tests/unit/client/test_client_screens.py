@@ -86,7 +86,7 @@ def test_amounts_of_budgets_are_as_one_types_them(kind: BudgetKind, amount: int,
 
 
 def test_status_shows_what_is_not_ok() -> None:
-    """Of all that a part reports about itself, separated; nothing of a part without a problem."""
+    """It shows the lines of a part's report that are not ok, separated; nothing for a part without a problem."""
     assert _warnings("storage: ok\nrecords: ok\n") == ""
     assert _warnings("storage: ok\nbroker: away\nwatch: look: slow") == "broker: away; watch: look: slow"
     assert _warnings("not running") == "not running"

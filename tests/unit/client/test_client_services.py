@@ -59,7 +59,7 @@ def test_refused_credential_is_distinguished_from_an_unreachable_service() -> No
 
 
 def test_database_has_its_name_and_address() -> None:
-    """As event-ingest reports them; an earlier version does not. Without event-ingest, it is unknown."""
+    """Event-ingest reports them, but not in earlier versions. Without event-ingest, the database is unknown."""
     part = Part(kind=PartKind.READINESS, name=DATABASE, detail="database past at db:5432")
     reports = {
         text: service_report(one)
@@ -75,7 +75,7 @@ def test_database_has_its_name_and_address() -> None:
 
 
 def test_database_that_responds_and_fails_requests_is_an_error() -> None:
-    """As with its files moved: `ok` beside `database is unavailable` would contradict it."""
+    """This happens if its files were moved: `ok` would contradict `database is unavailable`."""
     well = Check("database", CheckState.RIGHT, "database past at db responds")
     failed = Check("history", CheckState.WRONG, "the history's database is unavailable (could not open file)")
     other = Check("history", CheckState.WRONG, "1 event is missing")

@@ -1,4 +1,4 @@
-"""What commands show of a signal that was sent, and of a file without versions."""
+"""Commands show that a signal was sent, and that a file has no versions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from sandherd.cli.exec_session import of_before
+from sandherd.cli.exec_session import earlier
 from sandherd.cli.options import Format
 from sandherd.cli.session_replay import versions
 from sandherd.client.errors import HerdError
@@ -35,14 +35,14 @@ def test_killed_command_that_still_runs_was_sent_a_signal(
         return ExecState.model_validate({"exec": EXEC, **state})
 
     herd = SimpleNamespace(execution=lambda *_: SimpleNamespace(kill=kill))
-    work = of_before(SANDBOX, Format.TABLE, status=None, kill=EXEC)
+    work = earlier(SANDBOX, Format.TABLE, status=None, kill=EXEC)
     assert asyncio.run(cast("Coroutine[Any, Any, int]", work(cast("Herd", herd)))) == 0
     assert capsys.readouterr().out == shown
 
 
 @pytest.mark.parametrize("output", [Format.TABLE, Format.JSON])
 def test_path_without_a_version_is_an_error(output: Format) -> None:
-    """As a missing version is: the path may be mistyped."""
+    """The path may be mistyped. A missing version is an error, too."""
 
     async def none(*_: Any) -> AsyncIterator[Any]:
         nothing: list[Any] = []

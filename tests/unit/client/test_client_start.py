@@ -1,4 +1,4 @@
-"""What a command loads, and what it does not: each module costs CPU time in every call."""
+"""A command loads only the modules that it needs: each one costs CPU time in every call."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def described(command: Any) -> Any:
 
 @pytest.mark.parametrize("group", ["tasks", "sandboxes", "approvals"])
 def test_list_command_loads_only_what_it_needs(group: str, tmp_path: Path) -> None:
-    """Neither the models of events and commands, nor a library for logs, traces, tables or settings files."""
+    """It loads neither the models of events and commands, nor a library for logs, traces, tables or settings files."""
     loaded = loaded_by(group, "list", home=tmp_path)
     assert "nats" in loaded  # it has tried to connect
     assert not loaded & set(HEAVY)

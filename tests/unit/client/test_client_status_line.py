@@ -84,7 +84,7 @@ def test_bar_of_a_copy_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_shown_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither a line nor what erases one, for a program that reads standard error."""
+    """A program that reads standard error gets neither a status line nor the sequence that erases it."""
     with StatusLine("step one", quiet=0) as activity, ProgressBar("file") as bar:
         activity.step("step two")
         bar.move(1, 2)

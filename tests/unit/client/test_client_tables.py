@@ -201,7 +201,7 @@ def test_help_can_be_requested_in_other_ways(words: list[str], capsys: pytest.Ca
 
 
 def test_costs_are_money_on_a_screen_and_whole_numbers_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also within the result of a task; JSON has the millionths of a dollar that are stored."""
+    """This includes costs in the result of a task. JSON has the stored millionths of a dollar."""
     console.facts({"cost_micro_usd": 1_234_567_890, "result": {"cost_micro_usd": 12_345, "turns": 3}})
     assert capsys.readouterr().out == 'cost    $1,234.5679\nresult  {"cost": "$0.0123", "turns": 3}\n'
     console.document(Format.JSONL, {"cost_micro_usd": 12_345})
@@ -209,7 +209,7 @@ def test_costs_are_money_on_a_screen_and_whole_numbers_in_json(capsys: pytest.Ca
 
 
 def test_facts_without_a_value_are_omitted(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also empty lists and mappings; a number or a truth value is never without value."""
+    """Empty lists and mappings are omitted, too. Numbers and truth values are always shown."""
     console.facts({"error": None, "text": "", "depends_on": [], "labels": {}, "secret_env": frozenset(), "turns": 0})
     assert capsys.readouterr().out == "turns  0\n"
 

@@ -36,7 +36,7 @@ def test_sample_is_valid() -> None:
 
 
 def test_sample_has_every_field_of_a_task() -> None:
-    """Of the contract, but what only clients set; and those that only a file has."""
+    """It has the fields of the contract, except those that only clients set, and the fields that only a file has."""
     assert set(TaskSpec.model_fields) - INTERNAL - set(ALL) == set()
     assert {"name", "task", "after", "argv", "matrix"} <= set(ALL)
 
@@ -56,7 +56,7 @@ def test_sample_has_every_field_of_a_task() -> None:
     ],
 )
 def test_sample_has_every_field_of_a_part(model: type[BaseModel], block: Mapping[str, Any]) -> None:
-    """Those that exclude another one are named beside it."""
+    """A field that excludes another one is named beside it."""
     absent = set(model.model_fields) - set(block)
     assert absent <= EITHER
     assert all(f"`{name}: " in SAMPLE.read_text(encoding="utf-8") for name in absent)
@@ -73,7 +73,7 @@ def test_sample_has_every_field_of_a_part(model: type[BaseModel], block: Mapping
     ],
 )
 def test_error_of_a_task_file_names_the_page(text: str, tmp_path: Path) -> None:
-    """Which shows the fields of each block."""
+    """The page shows the fields of each block."""
     path = tmp_path / "tasks.yaml"
     path.write_text(text)
     with pytest.raises(HerdError) as raised:

@@ -208,7 +208,7 @@ async def test_names_are_paths(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def refused(herd: Any, tmp_path: Path) -> str:
-    """What the copy of a hostile result is refused with; `files` is refused too, and nothing is left on the disk."""
+    """The error of copying a hostile result. `files` is refused, too, and nothing is left on the disk."""
     work = task_results.copy(f"{TASK}:.", str(tmp_path / "out"), Format.TABLE, recursive=True)
     assert work is not None
     with pytest.raises(HerdError) as copied:
@@ -245,7 +245,7 @@ async def test_long_name_is_not_read_whole(tmp_path: Path, kind: bytes) -> None:
 
 
 async def test_content_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither is more decompressed than the limit, nor is a large file taken for a large header."""
+    """Not more than the limit is decompressed, and a large file does not count as a large header."""
     herd: Any = Stored(packed({"large": "x" * 5_000_000}))
     assert await task_results.files(TASK, Format.NAME)(herd) == 0
     monkeypatch.setattr(task_results, "LARGEST", 4_000_000)
@@ -281,7 +281,7 @@ async def test_patch_on_a_terminal_has_its_own_lines_only(
 
 @pytest.mark.parametrize("name", ["fix-it", "task-01kahc5x3tf8b9n2m4r6v8w0ya", "nightly-20261126t030000z"])
 def test_task_of_any_name_is_copied_from(name: str) -> None:
-    """As in scp: a valid name before a colon is no local path."""
+    """A valid name before a colon names a task, as it names a host in scp; it is not part of a local path."""
     assert file_copy.sandbox_path(f"{name}:a/b") == file_copy.SandboxPath(name, "a/b")
     assert task_results.copy(f"{name}:a/b", "here", Format.TABLE, recursive=False) is not None
 

@@ -1,4 +1,4 @@
-"""What a task begins with, as it is packed on this machine."""
+"""The files that a task begins with are packed on this machine."""
 
 import io
 import os
@@ -96,7 +96,7 @@ def test_oversized_or_special_file_is_refused(folder: Path, tmp_path: Path) -> N
 
 
 def test_file_replaces_an_entry_of_the_folder(folder: Path, tmp_path: Path) -> None:
-    """Also a link, or one of several hard links, of which the others stay as they are; each name is packed once."""
+    """It also replaces a link, or one of several hard links without changing the others. A name is packed once."""
     os.link(folder / "blob.bin", folder / "blob2.bin")
     extra = tmp_path / "extra"
     extra.write_bytes(b"extra")
@@ -127,7 +127,7 @@ def test_oversized_file_is_not_copied(folder: Path) -> None:
 
 
 def test_full_temporary_folder_is_named() -> None:
-    """What is full is not the folder that was to be uploaded."""
+    """The error names the full temporary folder, not the folder to upload."""
     device = Path("/dev/full")
     with device.open("wb", buffering=0) as out, pytest.raises(HerdError, match="does not fit into") as caught:
         pack_work(WorkSource(Path(__file__).parent), out, None)
@@ -155,7 +155,7 @@ def test_small_texts_are_part_of_the_spec_and_others_uploaded(folder: Path, tmp_
 
 
 def test_pipe_is_read_once() -> None:
-    """What `--file <(command)` and `--file /dev/stdin` name is empty when it is read again."""
+    """A pipe, as of `--file <(command)` or `--file /dev/stdin`, would be empty if it were read again."""
     reading, writing = os.pipe()
     os.write(writing, b"text")
     os.close(writing)

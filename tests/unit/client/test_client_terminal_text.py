@@ -105,7 +105,7 @@ def test_colours_of_a_sandbox_hide_nothing(codes: str, stored: str) -> None:
 
 
 def test_colour_ends_with_the_output() -> None:
-    """Neither the next row of `run` nor the prompt after the command is coloured."""
+    """The next row of `run` and the prompt after the command are not coloured."""
     assert visible_output("\x1b[31mred", colours=True) == "\x1b[31mred\x1b[0m"
     assert visible_output("\x1b[31mred\x1b[0m plain", colours=True) == "\x1b[31mred\x1b[0m plain"
     assert visible_output("\x1b[31mred\x1b[0m\x1b[40m", colours=True) == "\x1b[31mred\x1b[0m"

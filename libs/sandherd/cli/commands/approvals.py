@@ -32,9 +32,14 @@ _APPROVAL = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya apr-01kahc7m2qv4d8n6s3t5w9x1yb"
 
 Approval = Annotated[str, typer.Argument(metavar="APPROVAL", help="Approval id, as shown by `approvals list`.")]
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown to the agent; acp has no field for it.")
+    str | None,
+    typer.Option(
+        "--reason", metavar="TEXT", help="Reason, shown to the agent (not with acp, which has no field for it)."
+    ),
 ]
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides [default: your login name].")]
+By = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Name of the user who decides [default: your login name].")
+]
 
 
 @app.command("list", epilog=example("sandherd approvals list", "sandherd approvals list --all -o json"))
@@ -46,7 +51,7 @@ def list_approvals(  # one parameter per option
         typer.Option(
             "--sandbox",
             metavar="SANDBOX|TASK",
-            help="Only for this sandbox, or a task's live or last one.",
+            help="Only for this sandbox, or for the live or last sandbox of this task.",
             callback=safe_sandbox,
         ),
     ] = None,
@@ -89,7 +94,7 @@ def grant_approval(  # one parameter per option
 ) -> int:
     """Grant an approval request, and wait until the agent has the answer.
 
-    Only the first answer counts. The exit status is 1 if this one came too late.
+    Only the first answer counts. The exit status is 1 if this answer came too late.
     """
     return _decide(ctx, sandbox, approval, True, reason=reason, by=by, timeout=timeout, project=project, output=output)
 
@@ -108,7 +113,7 @@ def deny_approval(  # one parameter per option
 ) -> int:
     """Deny an approval request, and wait until the agent has the answer.
 
-    Only the first answer counts. The exit status is 1 if this one came too late.
+    Only the first answer counts. The exit status is 1 if this answer came too late.
     """
     return _decide(ctx, sandbox, approval, False, reason=reason, by=by, timeout=timeout, project=project, output=output)
 
@@ -124,7 +129,7 @@ def _decide(  # noqa: PLR0913  # the options of both commands
     ctx: typer.Context,
     sandbox: str,
     approval: str,
-    granted: bool,  # noqa: FBT001  # the two commands are named after it
+    granted: bool,  # noqa: FBT001  # the name of each command gives it
     *,
     reason: str | None,
     by: str | None,
@@ -138,7 +143,9 @@ def _decide(  # noqa: PLR0913  # the options of both commands
     from sandherd.cli.render.console import document
     from sandherd.client import approvals
 
-    approvals.answer(sandbox, approval, granted=granted, reason=reason, by=by or login_name())  # refuses invalid names
+    approvals.answer(
+        sandbox, approval, granted=granted, reason=reason, by=by or login_name()
+    )  # raises errors of invalid names before connecting
 
     async def work(herd: "Herd") -> int:
         name = await live_sandbox_of(herd, sandbox)
@@ -168,5 +175,5 @@ def _row(view: "ApprovalView") -> list[object]:
 
 
 def _decision(view: "ApprovalView") -> list[object]:
-    has_it = f"{view.answer_state}: {view.answer_reason}" if view.answer_reason else view.answer_state
-    return [view.decided_at, view.decided_by or view.outcome, view.decision_reason, has_it]
+    delivered = f"{view.answer_state}: {view.answer_reason}" if view.answer_reason else view.answer_state
+    return [view.decided_at, view.decided_by or view.outcome, view.decision_reason, delivered]

@@ -1,4 +1,4 @@
-"""`sandherd artifacts`: list, get. The content that events refer to because it is too large for them."""
+"""`sandherd artifacts`: list, get. An artifact is content that events refer to because it is too large for them."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,9 +25,9 @@ def _safe(name: str) -> str:
 def list_artifacts(
     ctx: typer.Context, name: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
 ) -> int:
-    """List what the events of a sandbox, or of a task and its sandboxes, refer to, oldest first.
+    """List the artifacts in the events of a sandbox, or of a task and its sandboxes, oldest first.
 
-    Such as complete values and diffs, transcripts, stored work trees and the files that a task began with.
+    Artifacts are complete values and diffs, transcripts, stored work trees and the files that a task began with.
     """
     from sandherd.cli import artifact_output
     from sandherd.cli.herd_session import run_with_herd
@@ -46,7 +46,8 @@ def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An artifact's name.", callback=_safe)],
     *,
     target: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE|-", help="Write it to this file; - is standard output.")
+        str,
+        typer.Option("-o", "--output", metavar="FILE|-", help="Write the artifact to this file; - is standard output."),
     ] = "-",
     owner: Annotated[
         str | None,
@@ -62,9 +63,9 @@ def get(
 ) -> int:
     """Write the content of an artifact to standard output or to a file, after its size and SHA-256 are verified.
 
-    A terminal gets text without control characters, and nothing else; a file or pipe gets it unchanged. The reference
-    is found in the history: among events from the hour before to the day after the artifact was named, or with --of
-    among all of a sandbox or task.
+    A terminal gets only text, without control characters; a file or pipe gets the content unchanged. The event with the
+    artifact is searched in the history: from an hour before the artifact was created to a day after, or with --of in
+    all events of a sandbox or task.
     """
     from sandherd.cli import artifact_output
     from sandherd.cli.herd_session import run_with_herd

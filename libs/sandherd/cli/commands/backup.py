@@ -1,4 +1,4 @@
-"""`sandherd backup`, `restore` and `reread`: everything that the broker stores. They need the herd's keys."""
+"""`sandherd backup`, `restore` and `reread`: back up, restore and read again the data of the broker. Need the keys."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ REREAD_EXAMPLE = example("sandherd reread", "sandherd reread --identity herd/ide
 _NONE = "0 messages"
 Keys = Annotated[
     Path | None,
-    typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys [default: the local stack's]."),
+    typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys [default: that of the local stack]."),
 ]
 
 
@@ -28,16 +28,16 @@ def backup(
     identity: Keys = None,
     with_secrets: Annotated[
         bool,
-        typer.Option("--with-secrets", help="Include the keys that secrets of unfinished tasks are encrypted with."),
+        typer.Option("--with-secrets", help="Include the keys with which secrets of unfinished tasks are encrypted."),
     ] = False,
     output: Output = Format.TABLE,
 ) -> int:
     """Back up a herd into a folder: every stream and bucket, with the consumers and their positions.
 
-    Of a local stack also the history and the keys; it is stopped meanwhile and started again, and its agents keep
-    working. Of a deployment (NATS_URL, --identity) only the streams: stop its services first, and back up Postgres
-    separately. Without --with-secrets, unfinished tasks with secrets fail after a restore, and have to be submitted
-    again.
+    The backup of a local stack also has the history and the keys. The stack is stopped for the backup and started
+    again; its agents keep working. The backup of a deployment (NATS_URL, --identity) has only the streams and buckets:
+    stop its services first, and back up Postgres separately. Without --with-secrets, unfinished tasks with secrets fail
+    after a restore, and have to be submitted again.
     """
     import asyncio
 
@@ -68,16 +68,16 @@ def restore(
             "--replicas",
             min=1,
             max=5,
-            help="Number of stream replicas, for a local stack 1 or 3 [default: as backed up].",
+            help="Number of stream replicas, for a local stack 1 or 3 [default: that of the backup].",
         ),
     ] = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Restore a backup of a local stack to a new home, or one of a deployment to a broker without its streams.
+    """Restore a backup of a local stack to a new home, or a backup of a deployment to a broker without its streams.
 
-    Stop the services first. Nothing is overwritten; a second restore changes nothing. Then start a local stack with
-    `sandherd up`. State `as it was`: the broker had the same stream already, with or without messages; `empty`: a
-    stream without messages was restored, with its positions.
+    Stop the services first. Nothing is overwritten; a second restore changes nothing. Afterwards start a local stack
+    with `sandherd up`. The state is `as it was` if the broker had the same stream already, with or without messages. It
+    is `empty` if a stream without messages was restored, with its positions.
     """
     import asyncio
 
@@ -98,9 +98,9 @@ def restore(
 
 
 def reread(ctx: typer.Context, *, identity: Keys = None, output: Output = Format.TABLE) -> int:
-    """Make event-ingest read every event again that the broker still stores.
+    """Make event-ingest read again all events that the broker still stores.
 
-    For a restored database that is older than the broker's streams. No event is stored twice.
+    Use it after restoring a database that is older than the broker's streams. No event is stored twice.
     """
     import asyncio
 
@@ -114,7 +114,7 @@ def reread(ctx: typer.Context, *, identity: Keys = None, output: Output = Format
 
 
 def _is_local(context: "Context", identity: Path | None) -> bool:
-    """Whether no other broker and no other keys were named."""
+    """Whether the command is for the local stack: neither another broker nor other keys were named."""
     return identity is None and context.sources.get("nats_url") in {"default", "context"}
 
 
@@ -133,7 +133,7 @@ def _context_of(ctx: typer.Context) -> "Context":
 
 
 def _restored_rows(done: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The states of streams in words for users."""
+    """The streams and their states, with the state `empty` instead of `0 messages`."""
     return [(name, "empty" if state == _NONE else state) for name, state in done]
 
 

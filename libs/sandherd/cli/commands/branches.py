@@ -37,7 +37,7 @@ BranchArgument = Annotated[
     str,
     typer.Argument(
         metavar="BRANCH|TASK",
-        help="A branch's name, its id or the beginning of that (`br-` and at least 6 digits), or one of its tasks.",
+        help="Name of a branch, its id or a beginning of its id (`br-` and at least 6 digits), or one of its tasks.",
         callback=_safe,
         autocompletion=branch_names,
     ),
@@ -74,9 +74,9 @@ def list_branches(
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """List the project's branches, those that changed last first; `-o name` prints their ids.
+    """List the project's branches, the last changed first; `-o name` prints their ids.
 
-    PUSHED is `approve` if a user has to approve changed paths first, and `pending` while it is being saved or pushed.
+    PUSHED is `approve` if a user has to approve changed paths first, and `pending` while the branch is saved or pushed.
     """
 
     async def find(herd: "Herd") -> "BranchList":
@@ -94,7 +94,7 @@ def list_branches(
 def show_branch(
     ctx: typer.Context, branch: BranchArgument, project: Project = None, output: Output = Format.TABLE
 ) -> int:
-    """Show one branch: what was saved and pushed, what prevents more, and the command that continues."""
+    """Show one branch: its saved and pushed commits, what prevents its progress, and the command to continue."""
     from sandherd.cli import branch_output
     from sandherd.cli.herd_session import run_with_herd
 
@@ -116,8 +116,8 @@ def fetch_branch(
 ) -> int:
     """Fetch a branch into a local git repository, as a branch of the same name.
 
-    The work tree and the branch that is checked out are not changed. A branch that exists is only fast-forwarded. The
-    commits are checked first, and nothing of them is executed.
+    The work tree and the branch that is checked out are not changed. An existing branch is only fast-forwarded. The
+    commits are checked first, and nothing in them is executed.
     """
     from sandherd.cli import branch_output
     from sandherd.cli.herd_session import run_with_herd
@@ -134,7 +134,9 @@ def push_branch(  # one parameter per option
     *,
     approve_paths: Annotated[
         bool,
-        typer.Option("--approve-paths", help="Approve the changed paths that need a user's approval, once shown."),
+        typer.Option(
+            "--approve-paths", help="Approve the changed paths that need a user's approval; an earlier push shows them."
+        ),
     ] = False,
     yes: Yes = False,
     timeout: WaitTime = 30.0,
@@ -143,7 +145,7 @@ def push_branch(  # one parameter per option
 ) -> int:
     """Push a branch to its repository now, also after a refusal, and wait until it is pushed.
 
-    The exit status is 1 if it is not.
+    The exit status is 1 if it is not pushed.
     """
     from sandherd.cli import branch_output
     from sandherd.cli.herd_session import run_with_herd
@@ -157,14 +159,16 @@ def open_pull_request(  # one parameter per option
     ctx: typer.Context,
     branch: BranchArgument,
     *,
-    ready: Annotated[bool, typer.Option("--ready", help="Make it ready for review; otherwise it is a draft.")] = False,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Make the pull request ready for review; without this option it is a draft.")
+    ] = False,
     timeout: WaitTime = 30.0,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Open the branch's pull request now, or update it, and wait until that is done; the branch is pushed first.
+    """Push the branch, open or update its pull request now, and wait for the result.
 
-    Also after a refusal, or after a user closed it. The exit status is 1 if it is not open.
+    This is also possible after a refusal, or after a user closed it. The exit status is 1 if it is not open.
     """
     from sandherd.cli import pull_request_output
     from sandherd.cli.herd_session import run_with_herd
@@ -179,14 +183,16 @@ def merge_branch(  # one parameter per option
     ctx: typer.Context,
     branch: BranchArgument,
     *,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is merged, or refused.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the branch is merged, or the merge is refused.")
+    ] = False,
     timeout: WaitTime = 3600.0,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Have the branch's pull request merged once its forge permits it, at its present commit, whatever its policy.
+    """Merge the branch's pull request at its present commit when the forge permits it, whatever its merge policy.
 
-    It is opened and made ready for review first, if necessary. With `--wait`, the exit status is 1 unless it is merged.
+    If necessary, it is opened and made ready for review first. With `--wait`, the exit status is 1 unless it is merged.
     """
     from sandherd.cli import pull_request_output
     from sandherd.cli.herd_session import run_with_herd
@@ -201,15 +207,17 @@ def delete_branch(
     ctx: typer.Context,
     branch: BranchArgument,
     *,
-    here: Annotated[bool, typer.Option("--here", help="Delete it in the herd only, not in its repository.")] = False,
+    here: Annotated[
+        bool, typer.Option("--here", help="Delete the branch in the herd only, not in its repository.")
+    ] = False,
     yes: Yes = False,
     timeout: WaitTime = 30.0,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Delete a branch in the herd, and in its repository if it was pushed; waits until it is deleted.
+    """Delete a branch in the herd, and in its repository if it was pushed, and wait until it is deleted.
 
-    Asks first if it has commits. The exit status is 1 if it could not be deleted.
+    Prompts for confirmation if the branch has commits. The exit status is 1 if it could not be deleted.
     """
     from sandherd.cli import branch_output
     from sandherd.cli.herd_session import run_with_herd
@@ -223,9 +231,9 @@ def delete_branch(
 def diff_branch(
     ctx: typer.Context, branch: BranchArgument, project: Project = None, output: NamelessOutput = Format.TABLE
 ) -> int:
-    """Show how a branch differs from its base's commit.
+    """Show the diff between a branch and its base commit.
 
-    Written to a pipe or a file, it is a patch for `git apply`.
+    In a pipe or a file, the diff is a patch for `git apply`.
     """
     from sandherd.cli import branch_output
     from sandherd.cli.herd_session import run_with_herd

@@ -1,4 +1,4 @@
-"""`sandherd budgets`: list, show, grant, set. Setting those of a project or the herd takes an operator's credential."""
+"""`sandherd budgets`: list, show, grant, set. To set the budget of a project or the herd takes an operator."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,10 +32,10 @@ Task = Annotated[str, typer.Argument(metavar="TASK", help="The task.", callback=
 
 @app.command("list", epilog=example("sandherd budgets list", "sandherd budgets list -o json"))
 def list_budgets(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """List the limits of the project and of its tasks, and what was used of each.
+    """List the limits of the project and of its tasks, and the used amounts.
 
-    With an operator's credential: those of all projects and of the herd. An amount with `+` was not reported for every
-    sandbox, so that more was used.
+    An operator's credential lists the limits of all projects and of the herd. A `+` after an amount means that more was
+    used, because some sandboxes did not report their use.
     """
     from sandherd.cli.herd_session import run_as_operator
 
@@ -47,7 +47,7 @@ def list_budgets(ctx: typer.Context, project: Project = None, output: Output = F
 
 @app.command("show", epilog=example(f"sandherd budgets show {_TASK}", f"sandherd budgets show {_TASK} -o json"))
 def show_budget(ctx: typer.Context, task: Task, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Show what all attempts of a task have used, and its limits."""
+    """Show the limits of a task, and the amounts that its attempts have used together."""
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import with_name
 
@@ -67,10 +67,10 @@ def grant_budget(
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Grant a task more than its budget. An agent that was not stopped yet goes on.
+    """Grant a task more than its budget. An agent that was not stopped yet continues.
 
-    A task that was stopped continues with `sandherd tasks retry`. Refused for a completed task, and for what the task
-    has no limit of.
+    A stopped task continues after `sandherd tasks retry`. The grant is refused for a completed task, and for
+    amounts that have no limit.
     """
     from sandherd.cli.herd_session import command_context, run_with_herd
     from sandherd.cli.name_prefixes import full_name, with_name
@@ -83,21 +83,21 @@ def grant_budget(
 
     async def work(herd: "Herd") -> int:
         _show(await grant(herd), output)
-        await _remind(herd, await full_name(herd, task, "task"))
+        await _warn_if_ended(herd, await full_name(herd, task, "task"))
         return 0
 
     return run_with_herd(ctx, work, project=project)
 
 
-async def _remind(herd: "Herd", task: str) -> None:
-    """State that a task which has ended uses what was granted only after a retry."""
+async def _warn_if_ended(herd: "Herd", task: str) -> None:
+    """Print that an ended task needs a retry to use the granted amount."""
     from sandherd.cli.herd_session import target_state
     from sandherd.cli.stderr import print_error
     from sandherd.contracts.states import TASK_ENDED
 
     state = await target_state(herd.task(task))
     if state in TASK_ENDED:
-        print_error(f"{task} is {state}: it uses what was granted after `sandherd tasks retry {task}`")
+        print_error(f"{task} is {state}: it can use the granted amount after `sandherd tasks retry {task}`")
 
 
 @app.command(
@@ -107,19 +107,19 @@ def set_budget(
     ctx: typer.Context,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="The project. Without one: the herd.", callback=_checked_project),
+        typer.Argument(metavar="[NAME]", help="The project [default: the herd].", callback=_checked_project),
     ] = None,
     *,
     day: Annotated[
-        str | None, typer.Option("--day", metavar="LIMITS", help="Of a rolling day: cost=50usd,tokens=20m.")
+        str | None, typer.Option("--day", metavar="LIMITS", help="Limits for the last 24 hours: cost=50usd,tokens=20m.")
     ] = None,
-    month: Annotated[str | None, typer.Option("--month", metavar="LIMITS", help="Of 30 rolling days.")] = None,
-    create: Annotated[bool, typer.Option("--create", help="Also if there is no project of that name yet.")] = False,
+    month: Annotated[str | None, typer.Option("--month", metavar="LIMITS", help="Limits for the last 30 days.")] = None,
+    create: Annotated[bool, typer.Option("--create", help="Create the project if it does not exist.")] = False,
     output: Output = Format.TABLE,
 ) -> int:
-    """Set the budget of a project, or of the herd. Takes an operator's credential.
+    """Set the budget of a project, or of the herd. This needs an operator's credential.
 
-    A limit that is not given is that of the settings (`SANDHERD_BUDGETS`) again; with `--day ""`, all are.
+    Limits that are not given are reset to those of the settings (`SANDHERD_BUDGETS`); `--day ""` resets all.
     """
     from sandherd.cli.herd_session import command_context, run_as_operator
     from sandherd.client.context import holder
@@ -140,7 +140,7 @@ def _no_limit() -> Exception:
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 
-    remedy = 'give --day or --month, such as --day cost=50usd; with --day "" all limits are those of the settings again'
+    remedy = 'give --day or --month, such as --day cost=50usd; --day "" resets all limits to those of the settings'
     return HerdError.of(Code.INVALID_FIELD, "there is no limit to set", field="limits", remedy=remedy)
 
 

@@ -1,4 +1,4 @@
-"""`sandherd config`: every setting, with its value and source."""
+"""`sandherd config`: shows every setting with its value and source."""
 
 import os
 
@@ -22,8 +22,8 @@ def config() -> None:
 def show_config(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show every setting with its value and source.
 
-    The source is parameter, environment, yaml (the file in the first line), context (that of the stack, or a named
-    one), or default.
+    The source is parameter, environment, yaml (the settings file, which is in the first line), context (of the stack or
+    a named one), or default.
     """
     from sandherd.cli.render.console import answer
 
@@ -34,7 +34,7 @@ def show_config(ctx: typer.Context, project: Project = None, output: Output = Fo
 
 
 def _effective(ctx: typer.Context, project: str | None) -> list[Row]:
-    """`(setting, variable, value, source)` of each setting; the settings file is the first row, secrets are masked.
+    """A row `(setting, variable, value, source)` for each setting, after one for the settings file. Secrets are masked.
 
     Raises `HerdError` for an invalid value.
     """

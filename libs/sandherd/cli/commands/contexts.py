@@ -31,7 +31,7 @@ Name = Annotated[
 
 @app.command("list", epilog=example("sandherd context list", "sandherd context list -o json"))
 def list_contexts(output: Output = Format.TABLE) -> int:
-    """List the contexts, and which is the current one."""
+    """List the contexts, and show which one is current."""
     from sandherd.cli.render.console import answer
     from sandherd.client.named_contexts import contexts_file, read_contexts
 
@@ -79,15 +79,16 @@ def add_context(  # noqa: PLR0913  # one parameter per option
         typer.Option(
             "--project",
             metavar="NAME",
-            help="Project to use [default: the credential's].",
+            help="Project to use [default: that of the credential].",
             autocompletion=project_names,
         ),
     ] = None,
     ca: Annotated[
-        Path | None, typer.Option("--ca", metavar="FILE", help="PEM file with the authorities of the broker.")
+        Path | None,
+        typer.Option("--ca", metavar="FILE", help="PEM file with the certificate authorities of the broker."),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the context of this name.")] = False,
-    use: Annotated[bool, typer.Option("--use", help="Make it the current one.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Make it the current context.")] = False,
     output: Output = Format.TABLE,
 ) -> int:
     """Add a context: a name for a herd, with the path of a credential. Credentials are not copied.
@@ -108,10 +109,10 @@ def add_context(  # noqa: PLR0913  # one parameter per option
 
 @app.command("use", epilog=example("sandherd context use prod", "sandherd context use local"))
 def use_context(name: Name, output: Output = Format.TABLE) -> int:
-    """Make a context the current one; `local` is the stack of this machine.
+    """Make a context the current context; `local` is the stack of this machine.
 
-    Stronger are, in this order: options, --context, variables, SANDHERD_CONTEXT. A named home (--home, SANDHERD_HOME)
-    is another herd: there the current context is not used.
+    These take precedence over it, in this order: options, --context, variables, SANDHERD_CONTEXT. With --home or
+    SANDHERD_HOME the current context is not used, because they name another herd.
     """
     from sandherd.cli.context_changes import use
 

@@ -1,4 +1,4 @@
-"""`sandherd credentials`: create, revoke. Needs the herd's keys."""
+"""`sandherd credentials`: create, revoke. Both need the herd's keys."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,7 +27,7 @@ _SUBSCRIBER = "sandherd credentials create --role subscriber --project default"
 app = group("Credentials of users and programs: create, revoke.", _SUBSCRIBER)
 Identity = Annotated[
     Path | None,
-    typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys [default: the local stack's]."),
+    typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys [default: that of the local stack]."),
 ]
 
 
@@ -40,7 +40,7 @@ def create_credential(
     role: Annotated[
         UserRole,
         typer.Option(
-            "--role", help="client (uses one project), subscriber (receives its events only) or operator (uses all)."
+            "--role", help="client (uses one project), subscriber (only receives its events) or operator (uses all)."
         ),
     ],
     file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="File to write.")] = None,
@@ -49,14 +49,14 @@ def create_credential(
     ] = None,
     identity: Identity = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the file, for example one that was revoked.")
+        bool, typer.Option("--replace", help="Replace the file, for example after its credential was revoked.")
     ] = False,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Create a credential for a user or program.
 
-    This needs the herd's keys and no broker. Its permissions are fixed at creation; docs/permissions.md lists them.
+    This needs the herd's keys, but no broker. The permissions can't be changed later; docs/permissions.md lists them.
     """
     from sandherd.cli.herd_session import command_context
     from sandherd.cli.parse.units import seconds
@@ -66,7 +66,7 @@ def create_credential(
     context = command_context(ctx, project=project)
     if file is None:
         check_home(context.home)
-    path = file or context.home / "creds" / f"{_named(role, context)}.creds"
+    path = file or context.home / "creds" / f"{_default_name(role, context)}.creds"
     if not replace:
         _check_new(path)
     made = _mint(context, role, path, identity or context.home / "identity", seconds(life, "--life") if life else None)
@@ -81,7 +81,9 @@ def create_credential(
 @app.command("revoke", epilog=example("sandherd credentials revoke ada.creds"))
 def revoke_credential(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The credential of a user or a program, or a copy.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The credential of a user or a program, or a copy of it.")
+    ],
     *,
     identity: Identity = None,
     wait: Wait = ONE_MINUTE,
@@ -89,7 +91,7 @@ def revoke_credential(
 ) -> int:
     """Revoke a credential: the broker closes its connections and refuses it.
 
-    This needs the herd's keys and its broker. Another one is created with `sandherd credentials create --replace`.
+    This needs the herd's keys and its broker. Create a new one with `sandherd credentials create --replace`.
     """
     import asyncio
 
@@ -109,12 +111,12 @@ def revoke_credential(
     return 0
 
 
-def _named(role: UserRole, context: "Context") -> str:
+def _default_name(role: UserRole, context: "Context") -> str:
     return role.value if role is UserRole.OPERATOR else f"{role}-{context.project}"
 
 
 def _check_new(path: Path) -> None:
-    """Raises `HerdError` if the file exists."""
+    """Raise `HerdError` if the file exists."""
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 
@@ -132,7 +134,7 @@ def _mint(context: "Context", role: UserRole, path: Path, identity: Path, life: 
     from sandherd.contracts.names import UnsafeNameError
     from sandherd.contracts.subjects import Principal
 
-    name = _named(role, context)
+    name = _default_name(role, context)
     registrar = Registrar(HerdIdentity(identity), lambda: datetime.now(UTC))
     with reading_keys(identity):
         try:

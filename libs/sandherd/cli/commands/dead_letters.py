@@ -1,4 +1,4 @@
-"""`sandherd dead`: dead letters, messages that could not be handled. A project may read its own."""
+"""`sandherd dead`: dead letters, which are messages that could not be handled. A project may read its own."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,7 +42,7 @@ def list_dead(
 ) -> int:
     """List dead letters, newest first.
 
-    Of all projects that the credential is for, unless one is named: a client's is for its own.
+    Without --project, they are of all projects of the credential: a client's credential is for one project.
     """
     return show_list(
         ctx,

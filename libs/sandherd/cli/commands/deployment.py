@@ -11,7 +11,7 @@ from sandherd.cli.parse.durations import ONE_MINUTE, Wait
 app = group("Keys and credentials of a deployment: init, push.", "sandherd identity init ./identity")
 PROVISION_EXAMPLE = example("sandherd provision", "sandherd provision --replicas 3 --identity herd/identity")
 _SHOWN = {"kept": "unchanged"}
-"""States that the tables show otherwise than JSON."""
+"""The words in tables for states with another word in JSON."""
 Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port of the broker for clients.")]
 WebsocketPort = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for WebSocket clients.")]
 MonitorPort = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for the broker's own metrics.")]
@@ -32,7 +32,9 @@ def init_identity(
     project: Annotated[
         list[str] | None,
         typer.Option(
-            "--project", metavar="NAME", help="Project to create a client credential for; repeatable [default]."
+            "--project",
+            metavar="NAME",
+            help="Project for which to create a client credential; repeatable [default: default].",
         ),
     ] = None,
     data: Annotated[str, typer.Option("--data", metavar="PATH", help="Data directory of the broker.")] = "/data",
@@ -41,7 +43,7 @@ def init_identity(
     monitor_port: MonitorPort = 8222,
     allow_changes: Annotated[
         bool,
-        typer.Option("--allow-changes", help="The provisioner's credential may also change streams that exist."),
+        typer.Option("--allow-changes", help="The provisioner's credential may also change existing streams."),
     ] = False,
     output: Output = Format.TABLE,
 ) -> int:
@@ -71,9 +73,9 @@ def init_identity(
 def push_identity(
     ctx: typer.Context, directory: Directory, *, wait: Wait = ONE_MINUTE, output: Output = Format.TABLE
 ) -> int:
-    """Push the accounts' permissions, as updated by `init`, to a running broker.
+    """Push the permissions of accounts, which `init` has updated, to a running broker.
 
-    The account of sandboxes is pushed by the spawner when it starts, with the credentials that it has revoked.
+    The spawner pushes the account of sandboxes when it starts, with the list of revoked credentials.
     """
     import asyncio
 
@@ -97,16 +99,16 @@ def provision(
     ] = None,
     identity: Annotated[
         Path | None,
-        typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys, to also change what exists."),
+        typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys, to also change existing streams."),
     ] = None,
     wait: Wait = ONE_MINUTE,
     output: Output = Format.TABLE,
 ) -> int:
     """Create streams and buckets on the broker, or update them and their consumers to this version.
 
-    With the provisioner's credential, which `sandherd identity init` makes valid for one hour, it creates what is
-    missing; the spawner creates missing consumers. With --identity, the folder of the herd's root keys, it also changes
-    what exists and differs from its declaration. Stored messages stay.
+    With the provisioner's credential, which `sandherd identity init` makes valid for one hour, it creates missing
+    streams and buckets; the spawner creates missing consumers. With --identity, the folder of the herd's root keys, it
+    also changes existing ones that differ from their declaration. Stored messages are not deleted.
     """
     import asyncio
     from datetime import UTC, datetime

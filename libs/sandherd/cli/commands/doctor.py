@@ -17,7 +17,7 @@ EXAMPLE = example("sandherd doctor", "sandherd doctor -o json")
 HEADER = (Column("CHECK", whole=True), "STATE", Column("FOUND", spills=True), Column("REMEDY", below=True))
 _SHOWN = {"look": "warning", "wrong": "error"}
 _SHOWN_NAMES = {"unsaid": "unpublished events"}
-"""Names in the table of checks that have another name in JSON."""
+"""The names in the table for checks with another name in JSON."""
 
 
 def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:

@@ -1,4 +1,4 @@
-"""`sandherd events`, `trajectory`, `logs` and `audit`: what happened, and whether every event was stored."""
+"""`sandherd events`, `trajectory`, `logs` and `audit`: show events and output, and check that events are stored."""
 
 from typing import TYPE_CHECKING, Annotated
 

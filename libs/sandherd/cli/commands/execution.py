@@ -1,4 +1,4 @@
-"""`sandherd exec`, `cp`, `ls`, `port-forward`, `agent-server` and `runtimes`: work in a sandbox, and what runs them."""
+"""`sandherd exec`, `cp`, `ls`, `port-forward`, `agent-server` and `runtimes`: use a sandbox, and show runtimes."""
 
 from typing import Annotated
 
@@ -32,7 +32,7 @@ ExecName = Annotated[
     typer.Option(
         "--status",
         metavar="EXC",
-        help="Show the state of a detached command; the exit status is its own if it has ended, else 0.",
+        help="Show the state of a detached command; the exit status is that of the command if it has ended, else 0.",
     ),
 ]
 
@@ -49,9 +49,13 @@ def exec_(  # noqa: PLR0913  # one parameter per option
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="Time limit [default: 10m; with -t 24h].")
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Start it, print its name, and do not wait.")] = False,
-    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input to it, until end of file.")] = False,
-    terminal: Annotated[bool, typer.Option("--tty", "-t", help="Give it a terminal: this one.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Start the command, print its name, and do not wait.")
+    ] = False,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", "-i", help="Pass standard input to the command, until end of file.")
+    ] = False,
+    terminal: Annotated[bool, typer.Option("--tty", "-t", help="Connect the command to this terminal.")] = False,
     status: ExecName = None,
     kill: Annotated[str | None, typer.Option("--kill", metavar="EXC", help="End a detached command.")] = None,
     project: Project = None,
@@ -59,16 +63,16 @@ def exec_(  # noqa: PLR0913  # one parameter per option
 ) -> int:
     """Run a command in a sandbox, and stream its output.
 
-    Options are written before the name of the sandbox. What follows the name is the command, also with `--` before it.
-    The exit status is the command's own: 124 if it timed out, 126 if it could not be started, 128 plus the number of
-    the signal that ended it. Ctrl-C ends the command. With -t every key goes to the command, also Ctrl-C; it is ended
-    60 s after this client has ended or lost its connection.
+    Write options before the name of the sandbox. The words after the name, or after `--`, are the command. The exit
+    status is that of the command, 124 if it timed out, 126 if it could not be started, or 128 plus the number of the
+    signal that ended it. Ctrl-C ends the command. With -t every key goes to the command, also Ctrl-C; the command is
+    ended 60 s after this client has ended or lost its connection.
     """
     from sandherd.cli import exec_session
     from sandherd.cli.herd_session import run_with_herd
 
     if status is not None or kill is not None:
-        return run_with_herd(ctx, exec_session.of_before(sandbox, output, status=status, kill=kill), project=project)
+        return run_with_herd(ctx, exec_session.earlier(sandbox, output, status=status, kill=kill), project=project)
     if terminal:
         from sandherd.cli import terminal_session
 
@@ -90,17 +94,20 @@ def cp(
     *,
     recursive: Annotated[bool, typer.Option("-r", "--recursive", help="Copy a folder with its contents.")] = False,
     with_git: Annotated[
-        bool, typer.Option("--with-git", help="Copy .git out of a sandbox, too: git here runs programs that it names.")
+        bool,
+        typer.Option(
+            "--with-git", help="Also copy .git out of a sandbox. Git on this machine runs the programs that it names."
+        ),
     ] = False,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Copy a file or a folder into a sandbox, or out of it, or out of what a task has left (`sandherd files`).
+    """Copy a file or a folder into a sandbox, out of it, or out of the stored files of a task (`sandherd files`).
 
-    Paths in a sandbox are relative to its work tree. If the target is an existing folder, the copy keeps its own name.
-    The received data is verified against its digest. Folders are copied out of a sandbox without `.git`: git here would
-    run the programs that an agent has named in it. Standard output gets the bytes of one file and nothing else; on a
-    terminal only text is shown.
+    Paths in a sandbox are relative to its work tree. If the target is an existing folder, the copy has the name of the
+    source. The digest of the received data is verified. Folders are copied out of a sandbox without `.git`, because git
+    on this machine would run the programs that an agent has named in it. Standard output gets only the bytes of one
+    file; a terminal shows only text.
     """
     from sandherd.cli import file_copy, stream_copy, task_results
     from sandherd.cli.herd_session import run_with_herd
@@ -133,7 +140,8 @@ def port_forward(
     ports: Annotated[
         list[str],
         typer.Argument(
-            metavar="[LOCAL:]REMOTE…", help="Ports: 8080:80; without LOCAL the same port, with `:80` any free one."
+            metavar="[LOCAL:]REMOTE…",
+            help="Ports, such as 8080:80. Without LOCAL the local port is the same; with `:80` it is any free port.",
         ),
     ],
     *,
@@ -142,8 +150,8 @@ def port_forward(
 ) -> int:
     """Forward ports of this machine's loopback to ports on the loopback of a sandbox, until Ctrl-C.
 
-    While it runs, every process on this machine can connect to them. Only a port of a program in the sandbox is
-    forwarded, never one of its host. As JSON, one line per port.
+    While the command runs, every process on this machine can connect to these ports. Only ports of programs in the
+    sandbox are forwarded, never ports of its host. As JSON, one line per port.
     """
     from sandherd.cli.forwarded_ports import forward
     from sandherd.cli.herd_session import run_with_herd
@@ -164,7 +172,10 @@ def agent_server(
     sandbox: SandboxName,
     *,
     key: Annotated[
-        bool, typer.Option("--key", help="Also show its key, a secret for X-Session-API-Key, and further headers.")
+        bool,
+        typer.Option(
+            "--key", help="Also show the key, which is a secret for the header X-Session-API-Key, and other headers."
+        ),
     ] = False,
     project: Project = None,
     output: NamelessOutput = Format.TABLE,

@@ -1,4 +1,4 @@
-"""`sandherd harness`: agent SDKs, installed where the spawner runs."""
+"""`sandherd harness`: install and list agent SDKs on the machine of the spawner."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,12 +21,12 @@ def install_harness(
     ctx: typer.Context,
     kinds: Annotated[list[str], typer.Argument(metavar="KIND…", help="claude, openhands or acp.")],
     *,
-    again: Annotated[bool, typer.Option("--again", help="Also reinstall what is already installed.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also reinstall SDKs that are installed already.")] = False,
     output: Output = Format.TABLE,
 ) -> int:
-    """Install what an agent of this kind needs, with uv, exactly as locked.
+    """Install the SDK and other packages of a kind of agent, with uv, in the versions of the lock file.
 
-    It is installed in `toolchains` in the home, or in SANDHERD_TOOLCHAINS, and used by every sandbox from then on.
+    They are installed in `toolchains` in the home, or in SANDHERD_TOOLCHAINS. Every later sandbox uses them.
     """
     from sandherd.admin.toolchains import KINDS, install, is_installed, lock_of
     from sandherd.cli.render.console import answer
@@ -59,8 +59,8 @@ def install_harness(
 def list_harnesses(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     """List the agent SDKs: whether each is installed and matches its lock file. The `command` harness needs none.
 
-    An outdated SDK is used as it is; `harness install` updates it. One that is `writable` may have been changed by any
-    user of this host; `harness install` replaces it.
+    An outdated SDK is still used; `harness install` updates it. If an SDK is `writable`, any user of this host may have
+    changed it; `harness install` replaces it.
     """
     from sandherd.admin.toolchains import KINDS, state
     from sandherd.cli.render.console import answer

@@ -1,4 +1,4 @@
-"""`sandherd overview`, `stats`, `transcript`, `compare`, `search` and `replay`: what agents did."""
+"""`sandherd overview`, `stats`, `transcript`, `compare`, `search` and `replay`: show the work of agents."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,7 +21,7 @@ SEARCH_EXAMPLE = example(
     "sandherd search 'connection refused'", "sandherd search 'src/app.py -test' --kind diff --since 7d -o json"
 )
 REPLAY_EXAMPLE = example(f"sandherd replay {_SANDBOX} --speed 10", f"sandherd replay {_SANDBOX} --cast session.cast")
-LONGEST = 1_000_000.0
+_MAX_SPEED = 1_000_000.0
 
 
 def _checked_entity(name: str | None) -> str | None:
@@ -31,7 +31,7 @@ def _checked_entity(name: str | None) -> str | None:
 
 
 class TextOf(StrEnum):
-    """What is searched."""
+    """The kind of text that is searched."""
 
     MESSAGE = "message"
     COMMAND = "command"
@@ -40,7 +40,7 @@ class TextOf(StrEnum):
 
 
 class StatisticBy(StrEnum):
-    """What statistics are grouped by."""
+    """The group by which statistics are added up."""
 
     TASK = "task"
     PROJECT = "project"
@@ -52,11 +52,13 @@ class StatisticBy(StrEnum):
 def overview(
     ctx: typer.Context,
     *,
-    minutes: Annotated[int, typer.Option("--minutes", help="How far rates go back.", min=1, max=44_640)] = 60,
+    minutes: Annotated[
+        int, typer.Option("--minutes", help="Minutes before now that are included.", min=1, max=44_640)
+    ] = 60,
     project: Project = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
-    """Show how many tasks and sandboxes are in each state, events and cost over time, and what needs a user.
+    """Show how many tasks and sandboxes are in each state, events and cost over time, and which tasks need a user.
 
     Ended tasks and sandboxes are counted only if they ended in the last --minutes. `sandherd top` lists
     unfinished tasks.
@@ -75,9 +77,10 @@ def overview(
 def stats(
     ctx: typer.Context,
     *,
-    by: Annotated[StatisticBy, typer.Option("--by", help="What to group by.")] = StatisticBy.TASK,
+    by: Annotated[StatisticBy, typer.Option("--by", help="Group by which to add up.")] = StatisticBy.TASK,
     since: Annotated[
-        str, typer.Option("--since", metavar="WHEN", help="Only what happened since then: 10m, 2h, 7d, or ISO 8601.")
+        str,
+        typer.Option("--since", metavar="WHEN", help="Only events since this time: 10m, 2h or 7d ago, or ISO 8601."),
     ] = "30d",
     limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of groups.", min=1, max=1000)] = 100,
     project: Project = None,
@@ -109,7 +112,7 @@ def transcript(
     project: Project = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
-    """Show what the agent in a sandbox and its users wrote, what it called, and what came back.
+    """Show the messages of the agent in a sandbox and of its users, and the calls of tools with their results.
 
     As JSON, one entry per line. `sandherd events` has all events.
     """
@@ -134,7 +137,7 @@ def compare(
 ) -> int:
     """Show two sandboxes side by side: cost and time, types of events, tools, turns and files.
 
-    SAME is whether a file has the same content in both now.
+    SAME is `yes` if a file has the same content in both sandboxes now.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import sandbox_of
@@ -150,7 +153,9 @@ def compare(
 
 def search(
     ctx: typer.Context,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="Words; in quotes those next to each other.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="Words to find; words in double quotes have to be next to each other.")
+    ],
     *,
     kinds: Annotated[
         list[TextOf] | None, typer.Option("--kind", help="Only messages, commands, diffs or output; repeatable.")
@@ -165,7 +170,8 @@ def search(
         ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help="Only since then: 10m, 2h, 7d, or ISO 8601.")
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Only since this time: 10m, 2h or 7d ago, or ISO 8601."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of hits.", min=1, max=1000)] = 20,
     project: Project = None,
@@ -173,9 +179,9 @@ def search(
 ) -> int:
     """Search messages, commands, diffs and output for words, newest first.
 
-    A hit has all words; `-word` excludes, `or` is between alternatives. Text that begins with - is written after `--`.
-    Case and punctuation do not matter. Results of calls are searched, but not the output of the terminal, which is
-    stored for some hours only (`sandherd logs`).
+    A hit has all words; `-word` excludes a word, and `or` separates alternatives. Write text that begins with - after
+    `--`. Case and punctuation do not matter. Results of calls are searched. The output of the terminal is not searched:
+    it is stored only for some hours (`sandherd logs`).
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import full_name, kind_of
@@ -197,17 +203,20 @@ def replay(
     ctx: typer.Context,
     sandbox: SandboxOrTask,
     *,
-    speed: Annotated[float, typer.Option("--speed", help="How many times as fast.", min=0.01, max=LONGEST)] = 1.0,
+    speed: Annotated[
+        float, typer.Option("--speed", help="Factor by which the session is played faster.", min=0.01, max=_MAX_SPEED)
+    ] = 1.0,
     cast: Annotated[
-        Path | None, typer.Option("--cast", metavar="FILE", help="Write an asciicast v2 file instead, for asciinema.")
+        Path | None,
+        typer.Option("--cast", metavar="FILE", help="Write an asciicast v2 file for asciinema, and play nothing."),
     ] = None,
     project: Project = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
     """Play a session again: the output of its terminal, messages, calls and results, each at its time.
 
-    Pauses are at most 2 s. The output of the terminal is stored for some hours only; without it the rest is played.
-    `sandherd monitor replay` is about rules, and `sandherd reread` about events that the broker stores.
+    Pauses are at most 2 s. The output of the terminal is stored only for some hours; later it is left out. Not to be
+    confused with `sandherd monitor replay`, which evaluates rules, and `sandherd reread`, which reads events again.
     """
     from sandherd.cli import session_replay
     from sandherd.cli.herd_session import run_with_herd

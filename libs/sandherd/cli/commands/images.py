@@ -1,4 +1,4 @@
-"""`sandherd image`: sandbox images that contain the worker."""
+"""`sandherd image`: builds sandbox images that contain the worker."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 from sandherd.cli.options import Format, Output, example, group
 
-app = group("Sandbox images: add the worker to one.", "sandherd image build --base debian:12 --tag agents:1")
+app = group("Sandbox images: add the worker to an image.", "sandherd image build --base debian:12 --tag agents:1")
 HEADER = ("IMAGE", "PYTHON", "LAYER", "WHOLE", "PUSHED")
 _MB = 1_000_000
 WithSdks = Annotated[
@@ -29,7 +29,7 @@ Target = Annotated[
 
 @app.callback()
 def image() -> None:
-    """Sandbox images: add the worker to one."""
+    """Sandbox images: add the worker to an image."""
 
 
 @app.command(
@@ -44,27 +44,30 @@ def build_image(
     base: Annotated[str, typer.Option("--base", metavar="IMAGE", help="Base image, Debian-based or Alpine-based.")],
     tag: Annotated[str, typer.Option("--tag", "-t", metavar="NAME", help="Name of the new image.")],
     *,
-    push: Annotated[bool, typer.Option("--push", help="Push it to its registry.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Push the image to its registry.")] = False,
     platform: Annotated[
         str | None, typer.Option("--platform", metavar="OS/MACHINE", help="Build for another platform: linux/arm64.")
     ] = None,
     with_python: Annotated[
-        bool, typer.Option("--with-python", help="Download a Python if the base has none that the worker can use.")
+        bool,
+        typer.Option(
+            "--with-python", help="Download a Python if the base image has no Python that the worker can use."
+        ),
     ] = False,
     harnesses: WithSdks = None,
     target: Target = "source",
     output: Output = Format.TABLE,
 ) -> int:
-    """Add the worker to an image, as one small layer: nothing has to be copied into its sandboxes at start.
+    """Add the worker to an image, as one small layer, so that sandboxes start without copying it.
 
-    The image keeps its user, its variables and its command. The `docker` command builds it.
+    The new image has the user, the variables and the command of the base image. The `docker` command builds it.
     """
     from sandherd.admin.images.build import ImageBuildRequest, build
     from sandherd.cli.render.console import answer
     from sandherd.cli.status_line import StatusLine
     from sandherd.cli.stderr import print_error
 
-    order = ImageBuildRequest(
+    request = ImageBuildRequest(
         base=base,
         tag=tag,
         platform=platform,
@@ -74,7 +77,7 @@ def build_image(
         target=target,
     )
     with StatusLine(f"inspecting {base}") as activity:
-        built = build(order, on_step=activity.step)
+        built = build(request, on_step=activity.step)
     sizes = (f"{built.layer_bytes / _MB:.1f} MB", f"{built.size_bytes / _MB:.1f} MB")
     if not built.git:
         print_error(f"{built.image} has no git: tasks with a repository fail in it; install git in {built.base}")
@@ -89,7 +92,7 @@ def write_context(
     *,
     python: Annotated[
         str | None,
-        typer.Option("--python", metavar="VERSION", help="3.11, 3.12 or 3.13 [default: of this Python]."),
+        typer.Option("--python", metavar="VERSION", help="3.11, 3.12 or 3.13 [default: that of this program]."),
     ] = None,
     libc: Annotated[
         str | None,
@@ -102,7 +105,7 @@ def write_context(
     target: Target = "source",
     output: Output = Format.TABLE,
 ) -> int:
-    """Write the build context of such an image, for builders other than the `docker` command; nothing is built.
+    """Write the build context of an image with the worker, for builders other than `docker`. Nothing is built.
 
     Pass BASE and WORKER as build arguments.
     """

@@ -38,7 +38,8 @@ def send(
 ) -> int:
     """Send a message to a running agent.
 
-    Waits until the agent has it, and shows how long the delivery took. The exit status is 1 if it can't be delivered.
+    Waits until the agent has the message, and shows how long the delivery took. The exit status is 1 if the message
+    can't be delivered.
     """
     from sandherd.cli import task_submission
     from sandherd.cli.herd_session import run_with_herd

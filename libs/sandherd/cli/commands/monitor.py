@@ -1,4 +1,4 @@
-"""`sandherd monitor`: the report of a project, what the monitor knows of a sandbox, its rules muted, and replayed."""
+"""`sandherd monitor`: report on a project, show a sandbox, mute and unmute rules, and replay them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,20 +13,24 @@ if TYPE_CHECKING:
     from sandherd.client.herd import Herd
     from sandherd.contracts.requests import MonitorView
 
-app = group("What the monitor knows of a project and of a sandbox; mute its rules.", "sandherd monitor show task-one")
+app = group(
+    "The monitor: report on a project, show a sandbox; mute and replay rules.", "sandherd monitor show task-one"
+)
 _SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
 
 Rule = Annotated[str, typer.Argument(metavar="RULE", help="A guardian rule, as shown by `monitor show`.")]
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides [default: your login name].")]
+By = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Name of the user who decides [default: your login name].")
+]
 
 
 @app.command("report", epilog=example("sandherd monitor report", "sandherd monitor report -o json"))
 def report(ctx: typer.Context, *, project: Project = None, output: NamelessOutput = Format.TABLE) -> int:
-    """Show how much the sandboxes of a project hinder each other, and what needs a user.
+    """Show how much the sandboxes of a project hinder each other, and which of them need a user.
 
-    With interventions and their outcomes, and what was used of budgets.
-    The coherence is 1 if no live sandbox is in an open finding: a file that two of them edit, tasks that seem to be the
-    same, or a base or task that has changed underneath one. docs/conductor.md has its formula.
+    The report also has interventions with their outcomes, and the use of budgets. The coherence is 1 if no live sandbox
+    is in an open finding. Findings are that two sandboxes edit the same file, that two tasks seem to be the same, or
+    that the base or the task of a sandbox has changed. docs/conductor.md has the formula.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.monitor_report import show_report
@@ -38,10 +42,10 @@ def report(ctx: typer.Context, *, project: Project = None, output: NamelessOutpu
 def show_sandbox(
     ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: NamelessOutput = Format.TABLE
 ) -> int:
-    """Show what the monitor knows of a sandbox.
+    """Show the monitor's state of a sandbox.
 
-    Its phase, calls in flight, what its task has used of its budgets, how far each rule is from its next step,
-    findings, and interventions with outcomes.
+    It has the phase, calls in flight, the use of its task's budgets, how far each rule is from its next step, findings,
+    and interventions with outcomes.
     """
     from sandherd.cli.command_templates import show_one
     from sandherd.cli.name_prefixes import live_sandbox_of
@@ -66,14 +70,14 @@ def mute_rule(  # one parameter per option
     time: Annotated[
         float | None,
         typer.Option(
-            "--for", metavar="TIME", parser=duration, help="For how long: 30m, 1h [default: until it is unmuted]."
+            "--for", metavar="TIME", parser=duration, help="Time after which it is unmuted: 30m, 1h [default: never]."
         ),
     ] = None,
     by: By = None,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Mute a guardian rule for one sandbox: the monitor does not act on it there."""
+    """Mute a guardian rule for one sandbox: the monitor does not act on this rule there."""
     from sandherd.cli.command_templates import show_change
     from sandherd.cli.login_name import login_name
     from sandherd.cli.name_prefixes import live_sandbox_of
@@ -96,7 +100,7 @@ def unmute_rule(  # one parameter per option
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Evaluate a muted rule again."""
+    """Unmute a guardian rule for one sandbox."""
     from sandherd.cli.command_templates import show_change
     from sandherd.cli.login_name import login_name
     from sandherd.cli.name_prefixes import live_sandbox_of
@@ -122,7 +126,7 @@ def replay_rules(  # noqa: PLR0913  # one parameter per option
         list[Path] | None,
         typer.Argument(
             metavar="[FILE|-]…",
-            help="Events as `sandherd events -o jsonl` writes them, also as .gz [default: stored ones].",
+            help="Events as `sandherd events -o jsonl` writes them, also as .gz [default: stored events].",
         ),
     ] = None,
     *,
@@ -130,17 +134,20 @@ def replay_rules(  # noqa: PLR0913  # one parameter per option
         str | None, typer.Option("--sandbox", metavar="SANDBOX", help="Only the stored events of this sandbox.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help="Only stored events since then: 10m, 2h, or ISO 8601.")
+        str | None,
+        typer.Option(
+            "--since", metavar="WHEN", help="Only stored events since this time: 10m or 2h ago, or ISO 8601."
+        ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="WHEN", help="Only stored events until then.")
+        str | None, typer.Option("--until", metavar="WHEN", help="Only stored events until this time.")
     ] = None,
     rules: Annotated[
         list[str] | None,
         typer.Option(
             "--rule",
             metavar="RULE.THRESHOLD=VALUE",
-            help="A changed threshold, or RULE=off; replaces SANDHERD_RULES. Repeatable.",
+            help="Value of a threshold, or RULE=off. These options replace SANDHERD_RULES. Repeatable.",
         ),
     ] = None,
     max_step: Annotated[
@@ -149,13 +156,13 @@ def replay_rules(  # noqa: PLR0913  # one parameter per option
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option("--labels", metavar="FILE", help="What the rules should find in each session: prints recall and "
-        "false alarms. docs/detection.md has the format."),
+        typer.Option("--labels", metavar="FILE", help="Expected findings of each session, to show recall and false "
+        "alarms. docs/detection.md has the format."),
     ] = None,
     project: Project = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:  # fmt: skip
-    """Run the rules over stored events, and show what they find and decide, beside what was recorded.
+    """Run the rules over stored events, and show their findings and decisions beside the recorded ones.
 
     Nothing is sent. The same events and rules give the same decisions.
     """

@@ -1,4 +1,4 @@
-"""`sandherd top` and `costs`: what works at present and who needs a user, and what was spent."""
+"""`sandherd top` and `costs`: show the unfinished tasks, and the costs of agents."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,7 +22,7 @@ COSTS_EXAMPLE = example(
 
 
 class CostGroup(StrEnum):
-    """What costs are added up by."""
+    """The group by which costs are added up."""
 
     PROJECT = "project"
     TASK = "task"
@@ -39,9 +39,9 @@ def top(
 ) -> int:
     """Show the tasks that have not ended: those that need a user first, then the oldest.
 
-    ACTIVITY is the time since the agent's last event; NEEDS is an approval to answer, a paused sandbox to resume, or
-    what the monitor has found. On a terminal the screen is shown again at each change, until Ctrl-C; without a
-    terminal, and as JSON, it is shown once.
+    ACTIVITY is the time since the agent's last event. NEEDS is an approval to answer, a paused sandbox to resume, or a
+    finding of the monitor. A terminal shows the table again after each change, until Ctrl-C. Without a terminal, and as
+    JSON, it is shown once.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.overview import show_overview
@@ -56,7 +56,7 @@ def costs(
         str, typer.Option("--by", metavar="GROUP", help="task, day, model, project, or label:KEY.")
     ] = CostGroup.TASK.value,
     since: Annotated[
-        str, typer.Option("--since", metavar="WHEN", help="Only what was spent since then: 10m, 2h, 7d, or ISO 8601.")
+        str, typer.Option("--since", metavar="WHEN", help="Only costs since this time: 10m, 2h or 7d ago, or ISO 8601.")
     ] = "30d",
     label: LabelFilter = None,
     batch: Batch = None,
@@ -66,8 +66,8 @@ def costs(
 ) -> int:
     """Show tokens and cost as agents have reported them, from the history; the most expensive first.
 
-    In US dollars; JSON has millionths of a US dollar (`cost_micro_usd`). Days are of UTC. A task has
-    the cost of all its attempts.
+    Costs are in US dollars; JSON has millionths of a US dollar (`cost_micro_usd`). Days are in UTC. The cost of a task
+    includes all its attempts.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.parse.labels import cost_group, selector

@@ -1,4 +1,4 @@
-"""`sandherd webhooks`: those that the herd delivers. Create, list, show, test, rotate, replay, delete."""
+"""`sandherd webhooks` that the herd delivers: create, list, show, test, rotate, replay, delete."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -6,14 +6,14 @@ import typer
 
 from sandherd.cli.command_templates import show_change, show_one
 from sandherd.cli.options import CreateProject, Format, Output, Project, example
-from sandherd.cli.parse.start_positions import beginning, entity_name, event_types
+from sandherd.cli.parse.start_positions import entity_name, event_types, start_position
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
     from sandherd.contracts.requests import Webhook, WebhookTested, WebhookWithSecret
 
 HEADER = ("NAME", "URL", "TYPES", "STATE", "POSITION", "WAITING", "DROPPED", "DEAD", "ACCEPTED", "PROBLEM")
-_FROM = "Where to begin: new events, the oldest event, a stream sequence, or a time: 2h, 7d, or ISO 8601."
+_FROM = "First event: new events, the oldest event, a stream sequence, or a time: 2h or 7d ago, or ISO 8601."
 
 
 def _checked(name: str) -> str:
@@ -28,11 +28,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A webhook's name.", c
 def create_webhook(  # noqa: PLR0913  # one parameter for each option
     ctx: typer.Context,
     name: Name,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where to, by https.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the receiver, with https.")],
     *,
     kinds: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Only these event types, as task.failed or task; repeatable."),
+        typer.Option("--type", metavar="TYPE", help="Only these event types, such as task.failed or task; repeatable."),
     ] = None,
     entities: Annotated[
         list[str] | None,
@@ -43,15 +43,15 @@ def create_webhook(  # noqa: PLR0913  # one parameter for each option
     create: CreateProject = False,
     output: Output = Format.TABLE,
 ) -> int:
-    """Have the project's events sent to a URL, signed, and print the secret of the signatures: it is shown only now.
+    """Create a webhook, which sends the project's events to a URL, and print the secret of its signatures.
 
-    Each event is sent until the receiver accepts it (2xx), in order for each task and sandbox, at least once and
-    always with the same id.
+    The secret is not shown again. Each event is sent until the receiver accepts it (2xx), in order for each task and
+    sandbox, at least once and always with the same id.
     """
     from sandherd.cli.herd_session import command_context
     from sandherd.client.context import holder
 
-    types, begins = event_types(kinds or []), beginning(start)
+    types, begins = event_types(kinds or []), start_position(start)
     about = [entity_name(one) for one in entities or []]
     credentials = command_context(ctx, project=project).credentials
     by = holder(credentials).name if credentials else None
@@ -63,9 +63,10 @@ def create_webhook(  # noqa: PLR0913  # one parameter for each option
 
 
 def list_webhooks(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """List the project's webhooks. POSITION is the sequence up to which events are handled, except WAITING ones.
+    """List the project's webhooks.
 
-    DROPPED ones were no longer in the stream when they were to be sent.
+    Events up to the stream sequence POSITION are handled, except those that are WAITING. DROPPED is the number of
+    events that were deleted from the stream before they could be sent.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import answer
@@ -79,12 +80,12 @@ def list_webhooks(ctx: typer.Context, project: Project = None, output: Output = 
 
 
 def show_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Show a webhook, with its dead letters: events that were not accepted at the last attempt."""
+    """Show a webhook with its dead letters, which are events that were not accepted in any attempt."""
     return show_one(ctx, lambda herd: herd.webhook(name), project=project, output=output)
 
 
 def try_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Send a signed document of the type `webhook.test` once. Exit status 1 if it is not accepted."""
+    """Send a signed document of the type `webhook.test` once. The exit status is 1 if it is not accepted."""
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import document
     from sandherd.client.terminal_text import write_text
@@ -101,7 +102,7 @@ def try_webhook(ctx: typer.Context, name: Name, project: Project = None, output:
 
 
 def rotate_secret(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Create another secret for a webhook and print it, only now. For a day, the one before it signs, too."""
+    """Create a new secret for a webhook and print it. It is not shown again. The old secret also signs for a day."""
 
     async def work(herd: "Herd") -> "WebhookWithSecret":
         return await herd.rotate_webhook_secret(name)
@@ -118,14 +119,14 @@ def replay_webhook(
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Send events again, or only what is not sent yet. A disabled webhook is resumed."""
-    begins = None if start is None else beginning(start)
+    """Resume a disabled webhook; with --from or --dead-letters, also send events again."""
+    begins = None if start is None else start_position(start)
 
     async def work(herd: "Herd") -> "Webhook":
         return await herd.replay_webhook(name, start=begins, dead_letters=dead)
 
     def description(found: "Webhook") -> str:
-        return f"webhook {found.name} continues behind {found.position}, with {found.waiting} waiting"
+        return f"webhook {found.name} continues after {found.position}, with {found.waiting} waiting"
 
     return show_change(ctx, work, description, project=project, output=output)
 
@@ -142,7 +143,7 @@ def delete_webhook(ctx: typer.Context, name: Name, project: Project = None, outp
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add these commands to the group `webhooks`."""
+    """Add the commands of this module to the group `webhooks`."""
     one = "sandherd webhooks create alerts https://example.com/events --type task.failed --type approval"
     app.command("create", epilog=example(one))(create_webhook)
     app.command("list", epilog=example("sandherd webhooks list", "sandherd webhooks list -o json"))(list_webhooks)

@@ -1,4 +1,4 @@
-"""`sandherd projects`: list, show, create, set. Changes take an operator's credential."""
+"""`sandherd projects`: list, show, create, set. Changes need an operator's credential."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,7 +41,7 @@ def _checked_kind(kind: str | None) -> str | None:
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The project.", callback=_checked, autocompletion=project_names)
 ]
-Tasks = Annotated[int | None, typer.Option("--tasks", metavar="N", help="Maximum number of tasks at work.", min=0)]
+Tasks = Annotated[int | None, typer.Option("--tasks", metavar="N", help="Maximum number of running tasks.", min=0)]
 Sandboxes = Annotated[
     int | None, typer.Option("--sandboxes", metavar="N", help="Maximum number of live sandboxes.", min=0)
 ]
@@ -50,27 +50,28 @@ Harness = Annotated[
     typer.Option(
         "--harness",
         metavar="KIND",
-        help="Kind of agent of tasks that name no kind and no program.",
+        help="Kind of agent for tasks that name neither a kind nor a program.",
         callback=_checked_kind,
     ),
 ]
-Model = Annotated[str | None, typer.Option("--model", metavar="TEXT", help="Model of tasks that name none.")]
+Model = Annotated[str | None, typer.Option("--model", metavar="TEXT", help="Model for tasks that name no model.")]
 Memory = Annotated[
-    str | None, typer.Option("--memory", metavar="SIZE", help="Memory of tasks without limits: 512m, 4g.")
+    str | None, typer.Option("--memory", metavar="SIZE", help="Memory for tasks without limits: 512m, 4g.")
 ]
 Cores = Annotated[
-    float | None, typer.Option("--cores", metavar="NUMBER", help="Cores of tasks that set none: 2, 0.5.", min=0.05)
+    float | None, typer.Option("--cores", metavar="NUMBER", help="Cores for tasks without limits: 2, 0.5.", min=0.05)
 ]
 Timeout = Annotated[
     str | None,
-    typer.Option("--attempt-timeout", metavar="TIME", help="Time limit of an attempt of tasks that set none: 10m, 2h."),
+    typer.Option("--attempt-timeout", metavar="TIME", help="Time limit of an attempt for tasks without one: 10m, 2h."),
 ]
 Image = Annotated[
-    str | None, typer.Option("--image", metavar="IMAGE", help="Image of tasks that name none, in runtimes with images.")
+    str | None,
+    typer.Option("--image", metavar="IMAGE", help="Image for tasks that name none, in runtimes with images."),
 ]
 
 Repo = Annotated[
-    str | None, typer.Option("--repo", metavar="URL", help="Git repository of tasks that begin with no other files.")
+    str | None, typer.Option("--repo", metavar="URL", help="Git repository for tasks that begin with no other files.")
 ]
 MaxIntervention = Annotated[
     SteeringStep | None,
@@ -80,9 +81,9 @@ MaxIntervention = Annotated[
 
 @app.command("list", epilog=example("sandherd projects list", "sandherd projects list -o json"))
 def list_projects(ctx: typer.Context, output: Output = Format.TABLE) -> int:
-    """List the projects: those with limits or defaults of their own, and those with tasks or sandboxes now.
+    """List the projects that have their own limits or defaults, or that have tasks or sandboxes now.
 
-    A client's credential shows its own project. The cost is that of the history, if that is available.
+    A client's credential shows only its project. The costs are read from the history, if that is available.
     """
     from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.projects import show_projects
@@ -92,9 +93,9 @@ def list_projects(ctx: typer.Context, output: Output = Format.TABLE) -> int:
 
 @app.command("show", epilog=example("sandherd projects show web", "sandherd projects show web -o json"))
 def show_project(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> int:
-    """Show a project: its limits and where each comes from, its defaults, what it uses now, its cost, its users.
+    """Show a project: its limits with their sources, its defaults, its present use, its cost, its users.
 
-    Users are those who submitted a current task or set a secret, as their clients named them.
+    Users have submitted a current task or have set a secret. Their clients have given their names.
     """
     from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.projects import show_project as shown
@@ -133,9 +134,9 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     permit: ProjectPermit = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Create a project with limits and defaults. What no option sets is taken from the herd's settings.
+    """Create a project with limits and defaults. Others are taken from the herd's settings.
 
-    Creating the same project again changes nothing, with exit status 0; with other limits or defaults it is an error.
+    To create the same project again changes nothing, with exit status 0; with other limits or defaults it is an error.
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest,
@@ -177,16 +178,15 @@ def set_project(  # noqa: PLR0913  # one parameter per option
         typer.Option(
             "--unset",
             metavar="FIELD",
-            help="Remove the project's own value, so that the herd's applies: tasks, sandboxes, harness, model, "
+            help="Remove the project's value, so that the herd's value applies: tasks, sandboxes, harness, model, "
             "memory_mb, cores, attempt_seconds, image, repository, max_intervention or constraints. Repeatable.",
         ),
     ] = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Change limits and defaults of a project; what is not given stays.
+    """Change limits and defaults of a project; others do not change.
 
-    A limit is in effect at once, also for waiting tasks; what runs is not ended. A default is for tasks that are
-    submitted later.
+    A limit takes effect at once, also for waiting tasks; running tasks are not ended. A default is for later tasks.
     """
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest,
                                     submodules=submodules, lfs=lfs, git_proxy=git_proxy)  # fmt: skip
@@ -203,7 +203,7 @@ def _no_change() -> Exception:
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 
-    remedy = "give a limit or default as an option, or take one back with --unset"
+    remedy = "give a limit or default as an option, or remove one with --unset"
     return HerdError.of(Code.INVALID_FIELD, "there is nothing to change", field="project", remedy=remedy)
 
 

@@ -1,6 +1,6 @@
-"""`sandherd history`: what is dropped when, what is archived, and whether the tables are right.
+"""`sandherd history`: shows and changes the retention of events, restores archived days, and verifies the tables.
 
-All but `verify` take an operator's credential.
+All commands except `verify` need an operator's credential.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -51,9 +51,9 @@ Task = Annotated[
 
 @app.command("status", epilog=example("sandherd history status", "sandherd history status -o json"))
 def status(ctx: typer.Context, output: NamelessOutput = Format.TABLE) -> int:
-    """Show the days of the history with their sizes, when each is dropped, and what is held, of all projects.
+    """Show the days of the history of all projects: their sizes, when they are dropped, and which are held.
 
-    The number of events is the estimate of Postgres. A day is of UTC and of the ids of events.
+    The number of events is an estimate by Postgres. Days are in UTC, by the times in the ids of events.
     """
     from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.retention import show_status
@@ -76,14 +76,16 @@ def hold(
     ctx: typer.Context,
     name: Name,
     *,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for `sandherd history status`.")],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Reason, shown by `sandherd history status`.")
+    ],
     task: Task = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
-    """Prevent the drop of all days that have events of a project, or of one of its tasks, until they are released.
+    """Hold all days with events of a project, or of one of its tasks: they are not dropped until they are released.
 
-    In effect when the command ends, for all that is stored then. Repeated, it has the new reason. A project or
-    task that is unknown and has no stored events is refused.
+    The hold is in effect when the command ends, for all events that are stored then. To repeat the command changes the
+    reason. An unknown project or task without stored events is refused.
     """
     from sandherd.cli.herd_session import command_context, run_as_operator
     from sandherd.cli.render.retention import show_hold
@@ -101,9 +103,10 @@ def hold(
 
 @app.command("release", epilog=example("sandherd history release web", f"sandherd history release web --task {_TASK}"))
 def release(ctx: typer.Context, name: Name, *, task: Task = None, output: NamelessOutput = Format.TABLE) -> int:
-    """Remove a hold. The days that are due by then are dropped within minutes.
+    """Remove a hold. Days whose retention has expired are then dropped within minutes.
 
-    The hold of a project and those of its tasks are removed one by one. Without such a hold the exit status is 1.
+    The hold of a project does not include the holds of its tasks: each is removed by a command of its own. The exit
+    status is 1 if there is no such hold.
     """
     from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.retention import show_release
@@ -116,7 +119,7 @@ def release(ctx: typer.Context, name: Name, *, task: Task = None, output: Namele
 
 @app.command("archives", epilog=example("sandherd history archives", "sandherd history archives -o json"))
 def archives(ctx: typer.Context, output: NamelessOutput = Format.TABLE) -> int:
-    """List the days that are in the archive, by project, the newest first. A day is of UTC and of the ids of events."""
+    """List the days in the archive by project, newest first. Days are in UTC, by the times in the ids of events."""
     from sandherd.cli.herd_session import run_as_operator
     from sandherd.cli.render.retention import show_archives
 
@@ -135,14 +138,14 @@ def archives(ctx: typer.Context, output: NamelessOutput = Format.TABLE) -> int:
 )
 def restore(
     ctx: typer.Context,
-    day: Annotated[str, typer.Argument(metavar="DAY", help="The day, of UTC: 2026-08-21.", callback=_checked_day)],
+    day: Annotated[str, typer.Argument(metavar="DAY", help="The day, in UTC: 2026-08-21.", callback=_checked_day)],
     *,
     project: Annotated[
         str | None,
         typer.Option(
             "--project",
             metavar="PROJECT",
-            help="Only the events of this project [default: of all].",
+            help="Only the events of this project [default: of all projects].",
             callback=lambda name: None if name is None else _checked_project(name),
             autocompletion=project_names,
         ),
@@ -150,15 +153,15 @@ def restore(
     days: Annotated[
         int,
         typer.Option(
-            "--days", metavar="DAYS", help="Number of days after which it may be dropped again.", min=1, max=3650
+            "--days", metavar="DAYS", help="Number of days after which the day may be dropped again.", min=1, max=3650
         ),
     ] = 7,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
     """Load a day from the archive into the history, and wait until it is complete.
 
-    Its files are compared with their digests first. Events that are in the history already are not loaded twice. An
-    interrupted command changes nothing: event-ingest restores the day on its own. The exit status is 1 if it can't.
+    The digests of its files are verified first. Events that are in the history already are not loaded twice. If this
+    command is interrupted, event-ingest continues to restore the day. The exit status is 1 if that is not possible.
     """
     from datetime import date
 
@@ -194,7 +197,7 @@ def verify(
 ) -> int:
     """Compare the tables of tasks, sandboxes, messages, approvals and sources with the events, and list differences.
 
-    The exit status is 1 if there is one. `sandherd audit` checks whether events are missing.
+    The exit status is 1 if there is a difference. `sandherd audit` checks whether events are missing.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render import verification

@@ -1,4 +1,4 @@
-"""`sandherd run`: submit a task, and show what its agent does."""
+"""`sandherd run`: submits a task, and shows its events and output."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,9 +48,9 @@ from sandherd.cli.parse.iterations import (
     MaxIterations,
     Until,
     UntilSaid,
-    rounds,
+    continuous,
 )
-from sandherd.cli.parse.list_options import NewLabels, TaskNameToGive
+from sandherd.cli.parse.list_options import NewLabels, NewTaskName
 from sandherd.cli.parse.repository import (
     Base,
     Branch,
@@ -139,11 +139,13 @@ def run(  # noqa: PLR0913  # one parameter per option
     ] = Priority.NORMAL,
     budget: Annotated[
         str | None,
-        typer.Option("--budget", metavar="LIMITS", help="What it may use: cost=2usd,tokens=2m,turns=50,wall_time=2h."),
+        typer.Option(
+            "--budget", metavar="LIMITS", help="Limits of its use: cost=2usd,tokens=2m,turns=50,wall_time=2h."
+        ),
     ] = None,
     kind: Annotated[
         TaskKind | None,
-        typer.Option("--kind", help="The kind of work; research and review need no change."),
+        typer.Option("--kind", help="The kind of work. Tasks of research and review do not have to change files."),
     ] = None,
     max_intervention: Annotated[
         SteeringStep | None,
@@ -175,7 +177,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     retry_also: Annotated[
         list[ErrorType] | None,
         typer.Option(
-            "--retry-also", metavar="ERROR", help="Another error to retry after, such as exit_status; repeatable."
+            "--retry-also", metavar="ERROR", help="Also retry after this error, such as exit_status; repeatable."
         ),
     ] = None,
     on_retry: Annotated[
@@ -185,7 +187,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         ),
     ] = OnRetry.OFFER,
     keep_work: KeepWork = False,
-    name: TaskNameToGive = None,
+    name: NewTaskName = None,
     labels: NewLabels = None,
     resume: Resume = None,
     resume_attempt: Attempt = None,
@@ -204,11 +206,11 @@ def run(  # noqa: PLR0913  # one parameter per option
     create: CreateProject = False,
     output: Output = Format.TABLE,
 ) -> int:
-    """Submit a task to an agent, and show what the agent does.
+    """Submit a task to an agent, and show the agent's events and output.
 
-    Each attempt runs in a new sandbox of its own. The exit status is 1 if the task does not complete.
+    Each attempt runs in its own new sandbox. The exit status is 1 if the task does not complete.
 
-    As JSON, one event per line, with --no-follow one document; with `-o name` only the task's name.
+    As JSON, one event per line, or with --no-follow one document; with `-o name` only the task's name.
     """
     from sandherd.cli import task_submission
     from sandherd.cli.herd_session import run_with_herd
@@ -267,7 +269,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         repository=repository.of_url() if repository is not None and repository.url else None,
         no_repository=no_repo,
         co_author=co_author(with_co_author, repo),
-        rounds=rounds(
+        continuous=continuous(
             until=until,
             until_said=until_said,
             check_timeout=check_timeout,
@@ -284,7 +286,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         default = repository is not None and repository.is_default
         named = {"repo PATH (name its URL)": local, "base, --ticket and others without --repo": default}
         return taken.take(task, limits, **others, **named)
-    begins = _examined(repository) or work
+    begins = _repository_to_upload(repository) or work
     return run_with_herd(
         ctx,
         lambda herd: task_submission.run(
@@ -295,10 +297,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     )
 
 
-def _examined(repository: "RepositorySource | None") -> "LocalRepository | RepositorySource | None":
-    """The repository, if it is a local one or the project's default one."""
+def _repository_to_upload(repository: "RepositorySource | None") -> "LocalRepository | RepositorySource | None":
+    """The examined local repository, or the project's default repository; None for another one."""
     if repository is None or not repository.is_local:
         return repository if repository is not None and repository.is_default else None
-    from sandherd.cli.local_repositories import examined  # only needed with a repository
+    from sandherd.cli.local_repositories import examine_local  # only needed with a repository
 
-    return examined({"": repository}).get("")
+    return examine_local({"": repository}).get("")

@@ -84,7 +84,7 @@ def list_sandboxes(  # noqa: PLR0913  # one parameter per option
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """List sandboxes: live ones and recently ended ones. They have the labels and the batch of their tasks."""
+    """List live and recently ended sandboxes. A sandbox has the labels and the batch of its task."""
     filters = list_filter(state or [], label or [], batch, since, sort)
     return show_list(
         ctx,
@@ -102,7 +102,7 @@ def list_sandboxes(  # noqa: PLR0913  # one parameter per option
 def get_sandbox(
     ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
 ) -> int:
-    """Show one sandbox: its current or its final state."""
+    """Show one sandbox in its present or final state."""
     from sandherd.cli.name_prefixes import sandbox_view
 
     async def show_details(_herd: "Herd", view: "SandboxView") -> None:
@@ -129,9 +129,9 @@ def sandbox_logs(
     project: Project = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
-    """Show the log that the runtime stores for a sandbox: of its process, container or pod.
+    """Show the log that the runtime stores for the process, container or pod of a sandbox.
 
-    It is the worker's log, for problems of the sandbox itself; `sandherd logs` shows what the agent prints.
+    It is the worker's log, for problems of the sandbox itself; `sandherd logs` shows the output of the agent.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import sandbox_named
@@ -156,7 +156,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     secret_env: SecretEnv = None,
     secret: Secrets = None,
     agent_server: AgentServer = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the sandbox runs.")] = True,
     timeout: WaitTime = TWO_MINUTES,
     project: Project = None,
     create: CreateProject = False,
@@ -164,7 +164,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
 ) -> int:
     """Create a sandbox without a task, and print its name.
 
-    Run commands in it with `sandherd exec`, and copy files with `sandherd cp`. It lives until it is terminated or
+    Run commands in it with `sandherd exec`, and copy files with `sandherd cp`. It exists until it is terminated or
     expires.
     """
     from sandherd.cli import sandbox_creation
@@ -191,7 +191,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
 
 
 def _refuse(ctx: typer.Context, error: "InvalidFieldError", ttl: str | None, project: str | None) -> int:
-    """Refuse an invalid field; of a lifetime the herd's maximum is named, if the herd can be reached."""
+    """Raise the error of an invalid field. For a lifetime it names the herd's maximum, if the herd can be reached."""
     from sandherd.cli import sandbox_creation
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.client.errors import NotReachedError
@@ -243,7 +243,7 @@ def extend_sandbox(
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Set the expiry of a sandbox to this time from now, if that is later."""
+    """Set the expiry of a sandbox to this time from now, unless it expires later anyway."""
     from sandherd.cli.command_templates import show_change
     from sandherd.cli.name_prefixes import live_sandbox_named
     from sandherd.cli.parse.units import seconds
@@ -282,7 +282,7 @@ def terminate_sandbox(
         ctx,
         lambda herd, name: herd.sandbox(name),
         lambda herd, name: herd.terminate(name, reason=reason),
-        what=("end", "sandbox", sandbox),
+        target=("end", "sandbox", sandbox),
         project=project,
         output=output,
     )

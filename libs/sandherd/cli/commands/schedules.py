@@ -31,7 +31,7 @@ RUN_HEADER = ("DUE", Column("OUTCOME", whole=True), "TASK", Column("TIMES", 1), 
 
 
 class OverlapPolicy(StrEnum):
-    """What happens while an earlier task has not ended; `contracts.schedules.Overlap`."""
+    """The policy for a due time at which an earlier task has not ended; `contracts.schedules.Overlap`."""
 
     SKIP = "skip"
     ALLOW = "allow"
@@ -70,7 +70,7 @@ def create_schedule(  # noqa: PLR0913  # one parameter per option
     name: Name,
     source: Annotated[
         list[str],
-        typer.Argument(metavar="FILE|-- OPTIONS…", help="File with one task, or what follows `sandherd run`."),
+        typer.Argument(metavar="FILE|-- OPTIONS…", help="File with one task, or the arguments of `sandherd run`."),
     ],
     *,
     cron: Annotated[
@@ -78,27 +78,27 @@ def create_schedule(  # noqa: PLR0913  # one parameter per option
         typer.Option("--cron", metavar="TIMES", help="Minute, hour, day of the month, month, day of the week."),
     ],
     time_zone: Annotated[
-        str, typer.Option("--time-zone", metavar="ZONE", help="Time zone of --cron, as Europe/Berlin.")
+        str, typer.Option("--time-zone", metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin.")
     ] = "UTC",
     overlap: Annotated[
-        OverlapPolicy, typer.Option("--overlap", help="What happens if an earlier task has not ended.")
+        OverlapPolicy, typer.Option("--overlap", help="Policy for an earlier task that has not ended.")
     ] = OverlapPolicy.SKIP,
     catch_up: Annotated[
         str,
-        typer.Option("--catch-up", metavar="TIME", help="How late a task may start after an outage: 5m, 1h, 1d."),
+        typer.Option("--catch-up", metavar="TIME", help="Maximum delay of a start after an outage: 5m, 1h, 1d."),
     ] = "1h",
     replace: Annotated[bool, typer.Option("--replace", help="Replace a schedule of this name.")] = False,
     project: Project = None,
     create: CreateProject = False,
     output: Output = Format.TABLE,
 ) -> int:
-    """Start a task at each due time of a cron expression, at most once.
+    """Create a schedule, which starts a task at each due time of a cron expression, at most once.
 
-    The task is that of a file for `sandherd tasks submit`, or is given as for `sandherd run`. Its secrets are
-    named ones (`--secret`, see `sandherd secrets`).
+    The task is in a file for `sandherd tasks submit`, or is given by the arguments of `sandherd run`. It can have only
+    named secrets (`--secret`, see `sandherd secrets`).
 
-    If an earlier task has not ended: skip starts nothing, allow starts one more, cancel_other cancels the earlier ones,
-    buffer_one starts one when the earlier one has ended.
+    If an earlier task has not ended: skip starts no task, allow starts another task, cancel_other cancels the earlier
+    tasks first, buffer_one starts one task when the earlier task has ended.
     """
     from sandherd.cli.herd_session import command_context
     from sandherd.cli.parse.units import seconds
@@ -126,7 +126,7 @@ def create_schedule(  # noqa: PLR0913  # one parameter per option
 
 @app.command("list", epilog=example("sandherd schedules list", "sandherd schedules list -o json"))
 def list_schedules(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """List the project's schedules, with their next time and the outcome of the last one."""
+    """List the project's schedules, with their next due time and the outcome of the last due time."""
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import answer
 
@@ -140,7 +140,7 @@ def list_schedules(ctx: typer.Context, project: Project = None, output: Output =
 
 @app.command("show", epilog=example("sandherd schedules show nightly"))
 def show_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Show a schedule: its policies, next times, the tasks that run, and the outcome of each of the last due times."""
+    """Show a schedule: its policies, next due times, unfinished tasks, and the outcomes of the last due times."""
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import document
     from sandherd.client.terminal_text import write_text
@@ -160,7 +160,7 @@ def show_schedule(ctx: typer.Context, name: Name, project: Project = None, outpu
 
 @app.command("pause", epilog=example("sandherd schedules pause nightly"))
 def pause_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Start no more tasks of a schedule until it is resumed. Tasks that run are not affected."""
+    """Pause a schedule: it starts no tasks until it is resumed. Running tasks are not affected."""
     return show_change(ctx, lambda herd: herd.pause_schedule(name), _next, project=project, output=output)
 
 
@@ -172,7 +172,7 @@ def resume_schedule(ctx: typer.Context, name: Name, project: Project = None, out
 
 @app.command("trigger", epilog=example("sandherd schedules trigger nightly"))
 def trigger_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Start a task of a schedule now, whatever its overlap policy, also while it is paused. Prints the task's name."""
+    """Start a task of a schedule now, and print its name. The overlap policy and a pause are ignored."""
     return show_change(
         ctx, lambda herd: herd.trigger_schedule(name), lambda found: str(found.task), project=project, output=output
     )
@@ -211,8 +211,8 @@ def _show(view: "ScheduleView", *, wide: bool) -> None:
     from sandherd.client.terminal_text import write_text
     from sandherd.contracts.durations import duration_text
 
-    left_out = {"next_times", "running", "runs", "task", "catch_up_seconds"}
-    shown = {name.replace("_", " "): value for name, value in dict(view).items() if name not in left_out}
+    omitted = {"next_times", "running", "runs", "task", "catch_up_seconds"}
+    shown = {name.replace("_", " "): value for name, value in dict(view).items() if name not in omitted}
     shown |= {"catch up": f"within {duration_text(view.catch_up_seconds)} of the due time"}
     facts(shown | {"next": ", ".join(map(cell, view.next_times)), "running": ", ".join(view.running)})
     write_text()

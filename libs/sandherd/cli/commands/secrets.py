@@ -47,10 +47,10 @@ def set_secret(  # one parameter per option
     create: CreateProject = False,
     output: Output = Format.TABLE,
 ) -> int:
-    """Store a value under a name; replaces the previous value.
+    """Store a value under a name, in place of the previous value.
 
-    On a terminal it prompts without echo; else it reads standard input. One line break at the end is removed. Tasks
-    refer to it with `--secret VARIABLE=NAME`; each attempt starts with the value stored at that time.
+    On a terminal it prompts without echo; otherwise it reads standard input. One line break at the end is removed.
+    Tasks use it with `--secret VARIABLE=NAME`; each attempt gets the value that is stored when it starts.
     """
     from sandherd.cli.command_templates import show_change
     from sandherd.cli.herd_session import command_context
@@ -72,7 +72,7 @@ def set_secret(  # one parameter per option
 def list_secrets(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """List the project's named secrets, without their values.
 
-    TASKS is the number of unfinished tasks that use it. A secret that is not READABLE has to be set again.
+    TASKS is the number of unfinished tasks that use the secret. A secret that is not READABLE has to be set again.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import answer
@@ -96,8 +96,8 @@ def delete_secret(
 ) -> int:
     """Delete a named secret, and erase its value.
 
-    Refused while unfinished tasks use it. With `--force`, running attempts keep the value that they started with, and
-    later ones fail until it is set again.
+    This is refused while unfinished tasks use it. With `--force`, running attempts keep the value that they started
+    with, and later attempts fail until the secret is set again.
     """
     from sandherd.cli.command_templates import show_change
 

@@ -1,4 +1,4 @@
-"""`sandherd services logs`: what the parts of the local stack have logged."""
+"""`sandherd services logs`: shows the logs of the parts of the local stack."""
 
 from typing import Annotated
 
@@ -23,8 +23,8 @@ def logs(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A part as `sandherd status` shows it: spawner, event-ingest, monitor, message-relay, gateway, nats, "
-            "postgres; also supervisor.",
+            help="A part of `sandherd status`: spawner, event-ingest, monitor, message-relay, gateway, nats, postgres; "
+            "also supervisor.",
             callback=_safe_service,
             autocompletion=part_names,
         ),
@@ -36,9 +36,9 @@ def logs(
     ] = 200,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
-    """Show the last lines of a service's log in the local stack. As JSON, one line per document.
+    """Show the last lines of a service's log in the local stack. As JSON, one document per line.
 
-    A document has the text of its line, and in `record` the fields of a line that is JSON.
+    A document has the text of a line of the log; if that is JSON, `record` has its fields.
 
     With --follow it continues until it is interrupted. For a herd elsewhere, use `kubectl logs` or
     `docker compose logs`.

@@ -98,7 +98,7 @@ def _local_address(context: "Context") -> str | None:
 
 
 def _user(context: "Context") -> str | None:
-    """The user who is signed in: the name of the credential's holder, and the login name on this machine."""
+    """The name of the user to sign in: the name of the credential's holder, and the login name on this machine."""
     from sandherd.cli.login_name import login_name
     from sandherd.client.context import holder
 
@@ -107,9 +107,9 @@ def _user(context: "Context") -> str | None:
 
 
 def _open_browser(home: "Path", link: str) -> bool:
-    """Open the link in a browser of this machine. Returns whether one was started.
+    """Open the link in a browser of this machine. Returns whether a browser was started.
 
-    The browser gets the path of a file that leads to the link: every user can read the arguments of a program.
+    The browser gets the path of a file that redirects to the link, because all users can read a program's arguments.
     """
     import sys
     import webbrowser

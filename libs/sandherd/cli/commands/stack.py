@@ -1,4 +1,4 @@
-"""`sandherd up`, `down` and `status`: the stack on this machine."""
+"""`sandherd up`, `down` and `status`: start, stop and show the stack on this machine."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,7 +33,7 @@ def up(
 ) -> int:
     """Start the local stack: broker, database and services.
 
-    Parts that run already are not restarted. With three nats-servers, each stores all data, and one of them may fail.
+    Running parts are not restarted. With three nats-servers, each stores all data, and one of them may fail.
     """
     place = local_stack()
 
@@ -89,7 +89,7 @@ def local_stack() -> Any:
 
 
 def _home_of(ctx: typer.Context) -> "Path | None":
-    """The home that was named on the command line."""
+    """The home that the command line names, or None."""
     return (ctx.find_object(HerdLocation) or HerdLocation()).home
 
 
@@ -124,7 +124,7 @@ def _show(
             )
     if found.ready or not complete:
         return 0
-    print_error(with_home(_trouble(found), named))
+    print_error(with_home(_problem(found), named))
     return 1
 
 
@@ -140,11 +140,11 @@ def _show_end(found: "ShutdownResult", output: Format) -> int:
     else:
         write_text(f"stopped {', '.join(found.names)}" if found.was_running else "nothing was running")
     if found.sandboxes_left:
-        print_error(f"sandboxes may still be running; {_remedy_of_left(found.home)}")
+        print_error(f"sandboxes may still be running; {_remedy_for_sandboxes(found.home)}")
     return 1 if found.sandboxes_left else 0
 
 
-def _remedy_of_left(home: "Path") -> str:
+def _remedy_for_sandboxes(home: "Path") -> str:
     from sandherd.lost_identity import lost_identity
 
     if lost := lost_identity(home):
@@ -158,11 +158,11 @@ def _row(part: "PartStatus") -> list[object]:
 
 
 def _warnings(detail: str) -> str:
-    """What is not ok, of the lines that a part reports about itself."""
+    """The lines of a part's report about itself that are not ok."""
     return "; ".join(line for line in detail.splitlines() if not line.endswith(": ok"))
 
 
-def _trouble(found: "StackStatus") -> str:
+def _problem(found: "StackStatus") -> str:
     from sandherd.lost_identity import lost_identity_remedy
 
     if found.lost:
@@ -171,6 +171,6 @@ def _trouble(found: "StackStatus") -> str:
         return "the stack is not running; start it with `sandherd up`"
     if found.phase == "unsupervised":
         return "the supervisor of the stack was killed; `sandherd up` starts a new one, and agents keep running"
-    tired = [part.name for part in found.parts if not part.ready]
-    what = f"{', '.join(tired)} not ready" if tired else f"the stack is {found.phase}"
+    not_ready = [part.name for part in found.parts if not part.ready]
+    what = f"{', '.join(not_ready)} not ready" if not_ready else f"the stack is {found.phase}"
     return f"{what}; see the logs in {found.home / 'logs'}, and check with `sandherd doctor`"

@@ -6,7 +6,7 @@ import typer
 
 from sandherd.cli.command_templates import show_one
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
-from sandherd.cli.parse.start_positions import beginning, entity_name, event_types
+from sandherd.cli.parse.start_positions import entity_name, event_types, start_position
 from sandherd.client.terminal_text import write_text
 from sandherd.plurals import pluralize
 
@@ -21,12 +21,12 @@ _COMMANDS: Final = {
     "not_found": "with `sandherd subscriptions list`",
     "refused": "with `sandherd subscriptions list`, then `sandherd subscriptions delete`",
 }
-"""The commands for what a refusal suggests; the service doesn't know who reads its reply."""
+"""Commands for the remedies of refusals, by code. The service does not name commands, as it has other clients."""
 _IN_PLACE: Final = {
     "set `update` to change it": "change it with --update",
     "delete it first": "delete it first (`sandherd subscriptions delete`)",
 }
-"""Words of a refusal, and what stands for them on the command line."""
+"""Phrases in the remedies of refusals, and their replacements on the command line."""
 HEADER = ("NAME", "CONSUMER", "TYPES", "WAITING", "NOT ACKNOWLEDGED", "LAST READ", "SINCE")
 
 
@@ -64,7 +64,7 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
         typer.Option(
             "--from",
             metavar="new|all|SEQ|TIME",
-            help="Start at new events, at the oldest, at a stream sequence, or at a time: 2h, 7d, or ISO 8601.",
+            help="First event: new events, the oldest event, a stream sequence, or a time: 2h or 7d ago, or ISO 8601.",
         ),
     ] = "new",
     entities: Annotated[
@@ -72,7 +72,8 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
         typer.Option("--about", metavar="NAME", help="Only events about this task or sandbox; repeatable."),
     ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="Change types and names of an existing one; it keeps its position.")
+        bool,
+        typer.Option("--update", help="Change types and names of an existing subscription, which keeps its position."),
     ] = False,
     project: Project = None,
     create: CreateProject = False,
@@ -80,10 +81,10 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
 ) -> int:
     """Create a durable subscription to the project's events for a program.
 
-    The program receives them with a subscriber's credential and acknowledges each one; unacknowledged events are
-    redelivered. Creating the same subscription again changes nothing, and keeps its position.
+    The program receives events with a subscriber's credential and acknowledges each one; unacknowledged events are
+    redelivered. To create the same subscription again changes nothing, and keeps its position.
     """
-    wanted, begins = event_types(kinds or []), beginning(start)
+    wanted, begins = event_types(kinds or []), start_position(start)
     about = [entity_name(entity) for entity in entities or []]
 
     def subscribe(herd: "Herd") -> "Awaitable[Subscription]":
@@ -94,10 +95,10 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
 
 @app.command("list", epilog=example("sandherd subscriptions list", "sandherd subscriptions list -o json"))
 def list_subscriptions(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """List the project's subscriptions, with how many events wait in each.
+    """List the project's subscriptions, with the numbers of their waiting events.
 
-    LAST READ is when the last event was delivered or acknowledged; - if none was since the broker has started. NOT
-    ACKNOWLEDGED includes events that a reader has returned: the next reader gets them first.
+    LAST READ is the time when the last event was delivered or acknowledged; it is `-` if that was before the last start
+    of the broker. NOT ACKNOWLEDGED includes events that a reader has returned: the next reader gets them first.
     """
     from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.render.console import answer
@@ -130,7 +131,7 @@ def delete_subscription(ctx: typer.Context, name: Name, project: Project = None,
 
 
 async def with_commands(reply: "Awaitable[Any]") -> Any:
-    """The reply; a refusal of it also names the commands for its remedy. Raises `HerdError`."""
+    """Await a reply. Raises `HerdError` for a refusal, with the commands for its remedy."""
     from sandherd.client.errors import HerdError
 
     try:

@@ -1,4 +1,4 @@
-"""`sandherd files` and `diff`: what a task has left, and how its files have changed."""
+"""`sandherd files` and `diff`: show the files that a task has stored, and their changes."""
 
 from typing import Annotated
 
@@ -18,7 +18,8 @@ def files(
     task: SandboxOrTask,
     *,
     versions: Annotated[
-        bool, typer.Option("--versions", help="List how files have changed, of a sandbox or of a task's last one.")
+        bool,
+        typer.Option("--versions", help="List the changes of files in a sandbox, or in the last sandbox of a task."),
     ] = False,
     path: Annotated[
         str | None, typer.Option("--path", metavar="PATH", help="Only this file; implies --versions.")
@@ -29,11 +30,11 @@ def files(
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """List the files that a task has left: the work tree that its last attempt has stored.
+    """List the result of a task: the files in the work tree that its last attempt has stored.
 
     It is stored if the task was submitted with --dir or --keep-work, or has failed. `sandherd cp TASK:PATH DST` copies
-    from it. Versions are made from the agent's events: they have the content of files that it created, and diffs
-    of others.
+    from it. Versions come from the agent's events, which have the content of files that the agent created, and
+    diffs of other files.
     """
     from sandherd.cli import session_replay, task_results
     from sandherd.cli.herd_session import run_with_herd
@@ -46,9 +47,9 @@ def files(
 
 
 def diff(ctx: typer.Context, task: TaskName, project: Project = None, output: NamelessOutput = Format.TABLE) -> int:
-    """Show how the files that a task has left differ from those of its --dir, or its branch from its base.
+    """Show the diff between the --dir of a task and its result, or between the base and the branch of a task.
 
-    Written to a pipe or a file, it is a patch for `git apply`. Git directories are left out. Needs git on this machine.
+    In a pipe or a file, it is a patch for `git apply`. Git directories are left out. This needs git on this machine.
     """
     from sandherd.cli import task_results
     from sandherd.cli.herd_session import run_with_herd

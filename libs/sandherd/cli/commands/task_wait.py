@@ -39,15 +39,15 @@ def wait_tasks(
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Wait until tasks have ended, and show how. On a terminal, shows how many have ended meanwhile.
+    """Wait until tasks have ended, and show their outcomes. A terminal shows how many have ended meanwhile.
 
-    With --label or --batch, those are meant that have the label when the command starts. An unknown task is waited for
-    up to 30 s while the spawner has unread commands: it may have just been submitted. The exit status is 0 if all are
-    completed, and 1 if one failed, was cancelled, or has not ended within --timeout.
+    --label and --batch select the tasks that have the label when the command starts. For an unknown task the command
+    waits up to 30 s while the spawner has unread commands, because the task may just have been submitted. The exit
+    status is 0 if all tasks are completed, and 1 if one failed, was cancelled, or has not ended within --timeout.
     """
     from sandherd.cli.herd_session import run_with_herd
-    from sandherd.cli.parse.labels import one_selection
+    from sandherd.cli.parse.labels import named_or_labelled
     from sandherd.cli.task_batches import wait_until_ended
 
-    labels = one_selection(tasks or [], label or [], batch)
+    labels = named_or_labelled(tasks or [], label or [], batch)
     return run_with_herd(ctx, wait_until_ended(tasks or [], labels, output, waiting_seconds(timeout)), project=project)

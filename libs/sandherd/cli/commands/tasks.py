@@ -80,11 +80,11 @@ def list_tasks(  # noqa: PLR0913  # one parameter per option
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """List tasks: live ones and those that ended recently. Several conditions must all be met.
+    """List live and recently ended tasks. If several conditions are given, a task has to meet all of them.
 
-    NAME is a task's name in the file that it was submitted by. WAITS FOR is what a pending task waits for, or the
-    approval that a running one needs from a user. ATTEMPT is the attempt and the maximum number of attempts, and of an
-    ended task only how many it took. On a narrow terminal columns are left out; `-o wide` shows all.
+    NAME is the name of the task in the file of its batch. WAITS FOR is the reason why a pending task waits, or the
+    approval that a running task needs from a user. ATTEMPT is the attempt and the maximum number of attempts; for an
+    ended task it is only the number of attempts. A narrow terminal omits columns; `-o wide` shows all.
     """
     filters = list_filter(state or [], label or [], batch, since, sort)
     return show_list(
@@ -104,7 +104,7 @@ app.command("wait", epilog=WAIT_EXAMPLE)(wait_tasks)
 
 @app.command("get", epilog=example("sandherd tasks get task-01kahc5x3tf8b9n2m4r6v8w0ya"))
 def get_task(ctx: typer.Context, task: TaskName, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Show one task: its current or its final state."""
+    """Show one task in its present or final state."""
     from sandherd.cli.name_prefixes import with_name
 
     find = with_name(task, "task", lambda herd, name: herd.task(name))
@@ -129,7 +129,7 @@ async def _show_details(herd: "Herd", view: "TaskView") -> None:
 def submit_tasks(
     ctx: typer.Context,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="YAML or JSON file with a list `tasks`; -: standard input.")
+        Path, typer.Argument(metavar="FILE", help="YAML or JSON file with a list `tasks`; - is standard input.")
     ],
     *,
     label: NewLabels = None,
@@ -139,19 +139,19 @@ def submit_tasks(
     create: CreateProject = False,
     output: Output = Format.TABLE,
 ) -> int:
-    """Submit several tasks at once, which may depend on each other: a batch.
+    """Submit the tasks of a file together, as a batch. They may depend on each other.
 
     docs/task-files.md shows every field, also those of `limits`, `retry` and `harness`: for example
     `limits: {memory_mb: 4096, cores: 2}` and `harness: {kind: claude, max_turns: 40}`.
 
-    Each has a `name`, `text`, `argv`, and any field of a task spec; `depends_on` names tasks of the file, `after` tasks
-    that were submitted before, and `resume` one of those whose session it continues. `repository` is a mapping of the
-    `url` of a git repository, or the `path` of a local one, and `base`, `ticket`, `branch`, `join`, `push`,
-    `commit_rest` and `pull_request`. With a `matrix` it is one task for each combination of values. Nothing is sent if
-    one of them is invalid, missing, or part of a dependency cycle.
+    A task has a `name`, `text`, `argv`, and any field of a task spec. `depends_on` names tasks of the file, `after`
+    tasks that were submitted before, and `resume` such a task whose session is continued. `repository` has the `url` of
+    a git repository or the `path` of a local one, and `base`, `ticket`, `branch`, `join`, `push`, `commit_rest` and
+    `pull_request`. A task with a `matrix` is submitted once for each combination of values. Nothing is sent if a task
+    is invalid, missing, or part of a dependency cycle.
 
     Prints the name of the batch, for `--batch` of `tasks list`, `wait` and `cancel`. Returns when the spawner has
-    accepted or rejected every task. The exit status is 1 if one is rejected, and with `--wait` if one does not
+    accepted or rejected every task. The exit status is 1 if a task is rejected, and with `--wait` if one does not
     complete.
     """
     from sandherd.cli.herd_session import run_with_herd
@@ -180,13 +180,13 @@ def cancel_task(
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Cancel a task that has not ended, or all such tasks of a label or a batch; their agents are stopped.
+    """Cancel a task, or all unfinished tasks with a label or of a batch, and stop their agents.
 
-    The exit status is 1 if a task could not be cancelled. It is 0 if no task of the label or batch is left to cancel.
+    The exit status is 1 if a task could not be cancelled. It is 0 if all tasks of a label or batch have ended before.
     """
-    from sandherd.cli.parse.labels import one_selection
+    from sandherd.cli.parse.labels import named_or_labelled
 
-    wanted = one_selection([task] if task else [], label or [], batch)
+    wanted = named_or_labelled([task] if task else [], label or [], batch)
     if task is None:
         from sandherd.cli.herd_session import run_with_herd
         from sandherd.cli.task_batches import cancel_all
@@ -196,7 +196,7 @@ def cancel_task(
         ctx,
         lambda herd, name: herd.task(name),
         lambda herd, name: herd.cancel(name, reason=reason),
-        what=("cancel", "task", task),
+        target=("cancel", "task", task),
         project=project,
         output=output,
     )
@@ -218,8 +218,8 @@ def retry_task(
 ) -> int:
     """Retry a failed or cancelled task in a new sandbox, whatever its error was.
 
-    Values of `--secret-env` are stored for an hour after the end of the task. Later they have to be given again: by a
-    prompt on a terminal, else with `--secret-env`. Named secrets (`sandherd secrets`) are read for each attempt.
+    Values of `--secret-env` are stored for an hour after the end of the task. Later you have to give them again: at a
+    prompt on a terminal, or with `--secret-env`. Named secrets (`sandherd secrets`) are read for each attempt.
     """
     from sandherd.cli.command_templates import show_change
     from sandherd.cli.name_prefixes import with_name
@@ -242,7 +242,7 @@ def _row(task: "TaskView") -> list[object]:
     from sandherd.contracts.states import TASK_ENDED
 
     text, attempt = " ".join(task.text.split()), attempt_number(task)
-    # Of an ended task only the attempts that it took: there is no further one.
+    # For an ended task only the number of attempts is shown: it has no next attempt.
     shown = attempt if task.state in TASK_ENDED else f"{attempt}/{task.max_attempts}"
     name, batch = task.labels.get(NAME_LABEL), task.labels.get(BATCH_LABEL)
     named, times = [task.task, task.state, name], [task.priority, shown, task.sandbox, task.submitted_at]

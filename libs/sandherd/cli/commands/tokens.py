@@ -1,4 +1,4 @@
-"""`sandherd tokens`: create, list, revoke access tokens of the HTTP API. The text of a token is shown once."""
+"""`sandherd tokens`: create, list, revoke access tokens of the HTTP API. The text of a token is shown only once."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = group("Access tokens of the HTTP API: create, list, revoke.", "sandherd tokens list")
 HEADER = ("NAME", "KIND", "ROLE", "CREATED", "EXPIRES", "BY")
-_QUARTER = DefaultDuration(90 * 86_400)
+_DEFAULT_LIFETIME = DefaultDuration(90 * 86_400)
 
 
 def _checked(name: str) -> str:
@@ -28,7 +28,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, d
 
 
 def checked_role(value: str) -> "AccessRole":
-    """The name of a role. Raises `typer.BadParameter`."""
+    """Check the name of a role, and return it. Raises `typer.BadParameter` for an unknown role."""
     if value not in {"read", "work", "approve", "operate"}:
         raise typer.BadParameter("it has to be read, work, approve or operate")
     return value  # type: ignore[return-value]  # one of the four
@@ -40,7 +40,7 @@ Role = Annotated[
         "--role",
         metavar="ROLE",
         parser=checked_role,
-        help="read, work, approve or operate; each includes those before.",
+        help="read, work, approve or operate; each role includes the roles before it.",
     ),
 ]
 
@@ -54,16 +54,16 @@ def create_token(  # one parameter per option
     *,
     role: Role = "read",
     expires: Annotated[
-        float, typer.Option("--expires", metavar="DURATION", parser=duration, help="When it expires, as 12h or 30d.")
-    ] = _QUARTER,
+        float, typer.Option("--expires", metavar="DURATION", parser=duration, help="Lifetime, such as 12h or 30d.")
+    ] = _DEFAULT_LIFETIME,
     project: Project = None,
     create: CreateProject = False,
     output: Output = Format.TABLE,
 ) -> int:
-    """Create an access token for a project, and print its text: it is shown only now, and stored nowhere.
+    """Create an access token for a project, and print its text. The text is not stored and not shown again.
 
-    `read` permits to see everything, `work` also to submit, cancel and retry tasks, to send messages and to terminate
-    sandboxes, `approve` also to decide approvals, and `operate` also to read audits and dead letters.
+    `read` permits reading all data of the project, `work` also to submit, cancel and retry tasks, to send messages and
+    to terminate sandboxes, `approve` also to decide approvals, and `operate` also to read audits and dead letters.
     """
     from sandherd.cli.command_templates import show_change
     from sandherd.cli.herd_session import command_context
@@ -94,7 +94,7 @@ def list_tokens(ctx: typer.Context, project: Project = None, output: Output = Fo
 
 @app.command("revoke", epilog=example("sandherd tokens revoke ci"))
 def revoke_token(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Revoke an access token with its sessions, or end one session: open streams of its holder end, too."""
+    """Revoke an access token with its sessions, or end one session. Open streams of its holder are closed."""
     from sandherd.cli.command_templates import show_change
 
     return show_change(

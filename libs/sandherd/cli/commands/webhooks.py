@@ -1,4 +1,7 @@
-"""`sandherd webhooks`: those that the herd delivers; a new secret, and the delivery of a subscription by a program."""
+"""`sandherd webhooks`: secret, deliver, and the commands of `project_webhooks`.
+
+The herd delivers the webhooks of a project; `deliver` runs the delivery of a subscription outside the herd.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +16,9 @@ from sandherd.client.terminal_text import write_text
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
 
-app = group("Webhooks of a project, and their delivery by a program of your own.", "sandherd webhooks list")
+app = group(
+    "Webhooks: delivery of a project's events by the herd, or by a program of your own.", "sandherd webhooks list"
+)
 add_to(app)
 
 
@@ -23,15 +28,15 @@ def _safe(name: str) -> str:
     return checked_name(name, "name", remedy="see the existing ones with `sandherd subscriptions list`")
 
 
-_DAY = DefaultDuration(86_400)
-_DAYS = DefaultDuration(5 * 86_400)
+_MAX_AGE = DefaultDuration(86_400)
+_END_AFTER = DefaultDuration(5 * 86_400)
 
 
 @app.command("secret", epilog=example("sandherd webhooks secret"))
 def secret(*, output: NamelessOutput = Format.TABLE) -> int:
     """Print a new secret for the signatures of webhooks. Store it in a file that only you can read.
 
-    The receiver needs it, too. It is stored nowhere else.
+    The receiver also needs the secret. The herd does not store it.
     """
     from sandherd.webhook_signatures import new_secret
 
@@ -54,21 +59,38 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
     subscription: Annotated[
         str, typer.Argument(metavar="NAME", callback=_safe, help="The durable subscription to deliver.")
     ],
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where to, by https.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the receiver, with https.")],
     *,
     secret_file: Annotated[
-        Path, typer.Option("--secret-file", metavar="FILE", help="A secret in each line; all sign. Read every time.")
+        Path,
+        typer.Option(
+            "--secret-file",
+            metavar="FILE",
+            help="File with a secret in each line. All secrets sign. It is read for each event.",
+        ),
     ],
     dead: Annotated[
-        Path | None, typer.Option("--dead-letters", metavar="FILE", help="Append what is given up to this file.")
+        Path | None,
+        typer.Option("--dead-letters", metavar="FILE", help="Append events that are given up to this file."),
     ] = None,
     age: Annotated[
-        float, typer.Option("--max-age", metavar="DURATION", parser=duration, help="When an event is given up.")
-    ] = _DAY,
+        float,
+        typer.Option(
+            "--max-age",
+            metavar="DURATION",
+            parser=duration,
+            help="Time after the first attempt when an event is given up.",
+        ),
+    ] = _MAX_AGE,
     failing: Annotated[
         float,
-        typer.Option("--end-after", metavar="DURATION", parser=duration, help="End after so long without success."),
-    ] = _DAYS,
+        typer.Option(
+            "--end-after",
+            metavar="DURATION",
+            parser=duration,
+            help="End if the receiver accepts no event for this time.",
+        ),
+    ] = _END_AFTER,
     private: Annotated[
         bool, typer.Option("--permit-private", help="Permit http, and addresses that are not public.")
     ] = False,
@@ -78,8 +100,9 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
     """Deliver the events of a subscription to a URL as signed webhooks, until interrupted.
 
     Each event is sent until the receiver accepts it (2xx), in order for each task and sandbox, at least once and always
-    with the same id. A subscriber's credential suffices. Run it as a service; after a restart it continues.
-    What is not accepted is reported on standard error, with `-o json|jsonl` on standard output, each in one line.
+    with the same id. A subscriber's credential is sufficient. Run it as a service: after a restart it continues.
+    Events that are not accepted are reported in one line each: on standard error, or with `-o json|jsonl` on standard
+    output.
     """
     from datetime import timedelta
 

@@ -1,6 +1,6 @@
-"""The checks of `sandherd doctor`: those of the herd (`client/doctor`), and those of this machine.
+"""Runs the checks of `sandherd doctor`: checks of the herd, which are in `client/doctor`, and of this machine.
 
-The `check_…` functions with facts as arguments are pure; others collect the facts.
+`check_credential`, `check_service` and `check_skew` are pure. The other functions collect the facts.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ async def examine(context: Context, now: datetime) -> list[Check]:
 
 
 def _of_stack(context: Context) -> list[Check]:
-    """The checks of the stack of this home, one for each process."""
+    """The checks of the local stack: of its keys, and of each process that does not run or has ended unexpectedly."""
     found = [*check_identity(context.home), *(check_processes(context.home) if is_of_stack(context) else [])]
     named = {check.name for check in found}
     return found + [check for check in check_exits(context.home) if check.name not in named]
@@ -94,17 +94,17 @@ def check_service(name: str, address: str, body: str, *, ready: bool) -> Check:
 
 
 def check_skew(skew: timedelta) -> Check:
-    """Whether our clock and a service's agree. HTTP dates have a resolution of one second."""
-    found = f"differs from the services' by {abs(skew.total_seconds()):.0f} s"
+    """Whether the clocks of this machine and of a service agree. HTTP dates have a resolution of one second."""
+    found = f"differs from the clock of the services by {abs(skew.total_seconds()):.0f} s"
     if abs(skew) <= timedelta(seconds=1):
-        return Check("clock", CheckState.RIGHT, "agrees with the services' to the second")
+        return Check("clock", CheckState.RIGHT, "agrees with the clock of the services to the second")
     if abs(skew) > MAX_SKEW:
         return Check("clock", CheckState.WRONG, found, "set the clock of this machine")
     return Check("clock", CheckState.RIGHT, found)
 
 
 def disks(home: Path) -> list[Check]:
-    """Whether the file systems of a local stack have free space. Empty if no stack has its home here."""
+    """Checks of the free space on the file systems of a local stack. Empty if no stack has its home here."""
     if not (home / "sandboxes").is_dir():
         return []
     try:
@@ -117,7 +117,7 @@ def disks(home: Path) -> list[Check]:
 
 
 def check_unpublished(home: Path) -> list[Check]:
-    """Whether ended sandboxes in the folder `kept` have unpublished events. Empty if no stack has its home here."""
+    """Checks whether ended sandboxes have unpublished events, in the folder `kept`. Empty without a local stack."""
     if not (home / "sandboxes").is_dir():
         return []
     quarantine = home / "kept"
@@ -133,7 +133,7 @@ def check_unpublished(home: Path) -> list[Check]:
 
 
 async def _on_the_broker(context: Context, now: datetime, replied: set[str]) -> AsyncIterator[Check]:
-    """The checks over the broker; adds the services that replied to `replied`."""
+    """Run the checks over the broker. Adds the names of services that reply to `replied`."""
     try:
         async with Herd.connect(context, patience=2) as herd:
             yield await check_broker(herd, context.nats_url)
@@ -146,7 +146,7 @@ async def _on_the_broker(context: Context, now: datetime, replied: set[str]) -> 
 
 
 async def _service(name: str, address: str) -> Check:
-    """What a service reports about itself: its connection, its consumers, its dependencies."""
+    """The check of a service by its report over HTTP about its connection, consumers and dependencies."""
     try:
         status, body, _ = await asyncio.to_thread(_get, address)
     except (OSError, http.client.HTTPException) as error:
@@ -166,7 +166,7 @@ async def _clock(context: Context) -> Check:
 
 
 def _get(address: str) -> tuple[int, str, datetime | None]:
-    """`GET /readyz`: its status, its text in one line, and the time of the response by the service's clock."""
+    """Request `/readyz`. Returns the status, the text in one line, and the service's time."""
     place = urlsplit(address)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=HTTP_SECONDS)
     try:

@@ -1,4 +1,4 @@
-"""Checks of what a herd runs on: the broker's servers, agent SDKs."""
+"""Checks of the servers of the broker's cluster, and of the installed agent SDKs."""
 
 import asyncio
 from dataclasses import replace
@@ -11,13 +11,13 @@ from sandherd.client.doctor.check import Check, CheckState
 from sandherd.client.errors import HerdError
 
 _CONNECT_SECONDS: Final = 2.0
-_SDK_REMEDY: Final = "replace what they may have changed, where the spawner runs: sandherd harness install "
+_SDK_REMEDY: Final = "replace it on the machine where the spawner runs: sandherd harness install "
 
 
 async def check_servers(context: Context) -> list[Check]:
-    """A check for each server: a single failure is unnoticed until another server fails, too.
+    """A check for each server of a cluster: users do not notice one failed server until another one fails.
 
-    Empty for a single server, which the broker check covers.
+    Empty if there is only one server, as the check of the broker covers it.
     """
     addresses = [address.strip() for address in context.nats_url.split(",")]
     if len(addresses) < 2:
@@ -36,7 +36,7 @@ async def _check_server(context: Context, address: str) -> Check:
 
 
 def check_agent_sdks(context: Context) -> list[Check]:
-    """A check for each agent SDK that another user of this host may have changed, and so the code of all agents."""
+    """A failed check for each agent SDK that all users of this host can write: they could change the code of agents."""
     directory = context.toolchains or context.home / "toolchains"
     return [
         Check("agent SDK", CheckState.WRONG, f"all users of this host may write {directory / kind}", _SDK_REMEDY + kind)

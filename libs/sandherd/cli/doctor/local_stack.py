@@ -12,24 +12,24 @@ from sandherd.processes import find
 _SUPERVISOR_STATE: Final = Path("run") / "state.json"
 _SUPERVISOR: Final = "supervisor"
 _STOPPED: Final = "stopped"
-_UP_REMEDY: Final = "start what has ended with `sandherd up`; sandboxes keep running"
+_UP_REMEDY: Final = "start it again with `sandherd up`; sandboxes keep running"
 _RESTART_REMEDY: Final = "the supervisor starts it again; if it does not, see `sandherd services logs {name}`"
 _EXIT_REMEDY: Final = "it was restarted; give this machine more memory, or run fewer sandboxes at once"
 
 
 def is_of_stack(context: Context) -> bool:
-    """Whether the herd is the stack of this machine's home."""
+    """Whether the herd is the local stack in this home."""
     return context.sources.get("nats_url") == FROM_CONTEXT and context.name is None
 
 
 def check_identity(home: Path) -> list[Check]:
-    """A check if the keys of the herd in this home are missing."""
+    """A failed check if the keys of the herd in this home are missing; else none."""
     found = lost_identity(home)
     return [Check("identity", CheckState.WRONG, found, lost_identity_remedy(home))] if found else []
 
 
 def check_processes(home: Path) -> list[Check]:
-    """A check for each process that does not run, with the supervisor; none for a stack that `down` has stopped."""
+    """A failed check for each process that does not run, including the supervisor. None for a stopped stack."""
     record = read_state(home)
     if not record or record.get("phase", _STOPPED) == _STOPPED:
         return []
@@ -41,7 +41,7 @@ def check_processes(home: Path) -> list[Check]:
 
 
 def check_exits(home: Path) -> list[Check]:
-    """A check for each process whose predecessor ended for lack of a resource. Empty if no stack has its home here."""
+    """A warning for each process that was restarted for lack of a resource. Empty without a stack in this home."""
     processes = (read_state(home) or {}).get("processes", {})
     problems = {name: process.get("problem") for name, process in processes.items()}
     return [
@@ -50,7 +50,7 @@ def check_exits(home: Path) -> list[Check]:
 
 
 def read_state(home: Path) -> dict[str, Any] | None:
-    """What the supervisor has recorded; None if there is no such file."""
+    """The state that the supervisor has stored; None if the file can't be read."""
     try:
         record = json.loads((home / _SUPERVISOR_STATE).read_text())
     except (OSError, ValueError):
@@ -59,6 +59,6 @@ def read_state(home: Path) -> dict[str, Any] | None:
 
 
 def _runs(process: dict[str, Any]) -> bool:
-    """Whether this very process runs, and no later one with its number."""
+    """Whether the recorded process runs. Its mark excludes a later process with the same process id."""
     found = find(int(process.get("pid") or 0))
     return found is not None and found.mark == process.get("mark") and found.alive()

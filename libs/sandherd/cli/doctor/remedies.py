@@ -1,4 +1,4 @@
-"""The commands for what the doctor suggests: its checks don't know whether their remedy is read in a terminal."""
+"""Adds commands to the remedies of checks. The checks name none, because their texts are also shown elsewhere."""
 
 from typing import Final
 
@@ -17,18 +17,18 @@ _COMMANDS: Final = {
     "for a local stack `sandherd up`",
     "set the clock": "as with `timedatectl set-ntp true`",
 }
-"""The command for a remedy, by a text that the remedy of a check begins with or contains."""
+"""Commands by a phrase in the remedies of checks."""
 _LOCAL: Final = {
     "check that Postgres runs": "`sandherd status`",
     "check that each service runs": "`sandherd status`",
     "check that it runs": "`sandherd status`",
     "provision the herd": "`sandherd down`, then `sandherd up`",
 }
-"""The commands that are different on the machine of a local stack."""
+"""Commands that replace those of `_COMMANDS` on the machine of a local stack."""
 
 
 def with_commands(remedy: str, *, local: bool = False) -> str:
-    """The remedy, with commands in parentheses behind the words for them; of a `local` stack only its own. Pure."""
+    """The remedy, with the command in parentheses after its phrase. `local` selects those for a local stack. Pure."""
     known = next((phrase for phrase in _COMMANDS if phrase in remedy), None)
     if known is None:
         return with_command(remedy)

@@ -1,4 +1,4 @@
-"""Options of `sandherd run` for the agent: its kind, its model, its tools, and an earlier task to resume."""
+"""Options of `sandherd run` for the agent: its harness, its model, its tools, and an earlier task to resume."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,17 +34,20 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="TASK",
-        help="Continue the session of this earlier task, with its work tree if that was stored.",
+        help="Continue the session of this earlier task, in its work tree if the work tree was stored.",
     ),
 ]
 Attempt = Annotated[
     int | None,
     typer.Option(
-        "--resume-attempt", metavar="N", help="Attempt of that task [default: the last with a session].", min=1
+        "--resume-attempt",
+        metavar="N",
+        help="Attempt of the --resume task [default: its last attempt with a session].",
+        min=1,
     ),
 ]
 Fork = Annotated[
-    bool, typer.Option("--fork", help="With --resume: continue in a copy of the session; the old one stays.")
+    bool, typer.Option("--fork", help="With --resume: continue in a copy of the session; the original does not change.")
 ]
 SessionOnly = Annotated[
     bool, typer.Option("--session-only", help="With --resume: start with an empty work tree anyway.")
@@ -56,7 +59,10 @@ KeepWork = Annotated[
 
 
 def resume_source(task: str | None, attempt: int | None, *, fork: bool, work: bool) -> "ResumeSource | None":
-    """What to resume from these options; None if none is given. Raises `HerdError` without a task, or for bad names."""
+    """The session to resume, from these options; None if no option is given.
+
+    Raises `HerdError` if options are given without a task, or a name is invalid.
+    """
     if task is None and attempt is None and not fork and work:
         return None
     from sandherd.client.errors import HerdError, made

@@ -41,6 +41,6 @@ ProjectPermit = Annotated[
 def constraints_of(
     paths: list[str] | None, commands: list[str] | None, permitted: list[DefaultConstraint] | None
 ) -> dict[str, Any] | None:
-    """The constraints of these options; None without any."""
+    """The constraints from these options, as a field of a task spec; None if no option is given."""
     found = {"paths": paths, "commands": commands, "permitted": permitted}
     return {name: value for name, value in found.items() if value} or None

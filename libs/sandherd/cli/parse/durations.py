@@ -13,7 +13,7 @@ _SHORTEST_WAIT: Final = 0.1
 
 
 class DefaultDuration(float):
-    """A default in seconds; help shows it as one types it."""
+    """A default in seconds. The help text shows it in the form that a user types, such as `1m`."""
 
     def __str__(self) -> str:
         return duration_text(self)
@@ -25,7 +25,7 @@ TWO_MINUTES: Final = DefaultDuration(120)
 
 
 def duration(value: str | float) -> float:
-    """Seconds from `0.5`, `90`, `90s` or `10m`. The parser also gets defaults, which are numbers."""
+    """Seconds from `0.5`, `90`, `90s` or `10m`. Typer also calls this with defaults, which are numbers."""
     if isinstance(value, float):
         return value
     found = _DURATION.match(str(value))

@@ -18,20 +18,20 @@ MAX_TYPES: Final = 64
 
 @dataclass(frozen=True)
 class EventFilter:
-    """Selects events of a task or sandbox, of some types (empty: all), since a time."""
+    """Selects events of a task or sandbox by type and time. If `types` is empty, it selects all types."""
 
     kind: Literal["task", "sandbox"]
     name: str
     types: list[str]
     since: datetime | None
 
-    def fits(self, event: Event) -> bool:
+    def matches(self, event: Event) -> bool:
         """Whether a received event matches."""
         return (not self.types or event.type in self.types) and (self.since is None or event.time >= self.since)
 
 
 def event_filter(name: str, kinds: Sequence[str], since: str | None) -> EventFilter:
-    """The filter from command-line arguments. Raises `HerdError` for invalid ones."""
+    """The filter from command-line arguments. Raises `HerdError` for invalid arguments."""
     kind: Literal["task", "sandbox"] = "sandbox" if name.startswith(SANDBOX_PREFIX) else "task"
     return EventFilter(kind, checked_name(name, kind), types(kinds), moment(since, datetime.now(UTC)))
 
@@ -40,13 +40,13 @@ def types(names: Sequence[str]) -> list[str]:
     """The named event types: `agent.tool_use`, or a whole domain as `agent`, `agent.` or `agent.*`."""
     found: dict[str, None] = {}
     for name in names:
-        found |= dict.fromkeys(_named(name))
+        found |= dict.fromkeys(_matching_types(name))
     if len(found) > MAX_TYPES:
         raise HerdError.of(Code.INVALID_FIELD, "too many event types", field="type", remedy="name fewer of them")
     return list(found)
 
 
-def _named(name: str) -> list[str]:
+def _matching_types(name: str) -> list[str]:
     if name in EVENTS:
         return [name]
     domain = name.removesuffix("*").removesuffix(".")

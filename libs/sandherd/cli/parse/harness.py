@@ -18,11 +18,11 @@ def harness(
     deny: Sequence[str] = (),
     fields: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The harness from the options. Raises `HerdError` for fields that this kind does not have, or that are missing.
+    """The harness from the options. Raises `HerdError` for missing fields, and for fields that the kind does not have.
 
-    Without a kind it is a command if there is a program, else the project's default.
+    If `kind` is None, it is `command` if a program is given, else the project's default.
 
-    A kind that is not ours is a plugin's: only the spawner knows its fields, and this adds none that were not given.
+    An unknown kind may be a plugin's. Its fields are not checked here, because only the spawner knows them.
     """
     values = _fields(fields)
     options = {"argv": list(argv) or None, "model": model, "approvals": _approvals(values.get("approvals"), ask, deny)}
@@ -35,18 +35,21 @@ def harness(
 
 
 def _check_fields(kind: str, values: Mapping[str, Any]) -> None:
-    has = HARNESSES[kind].model_fields
-    if "argv" in has and "argv" not in values and "script" not in values:
+    fields = HARNESSES[kind].model_fields
+    if "argv" in fields and "argv" not in values and "script" not in values:
         remedy = 'put it after --, as in `sandherd run "TASK" -- python3 agent.py`'
         raise HerdError.of(Code.INVALID_FIELD, "no program is given", field="argv", remedy=remedy)
-    for name in values.keys() - (has.keys() - {"kind"}):
+    for name in values.keys() - (fields.keys() - {"kind"}):
         raise HerdError.of(
-            Code.INVALID_FIELD, f"{kind} takes no {name}", field=name, remedy="omit it, or name another --harness"
+            Code.INVALID_FIELD,
+            f"harness {kind} has no field {name}",
+            field=name,
+            remedy="omit it, or name another --harness",
         )
 
 
 def _approvals(fields: Any, ask: Sequence[str], deny: Sequence[str]) -> dict[str, Any] | None:
-    """The approvals from `--ask` and `--deny`, merged into `--set approvals=…`; None without `--ask` and `--deny`."""
+    """The approvals of `--ask` and `--deny`, merged into `--set approvals=…`; None without these two options."""
     verdicts = dict.fromkeys(ask, "ask") | dict.fromkeys(deny, "deny")
     if not verdicts:
         return None
@@ -55,7 +58,7 @@ def _approvals(fields: Any, ask: Sequence[str], deny: Sequence[str]) -> dict[str
 
 
 def _fields(assignments: Sequence[str]) -> dict[str, Any]:
-    """Each value is parsed as JSON if possible, else taken as text. Raises `HerdError`."""
+    """The fields from `FIELD=VALUE`. A value that is not valid JSON is a text. Raises `HerdError` without a `=`."""
     found: dict[str, Any] = {}
     for item in assignments:
         name, equals, value = item.partition("=")

@@ -1,4 +1,4 @@
-"""Options of iterations: when an agent has completed its task, and when to stop trying."""
+"""Options of iterations: when an agent has completed its task, and when it stops without success."""
 
 from typing import Annotated, Any, Final
 
@@ -15,7 +15,9 @@ Until = Annotated[
 UntilSaid = Annotated[
     str | None,
     typer.Option(
-        "--until-said", metavar="WORDS", help="Repeat until the agent writes this; with --until: then run its command."
+        "--until-said",
+        metavar="WORDS",
+        help="Repeat until the agent writes these words. With --until, its command runs only then.",
     ),
 ]
 CheckTimeout = Annotated[
@@ -38,7 +40,7 @@ MaxErrors = Annotated[
 ]
 
 
-def rounds(
+def continuous(
     *,
     until: str | None,
     until_said: str | None,
@@ -48,7 +50,7 @@ def rounds(
     duration: str | None,
     errors: int | None,
 ) -> dict[str, Any] | None:
-    """The `continuous` field of a task spec, or None without options. Raises `HerdError` without an end condition."""
+    """The field `continuous` of a task spec; None without options. Raises `HerdError` without an end condition."""
     from sandherd.cli.parse.units import seconds
 
     validation = {
@@ -66,11 +68,11 @@ def rounds(
         {"validation": _options_set(validation), **_options_set(limits)} if until is not None else _options_set(limits)
     )
     if (found or check_timeout is not None) and until is None and until_said is None:
-        raise _endless()
+        raise _no_end_condition()
     return found or None
 
 
-def _endless() -> Exception:
+def _no_end_condition() -> Exception:
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 

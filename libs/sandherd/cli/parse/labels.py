@@ -13,14 +13,14 @@ _VALUE: Final = re.compile(LABEL_VALUE_PATTERN)
 
 
 def labels(items: Sequence[str]) -> dict[str, str]:
-    """Labels from `key=value`. Raises `HerdError` for an invalid one, and if a key has two values."""
+    """Labels from `key=value`. Raises `HerdError` for an invalid label, and if a key has two values."""
     found: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
             raise _wrong(f"--label {item[:80]!r} is not a label", "write it as KEY=VALUE, as Kubernetes does: team=web")
         if found.setdefault(key, value) != value:
-            raise _wrong(f"label {key} has two values", "give one of them")
+            raise _wrong(f"label {key} has two values", "give only one value")
     return found
 
 
@@ -38,8 +38,8 @@ def selector(items: Sequence[str], batch: str | None) -> dict[str, str]:
     return labels([*items, *([] if batch is None else [f"{BATCH_LABEL}={checked_name(batch, 'batch')}"])])
 
 
-def one_selection(names: Sequence[str], items: Sequence[str], batch: str | None) -> dict[str, str]:
-    """The labels that tasks must have; empty if they are named. Raises `HerdError` for both, and for neither."""
+def named_or_labelled(names: Sequence[str], items: Sequence[str], batch: str | None) -> dict[str, str]:
+    """The labels that tasks must have; empty if `names` are given. Raises `HerdError` if both are given, or neither."""
     found = selector(items, batch)
     if bool(names) == bool(found):
         both = "tasks are both named and selected by labels"
@@ -53,7 +53,7 @@ def one_selection(names: Sequence[str], items: Sequence[str], batch: str | None)
 
 
 def cost_group(by: str, groups: Sequence[str]) -> tuple[Any, str | None]:
-    """What to add up by, and the key of a label for `label:KEY`. Raises `HerdError`."""
+    """The group of `--by`, and the key of the label for `label:KEY`, else None. Raises `HerdError`."""
     kind, colon, key = by.partition(":")
     if kind == "label" and colon and _KEY.fullmatch(key):
         return "label", key

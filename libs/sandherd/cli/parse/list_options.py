@@ -20,10 +20,10 @@ class Sort(StrEnum):
     STATE = "state"
 
 
-def _given_task(name: str | None) -> str | None:
+def _new_task(name: str | None) -> str | None:
     from sandherd.client.errors import checked_name
 
-    return None if name is None else checked_name(name, "name", remedy="or omit --name, for a generated one")
+    return None if name is None else checked_name(name, "name", remedy="or omit --name for a generated name")
 
 
 def _existing_task(name: str | None) -> str | None:
@@ -32,14 +32,14 @@ def _existing_task(name: str | None) -> str | None:
     return None if name is None else checked_name(name, "task")
 
 
-TaskNameToGive = Annotated[
+NewTaskName = Annotated[
     str | None,
     typer.Option(
         "--name",
         metavar="NAME",
         help="Name of the task: lower-case letters, digits and dashes [default: a generated one]. "
-        "If the project has the same task under it, that one is shown; any other is refused.",
-        callback=_given_task,
+        "If the project has the same task with this name, that task is shown; another task with this name is refused.",
+        callback=_new_task,
     ),
 ]
 NewLabels = Annotated[
@@ -68,12 +68,20 @@ SandboxStates = Annotated[
 ]
 SinceRequest = Annotated[
     str | None,
-    typer.Option("--since", metavar="WHEN", help="Only those requested since then: 10m, 2h, 7d, or ISO 8601."),
+    typer.Option(
+        "--since", metavar="WHEN", help="Only those requested since this time: 10m, 2h or 7d ago, or ISO 8601."
+    ),
 ]
-SortBy = Annotated[Sort, typer.Option("--sort", help="Order: by time of the request, by name, or by state.")]
+SortBy = Annotated[
+    Sort, typer.Option("--sort", help="Order: by the time of the request (newest, oldest), by name, or by state.")
+]
 Watch = Annotated[
     bool,
-    typer.Option("--watch", "-w", help="Show the list again at each change: on a terminal, or changed items as jsonl."),
+    typer.Option(
+        "--watch",
+        "-w",
+        help="Show the list again after each change on a terminal; with jsonl, print the changed items.",
+    ),
 ]
 WaitTimeout = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="Maximum time to wait: 90s, 10m, 2h [default: none].")
@@ -92,7 +100,7 @@ OptionalTaskName = Annotated[
 def list_filter(
     states: Sequence[TaskState | SandboxState], labels: Sequence[str], batch: str | None, since: str | None, sort: Sort
 ) -> dict[str, Any]:
-    """The conditions and the order of a list, as fields of its request. Raises `HerdError` for an invalid option."""
+    """The conditions and the order of a list, as arguments of its request. Raises `HerdError` for an invalid option."""
     from sandherd.cli.parse.labels import selector
     from sandherd.cli.parse.times import moment
 
@@ -105,7 +113,7 @@ def list_filter(
 
 
 def waiting_seconds(timeout: str | None) -> float | None:
-    """The maximum time to wait, in seconds; None: no maximum. Raises `HerdError`."""
+    """The maximum time to wait, in seconds; None if there is no maximum. Raises `HerdError`."""
     from sandherd.cli.parse.units import seconds
 
     return None if timeout is None else seconds(timeout, "--timeout")

@@ -32,8 +32,9 @@ Repo = Annotated[
     typer.Option(
         "--repo",
         metavar="URL|PATH",
-        help="Git repository that the task works on: its URL, or a folder of a local one, whose base branch is "
-        "uploaded without uncommitted changes. The work is saved as commits of a branch (`sandherd branches`).",
+        help="Git repository that the task works on: a URL, or a folder of a local repository. The base branch of a "
+        "local repository is uploaded without uncommitted changes. The work is saved as commits of a branch "
+        "(`sandherd branches`).",
     ),
 ]
 Base = Annotated[
@@ -41,7 +42,7 @@ Base = Annotated[
     typer.Option(
         "--base",
         metavar="BRANCH",
-        help="Branch to begin from [default: the default branch; of a local repository its current branch].",
+        help="Branch to begin from [default: the default branch; for a local repository its current branch].",
     ),
 ]
 TicketOption = Annotated[
@@ -55,10 +56,10 @@ Branch = Annotated[
     ),
 ]
 Join = Annotated[bool, typer.Option("--join", help="Continue the live branch of the same --ticket, if there is one.")]
-NoPush = Annotated[bool, typer.Option("--no-push", help="Push the branch only at request (`sandherd branches push`).")]
+NoPush = Annotated[bool, typer.Option("--no-push", help="Do not push the branch until `sandherd branches push`.")]
 NoCommitRest = Annotated[
     bool,
-    typer.Option("--no-commit-rest", help="Do not commit what the agent leaves uncommitted."),
+    typer.Option("--no-commit-rest", help="Do not commit the changes that the agent leaves uncommitted."),
 ]
 PullRequest = Annotated[
     PullRequestMode | None,
@@ -68,13 +69,16 @@ Merge = Annotated[
     MergePolicy | None,
     typer.Option(
         "--merge",
-        help="Whether the pull request is merged once checks and reviews permit it; without --pr it is opened as "
-        "ready, unless the spawner is configured otherwise.",
+        help="Whether the pull request is merged when checks and reviews permit it. Without --pr it is opened as ready "
+        "for review, unless the spawner is configured otherwise.",
     ),
 ]
 SubmodulesOption = Annotated[
     SubmodulesChoice | None,
-    typer.Option("--submodules", help="Check out the repository's submodules, or these and theirs [default: false]."),
+    typer.Option(
+        "--submodules",
+        help="Check out the submodules of the repository; recursive: also their own submodules [default: false].",
+    ),
 ]
 Lfs = Annotated[
     bool, typer.Option("--lfs", help="Check out the content of files that the repository stores in Git LFS.")
@@ -83,8 +87,8 @@ GitProxy = Annotated[
     bool | None,
     typer.Option(
         "--git-proxy/--no-git-proxy",
-        help="Let git in the sandbox fetch from the repository and push the branch [default: that of the project's "
-        "default repository].",
+        help="Let git in the sandbox fetch from the repository and push the branch [default: the value of the "
+        "project's default repository].",
         show_default=False,
     ),
 ]
@@ -100,14 +104,14 @@ ProjectGitProxy = Annotated[
     ),
 ]
 NoRepo = Annotated[
-    bool, typer.Option("--no-repo", help="Work on no repository, also if the project has a default one.")
+    bool, typer.Option("--no-repo", help="Work without a repository, even if the project has a default repository.")
 ]
 WithCoAuthor = Annotated[
     bool,
     typer.Option(
         "--co-author",
-        help="Name the user of git here (user.name and user.email) as co-author of the commits, visible to anyone who "
-        "reads the repository.",
+        help="Name the git user of this machine (user.name and user.email) as co-author of the commits. All readers of "
+        "the repository see it.",
     ),
 ]
 _OPTIONS: Final = {"url": "--repo", "path": "--repo", "base": "--base", "branch": "--branch", "ticket": "--ticket"}
@@ -128,9 +132,9 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     pull_request: PullRequestMode | None = None,
     merge: MergePolicy | None = None,
 ) -> "RepositorySource | None":
-    """The repository that the options name; without `--repo` the project's default one, if they are about any.
+    """The repository that the options name; without `--repo`, the project's default repository with these options.
 
-    None without all of them. Raises `HerdError`, which names the option.
+    None if no option is given. Raises `HerdError`, which names the option.
     """
     from sandherd.client.errors import HerdError, made
     from sandherd.client.repositories.source import RepositorySource, place_of
@@ -162,7 +166,7 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
 
 
 def co_author(wanted: bool, repo: str | None) -> "CoAuthor | None":  # noqa: FBT001  # the option's value
-    """The user of git in a local repository, or in the current folder; None unless wanted. Raises `HerdError`."""
+    """The git user of a local repository, or else of the current folder; None unless `wanted`. Raises `HerdError`."""
     if not wanted:
         return None
     import asyncio
@@ -187,7 +191,7 @@ def project_repository(
     lfs: bool = False,
     git_proxy: bool | None = None,
 ) -> "ProjectRepository | None":
-    """The default repository that the options of a project name; None without `--repo`. Raises `HerdError`."""
+    """The default repository that the options of a project name; None if no option is given. Raises `HerdError`."""
     from sandherd.client.errors import made
     from sandherd.contracts.repositories import ProjectRepository
 
@@ -198,7 +202,7 @@ def project_repository(
     if named is None:
         return None
     if repo is None:
-        raise _wrong("--base, --lfs and others are about a repository", "name it with --repo")
+        raise _wrong("--base, --lfs and similar options need a repository", "name it with --repo")
     if named.is_local:
         raise _wrong("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
     same = {name: getattr(named, name) for name in ("url", "base", "commit_rest", "submodules", "lfs")}
@@ -209,22 +213,25 @@ def refuse_other_trees(
     repository: "RepositorySource | None", directory: Path | None, earlier: "ResumeSource | None", *, uploads: bool,
     no_repo: bool = False,
 ) -> None:  # fmt: skip
-    """Raise `HerdError` for options that name other files to begin with. `uploads`: files are not small texts."""
+    """Raise `HerdError` if options name another source of files than the repository.
+
+    `uploads` is whether the files of `--file` are too large or not text, so that they have to be uploaded.
+    """
     if repository is None:
         return
     if no_repo:
-        raise _wrong("--repo names a repository, and --no-repo wants none", "omit one of them")
+        raise _wrong("--repo and --no-repo exclude each other", "omit one of them")
     if directory is not None:
-        raise _wrong("--repo and --dir both name the files to begin with", "omit one of them")
+        raise _wrong("--repo and --dir both name the files that the task begins with", "omit one of them")
     if earlier is not None:
         raise _wrong(
-            "a resumed task begins with the earlier one's files, and not with a repository",
+            "a resumed task begins with the files of the earlier task, and not with a repository",
             "omit --resume, or continue the branch of the earlier task with --repo and --branch",
         )
     if uploads:
         raise _wrong(
             "files for a repository's work tree have to be UTF-8 texts of at most 128 KiB in total",
-            "commit larger ones to the repository",
+            "commit larger files to the repository",
         )
 
 

@@ -1,4 +1,4 @@
-"""Reads secret values from the environment, standard input, a file or a prompt; never from arguments."""
+"""Reads secret values from standard input, a file or a prompt; never from arguments."""
 
 import asyncio
 import sys
@@ -14,28 +14,29 @@ from sandherd.contracts.requests import TaskView
 from sandherd.contracts.specs import MAX_SECRET_BYTES
 from sandherd.contracts.states import TaskState
 
-_RETRIED = frozenset({TaskState.FAILED, TaskState.CANCELLED})
+_RETRYABLE = frozenset({TaskState.FAILED, TaskState.CANCELLED})
 
 
 async def retry_with_secrets(herd: Herd, task: str, values: Mapping[str, str]) -> TaskView:
-    """Retry a task, with values of those secrets that are no longer stored. Raises `HerdError`."""
+    """Retry a task. Values of secrets that are neither given nor stored are read from a prompt. Raises `HerdError`."""
     secrets, view = dict(values), await herd.task(task)
     for name in missing_secrets(view, datetime.now(UTC)):
         if name not in secrets:
-            secrets[name] = await _prompted(task, name)
+            secrets[name] = await _prompt(task, name)
     return await herd.retry(task, secrets=secrets)
 
 
 def missing_secrets(view: TaskView, now: datetime) -> list[str]:
     """Names of the secret variables whose values a retry needs because they are not stored."""
     stored = view.secrets_until is not None and now < view.secrets_until
-    return [] if stored or view.state not in _RETRIED else list(view.secret_env)
+    return [] if stored or view.state not in _RETRYABLE else list(view.secret_env)
 
 
 async def read_value(name: str, file: Path | None) -> str:
     """The value of a named secret, without one line break at its end. Raises `HerdError`.
 
-    From a file, else typed on the terminal without echo, else from standard input (`-`).
+    It is read from `file`, where `-` is standard input. Without a file it is typed on the terminal without echo, or
+    read from standard input if that is not a terminal.
     """
     if file is None and sys.stdin.isatty():
         return await asyncio.to_thread(read_hidden, f"Value of {name}")
@@ -55,7 +56,7 @@ async def read_value(name: str, file: Path | None) -> str:
 
 
 def _read(file: Path | None) -> bytes:
-    """At most the longest value with a line break, and one byte more, which shows that the value is too long."""
+    """Read the longest permitted value, a line break, and one more byte, which shows that a value is too long."""
     limit = MAX_SECRET_BYTES + len("\r\n") + 1
     if file is None or str(file) == "-":
         return sys.stdin.buffer.read(limit)
@@ -67,8 +68,8 @@ def _invalid(message: str, remedy: str) -> HerdError:
     return HerdError.of(Code.INVALID_FIELD, message, field="value", remedy=remedy)
 
 
-async def _prompted(task: str, name: str) -> str:
-    """A value typed on the terminal without echo. Raises `HerdError` if there is no terminal."""
+async def _prompt(task: str, name: str) -> str:
+    """Read a value that is typed on the terminal without echo. Raises `HerdError` if there is no terminal."""
     if not sys.stdin.isatty():
         raise HerdError.of(
             Code.INVALID_FIELD,

@@ -1,4 +1,4 @@
-"""Where events begin that are delivered, and which: the options of subscriptions and webhooks."""
+"""Options of subscriptions and webhooks: the start position, the types of events, and the entity."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 _BEGINNINGS: Final[dict[str, Literal["new", "all"]]] = {"new": "new", "all": "all"}
 
 
-def beginning(text: str) -> "Literal['new', 'all'] | int | datetime":
-    """Where the events begin. Raises `HerdError`."""
+def start_position(text: str) -> "Literal['new', 'all'] | int | datetime":
+    """The first event of `--from`: new events, all events, a stream sequence or a time. Raises `HerdError`."""
     from datetime import UTC, datetime
 
     from sandherd.cli.parse.times import moment
@@ -28,14 +28,14 @@ def beginning(text: str) -> "Literal['new', 'all'] | int | datetime":
         pass  # the error below names this option
     raise HerdError.of(
         Code.INVALID_FIELD,
-        f"--from {text[:40]!r} is not a start",
+        f"--from {text[:40]!r} is not a start position",
         field="start",
-        remedy="use new, all, a number, or a time: 90s, 10m, 2h, 7d, 2026-11-20T12:00",
+        remedy="use new, all, a stream sequence, or a time: 90s, 10m, 2h, 7d, 2026-11-20T12:00",
     )
 
 
 def event_types(kinds: Sequence[str]) -> list[str]:
-    """The types or domains of the option `--type`, each checked before anything is sent. Raises `HerdError`."""
+    """The types or domains of the option `--type`, checked before any connection is made. Raises `HerdError`."""
     from sandherd.cli.parse.event_filter import types
 
     for kind in kinds:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sandherd.cli.parse.units import at, seconds
+from sandherd.cli.parse.units import future_time, seconds
 from sandherd.client.errors import HerdError, made
 from sandherd.client.secret_values import check_secret_values
 from sandherd.contracts.commands import MAX_FILES_BYTES, TaskSpec
@@ -32,10 +32,9 @@ def spec(  # noqa: PLR0913  # one parameter per option
     task_timeout: str | None = None,
     attempts: int | None = None,
     retry_also: Sequence[ErrorType] = (),
-    rounds: Mapping[str, Any] | None = None,
-    **same: Any,
+    **fields: Any,
 ) -> TaskSpec:
-    """The task spec from command-line options; `same` are options with the same name in a spec.
+    """The task spec from command-line options. `fields` are values that the spec has under the same names.
 
     Raises `HerdError` naming the invalid field.
     """
@@ -49,17 +48,16 @@ def spec(  # noqa: PLR0913  # one parameter per option
         secrets=references(named),
         files=read_files(files),
         linger_seconds=linger,
-        deadline=None if deadline is None else at(deadline, "--deadline", datetime.now(UTC)),
+        deadline=None if deadline is None else future_time(deadline, "--deadline", datetime.now(UTC)),
         attempt_seconds=None if attempt_timeout is None else seconds(attempt_timeout, "--attempt-timeout"),
         task_seconds=None if task_timeout is None else seconds(task_timeout, "--task-timeout"),
         retry={"max_attempts": attempts, "also": frozenset(retry_also)},
-        continuous=rounds,
-        **same,
+        **fields,
     )
 
 
 def variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """`K=V` as given, and `K` with its value in `environ`. Raises `HerdError` for an unset or an invalid `K`."""
+    """Variables from `K=V`, or from `K` with its value in `environ`. Raises `HerdError` for an unset or invalid `K`."""
     found = {}
     for item in items:
         name, equals, value = item.partition("=")
@@ -76,7 +74,7 @@ def variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str
 
 
 def secret_variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """As `variables`, of secrets. Raises `HerdError` also for a value that is too short to be redacted."""
+    """Like `variables`, for secrets. Raises `HerdError` also for a value that is too short to be redacted."""
     found = variables(items, environ)
     check_secret_values(found)
     return found
@@ -124,7 +122,7 @@ def read_files(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def name_in_tree(path: Path) -> str:
-    """A relative path keeps its directories; an absolute one or one with `..` keeps only the file name."""
+    """The path of a file in the work tree. An absolute path, or one with `..`, is shortened to its file name."""
     return path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
 
 

@@ -1,4 +1,4 @@
-"""Times on the command line."""
+"""Parses times in the past from command-line options."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,10 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def moment(text: str | None, now: datetime) -> datetime | None:
-    """A time: `90s`, `10m`, `2h`, `7d` ago, or ISO 8601; without an offset it is local time."""
+    """A time from a duration before `now` (`90s`, `10m`, `2h`, `7d`), or from ISO 8601; None without a text.
+
+    ISO 8601 without an offset is local time. Raises `HerdError`.
+    """
     if text is None:
         return None
     ago = _AGO.match(text)

@@ -1,4 +1,4 @@
-"""Parses times and sizes from command-line options."""
+"""Parses durations, future times and limits of sandboxes from command-line options."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -21,8 +21,8 @@ def seconds(text: str, option: str) -> int:
     return int(found[1]) * _SECONDS[found[2]]
 
 
-def at(text: str, option: str, now: datetime) -> datetime:
-    """A future time: a duration from now, or ISO 8601; without an offset it is local time. Raises `HerdError`."""
+def future_time(text: str, option: str, now: datetime) -> datetime:
+    """A future time: a duration from now, or ISO 8601, which is local time without an offset. Raises `HerdError`."""
     if _SPAN.match(text):
         return now + timedelta(seconds=seconds(text, option))
     try:
@@ -49,7 +49,7 @@ def memory_of(text: str | None) -> int | None:
 
 
 def limits_of(memory: str | None, cores: float | None) -> dict[str, float]:
-    """The given limits, by name. Raises `HerdError`."""
+    """The given limits, by their fields in `SandboxLimits`. Raises `HerdError`."""
     limits = {"memory_mb": memory_of(memory), "cores": cores}
     return {name: limit for name, limit in limits.items() if limit is not None}
 

@@ -1,4 +1,4 @@
-"""The files of a task: small texts are part of its spec; a folder, and all other files, are uploaded as an archive."""
+"""Splits the files of a task: small texts become part of its spec; a folder and other files are uploaded."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +11,14 @@ from sandherd.contracts.specs import MAX_FILES_BYTES
 
 
 def split(files: Sequence[Path], folder: Path | None) -> tuple[list[Path], WorkSource]:
-    """The files that fit into the spec, and what is to be uploaded. Raises `HerdError` for what can't be read.
+    """The files for the spec, and the files to upload. Raises `HerdError` for a missing folder, or equal file names.
 
-    With a folder all files are uploaded, so that the task begins with them.
+    All files are uploaded if there is a folder, or if one of them is not text or they are too large for the spec.
     """
     if folder is not None and not folder.is_dir():
-        found = "is a file, not a folder" if folder.exists() else "does not exist"
+        problem = "is a file, not a folder" if folder.exists() else "does not exist"
         remedy = "name a folder, or use --file for a file" if folder.exists() else "name an existing folder"
-        raise HerdError.of(Code.INVALID_FIELD, f"--dir {folder} {found}", field="dir", remedy=remedy)
+        raise HerdError.of(Code.INVALID_FIELD, f"--dir {folder} {problem}", field="dir", remedy=remedy)
     if folder is None and _are_small_texts(files):
         return list(files), WorkSource()
     named: dict[str, Path] = {}
@@ -36,9 +36,10 @@ def split(files: Sequence[Path], folder: Path | None) -> tuple[list[Path], WorkS
 
 
 def _are_small_texts(files: Sequence[Path]) -> bool:
-    """Whether all of these are text and small enough. What can't be read is reported where it is read again.
+    """Whether all files are UTF-8 text and together small enough for the spec.
 
-    A pipe or a terminal can be read only once: it is taken to be text.
+    True if one can't be read: the function that builds the spec reports the error. A pipe or a terminal is not read,
+    because its content can be read only once: it counts as text.
     """
     left = MAX_FILES_BYTES
     for path in files:

@@ -1,1 +1,1 @@
-"""The commands' output on a terminal."""
+"""Shows the results of commands as text or JSON."""

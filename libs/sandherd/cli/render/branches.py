@@ -1,4 +1,4 @@
-"""Describes branches: as rows of a list, as facts, and what a user can do next."""
+"""Describes branches: as rows of a list, as facts, and by the next steps of a user."""
 
 import shlex
 from typing import TYPE_CHECKING, Any, Final
@@ -43,7 +43,7 @@ def row(view: "BranchView") -> list[object]:
 
 
 def facts_of(view: "BranchView") -> dict[str, Any]:
-    """Names and values of a branch."""
+    """The facts of a branch, by their labels."""
     known = {name: value for name, value in view if name not in _LEFT_OUT}
     return (
         known | {"changes": changes(view), "to_approve": view.approve or None} | pull_request_facts(view.pull_request)
@@ -51,7 +51,7 @@ def facts_of(view: "BranchView") -> dict[str, Any]:
 
 
 def pull_request(view: "BranchView") -> str | None:
-    """The number of the pull request, and its state in a word."""
+    """The number and the state of the pull request; without one, whether it is pending or has a problem."""
     shown = view.pull_request
     if shown is None:
         return "problem" if view.pull_request_problem else "pending" if view.pull_request_waits else None
@@ -68,7 +68,7 @@ def _state(shown: "PullRequestView") -> str:
 
 
 def pull_request_facts(shown: "PullRequestView | None") -> dict[str, Any]:
-    """Names and values of a pull request; none without one."""
+    """The facts of a pull request, by their labels; empty if there is none."""
     if shown is None:
         return {}
     checks = ", ".join((*shown.failed_checks, *shown.pending_checks)[:_SHOWN_CHECKS])
@@ -82,7 +82,7 @@ def pull_request_facts(shown: "PullRequestView | None") -> dict[str, Any]:
 
 
 def changes(view: "BranchView") -> str:
-    """The size of what was saved since the base's commit."""
+    """The number of commits, lines and files that were saved since the base commit."""
     if not view.commits:
         return "no commits"
     lines = f"+{view.additions} −{view.deletions}"
@@ -90,12 +90,12 @@ def changes(view: "BranchView") -> str:
 
 
 def summary(view: "BranchView") -> str:
-    """The branch, its commit and its size in one line."""
+    """The branch, its commit and the size of its changes, in one line."""
     return f"{view.branch} at {view.commit[:_COMMIT_LETTERS]}: {changes(view)}"
 
 
 def next_steps(view: "BranchView") -> list[str]:
-    """What prevents progress, and the command that continues, one line each."""
+    """Lines with the problem that prevents progress, and with the commands to continue."""
     if view.state is not BranchState.LIVE:
         return []
     name = shlex.quote(view.branch)
@@ -127,7 +127,7 @@ def _push_steps(view: "BranchView", name: str) -> list[str]:
 
 
 def _approval(view: "BranchView", name: str) -> list[str]:
-    """How to approve the paths, for a push or a merge."""
+    """Lines with the paths that need approval for a push or a merge, and the commands to approve them."""
     if not view.approve:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Limits and what was used of them, as rows of a table."""
+"""Shows budgets and their use as rows of a table."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -13,13 +13,13 @@ from sandherd.plurals import pluralize
 
 HEADER: Final = ("SCOPE", "NAME", "WINDOW", "BUDGET", "USED", "LIMIT", "SHARE", Column("GRANTED", 1), "STATE")
 _SCALES: Final = ((1_000_000_000, "b"), (1_000_000, "m"), (1000, "k"))
-"""Units of tokens, as one types them."""
-_PLAIN: Final = 10_000
-"""A smaller number of tokens is shown as it is."""
+"""Units of numbers of tokens, as users type them."""
+_FIRST_SCALED: Final = 10_000
+"""The smallest number of tokens that is shown with a unit."""
 
 
 def rows(lines: Iterable[BudgetLine]) -> list[Sequence[object]]:
-    """A row of each limit."""
+    """The rows of the table, one for each limit."""
     return [_row(line) for line in lines]
 
 
@@ -36,7 +36,7 @@ def _row(line: BudgetLine) -> Sequence[object]:
 
 
 def amount_in_table(kind: BudgetKind, amount: int) -> str:
-    """An amount as one types it: `900m tokens`, `1 turn`, `3m 30s`. Tokens are rounded to four digits. Pure."""
+    """An amount as users type it: `900m tokens`, `1 turn`, `3m 30s`. Tokens are rounded to four digits. Pure."""
     if kind == "wall_time":
         return span(timedelta(seconds=amount)).removesuffix(" 0s")
     if kind == "turns":
@@ -45,8 +45,8 @@ def amount_in_table(kind: BudgetKind, amount: int) -> str:
 
 
 def _scaled(number: int) -> str:
-    """A number to four digits, in the largest of the units that it has one of."""
-    if number < _PLAIN:
+    """A number rounded to four digits, in the largest unit that is not larger than the number."""
+    if number < _FIRST_SCALED:
         return str(number)
     unit, letter = next((unit, letter) for unit, letter in _SCALES if number >= unit)
     return f"{round(number / unit, 0 if number >= 1000 * unit else 1):,.12g}{letter}"

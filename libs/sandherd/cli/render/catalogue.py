@@ -30,13 +30,13 @@ RUNTIMES = (
     "SANDBOXES",
 )
 PROFILES = ("PROFILE", "RUNTIME", "NETWORK", "WARM", Column("LIMITS", below=True))
-EXPOSED: Final[Mapping[str, str]] = {
+REACHABLE: Final[Mapping[str, str]] = {
     "internet": "public addresses, the broker and declared endpoints; not the host, private or metadata addresses",
     "allow": "the listed public hosts, the broker and declared endpoints",
     "none": "the broker and declared endpoints",
     "host": "everything that the spawner's host can reach: its loopback services, private networks, cloud metadata",
 }
-"""What a sandbox can reach, by its network mode."""
+"""The addresses that a sandbox can reach, by its network mode."""
 
 
 async def show(herd: Herd, output: Format) -> int:
@@ -71,7 +71,7 @@ def print_catalogue(found: Catalogue, *, wide: bool = False) -> None:
     write_text()
     console.facts(
         {
-            **{f"network {mode}": EXPOSED[mode] for mode in _modes(found)},
+            **{f"network {mode}": REACHABLE[mode] for mode in _modes(found)},
             "harnesses": ", ".join(found.harnesses),
             "default limits": _limits(found.defaults),
             "maximum limits": _limits(found.caps),
@@ -95,7 +95,7 @@ def _network(profile: Profile) -> str | None:
 
 def _modes(found: Catalogue) -> list[str]:
     used = {one.network for one in found.runtimes} | {_network(one) for one in found.profiles.values()}
-    return [mode for mode in EXPOSED if mode in used]
+    return [mode for mode in REACHABLE if mode in used]
 
 
 def _limits(limits: SandboxLimits | None) -> str | None:

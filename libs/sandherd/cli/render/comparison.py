@@ -84,7 +84,7 @@ def _file(one: ComparedFile) -> str:
 
 
 def show_hits(hits: Sequence[SearchHit], output: Format) -> None:
-    """Show hits: time, place and kind of each, and its snippet below with the words in bold."""
+    """Show the hits of a search: a line with time, entity, kind and type, and the snippet below it, matches in bold."""
     if output.is_json:
         console.answer(output, {"hits": hits}, (), [])
         return
@@ -98,7 +98,7 @@ def show_hits(hits: Sequence[SearchHit], output: Format) -> None:
 
 
 def marked(hit: SearchHit, paint: Paint) -> str:
-    """The snippet in one line, with its matches painted. Pure."""
+    """The snippet in one line, with its matches in bold. Pure."""
     parts, end = [], 0
     for match in hit.matches:
         parts += [_plain(hit.snippet[end : match.start]), paint(_plain(hit.snippet[match.start : match.end]), "bold")]
@@ -107,7 +107,7 @@ def marked(hit: SearchHit, paint: Paint) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text without line ends; a space at either end stays."""
+    """The text in one line. If it begins or ends with white space, one space stays there."""
     before, after = " " * text[:1].isspace(), " " * text[-1:].isspace()
     line = visible_line(text)
     return f"{before}{line}{after}" if line else before

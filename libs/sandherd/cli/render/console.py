@@ -15,7 +15,7 @@ from sandherd.cli.render.table import GAP, Column, lines, wrapped_whole
 from sandherd.client.terminal_text import visible, write_json, write_text
 
 UNMETERED: Final = "unmetered"
-"""In place of an amount: no agent has reported how much it used."""
+"""Shown in place of an amount if no agent has reported its use."""
 _MICRO: Final = "_micro_usd"
 
 
@@ -27,13 +27,13 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, datetime):  # as the models' own times
+    if isinstance(value, datetime):  # in the same form as the times in models
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return value
 
 
 def document(output: Format, value: Any) -> None:
-    """Print one JSON document, for `jsonl` in one line."""
+    """Print one JSON document; with `jsonl` in one line."""
     if output is Format.JSONL:
         line(value)
     else:
@@ -41,12 +41,12 @@ def document(output: Format, value: Any) -> None:
 
 
 def line(value: Any) -> None:
-    """Print one JSON document in one line and flush, as readers of a stream wait for it."""
+    """Print one JSON document in one line, and flush, so that a reader of the stream gets it at once."""
     write_json(json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), default=str), flush=True)
 
 
 def table(header: Sequence[str | Column], rows: Sequence[Sequence[object]], *, wide: bool = False) -> None:
-    """Print rows in columns, on a terminal in its width unless `wide`; `none` if there are no rows."""
+    """Print a table, or `none` if there are no rows. On a terminal it is limited to its width unless `wide`."""
     if not rows:
         write_text("none")
         return
@@ -66,7 +66,7 @@ def _width() -> int | None:
 
 
 def facts(pairs: Mapping[str, object], *, width: int = 0) -> None:
-    """Print names and values, one pair per line, on a terminal in its width; None and empty values are omitted.
+    """Print names and values, one pair per line. None and empty values are omitted. A terminal gets wrapped lines.
 
     Names take at least `width` columns.
     """
@@ -102,7 +102,7 @@ def money(micro_dollars: int) -> str:
 
 
 def _with_money(value: Any) -> Any:
-    """The value with amounts in millionths of a US dollar as money, under names without the unit."""
+    """The value, with amounts in US dollars in place of its fields `…_micro_usd`, whose names lose this suffix."""
     if isinstance(value, list):
         return [_with_money(item) for item in value]
     if not isinstance(value, Mapping):
@@ -124,7 +124,7 @@ def answer(
     *,
     name: Callable[[Sequence[object]], str] = lambda row: cell(row[0]),
 ) -> None:
-    """Print a list in the requested format. `value` is the JSON document, `name` names the item of a row."""
+    """Print a list in the requested format. `value` is the JSON document. `name` returns the name for a row."""
     if output is Format.JSONL:
         for item in _items(plain(value)):
             line(item)
@@ -138,7 +138,7 @@ def answer(
 
 
 def _items(value: Any) -> list[Any]:
-    """The items of a list, or of the only list in a document; else the document itself."""
+    """The items of a list, or of the only list in a document. For other values, the value is the only item."""
     if isinstance(value, list):
         return value
     lists = [found for found in value.values() if isinstance(found, list)] if isinstance(value, dict) else []
@@ -156,7 +156,7 @@ class Paint:
 
     @classmethod
     def for_screen(cls) -> "Paint":
-        """On if standard output is a terminal and NO_COLOR is not set."""
+        """Paint for standard output: it is on if that is a terminal and NO_COLOR is not set."""
         return cls(on=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
 
     def __call__(self, text: str, colour: str | None) -> str:

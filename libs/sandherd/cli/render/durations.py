@@ -1,4 +1,4 @@
-"""Durations as text for tables."""
+"""Formats durations for tables."""
 
 from datetime import timedelta
 from typing import Final
@@ -7,7 +7,7 @@ _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def span(time: timedelta) -> str:
-    """A duration in its largest unit and the next: `3h 12m`; clocks differ, so a negative one is `0s`."""
+    """A duration in its largest unit and the next one: `3h 12m`. As clocks differ, it may be negative: that is `0s`."""
     left = max(0, int(time.total_seconds()))
     parts = []
     for unit, seconds in _UNITS:

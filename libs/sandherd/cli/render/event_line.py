@@ -1,4 +1,4 @@
-"""An event as one readable line: time, type and summary; an edit is followed by its diff."""
+"""Formats an event as one line with time, type and summary; the diff of an edit follows."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -23,7 +23,7 @@ COLOURS: Final[Mapping[Tone | None, str]] = {
     "output": "bold",
     "routine": "dim",
 }
-"""Events of other tones have no colour in a list; in a timeline they do."""
+"""The colours of events by their tone. A timeline has colours for more tones."""
 
 
 def format_event(event: Event, paint: Paint) -> Iterator[str]:
@@ -56,7 +56,7 @@ def diff(text: str, paint: Paint) -> Iterator[str]:
 
 
 def diff_lines(text: str) -> list[str]:
-    """The lines of a diff. Only a line feed ends one: other characters that look like it are a sandbox's text."""
+    """The lines of a diff, split at line feeds only: other line separators of Unicode are part of the file's text."""
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
 
 

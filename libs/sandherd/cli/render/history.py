@@ -1,4 +1,4 @@
-"""Output of the commands that show stored or live events."""
+"""Shows stored and live events, timelines, terminal output and audits."""
 
 from datetime import datetime
 from functools import partial
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandherd.client.events.follower import EventFollower
     from sandherd.contracts.requests import Audit, Trajectory
 
-NOT_WHOLE = "stored events are available when event-ingest is back: see `sandherd events`"
+_INCOMPLETE_REMEDY = "stored events are available when event-ingest is back: see `sandherd events`"
 
 
 async def show_events(herd: Herd, wanted: "EventFilter", output: Format) -> int:
@@ -48,12 +48,12 @@ async def follow_events(herd: Herd, wanted: "EventFilter", output: Format) -> in
     with TimedDisplay() as display:
 
         def receive(event: Event) -> None:
-            if wanted.fits(event):
+            if wanted.matches(event):
                 display.add(partial(show, event, output, paint), source=event.source, time=event.time)
 
         async with herd.follow(**whose) as following:
             await display.follow(following, receive)
-    complain_of_gaps(following)
+    report_gaps(following)
     return 0
 
 
@@ -66,17 +66,17 @@ def show(event: Event, output: Format, paint: Paint) -> None:
         write_text(text, flush=True)
 
 
-def complain_of_gaps(following: "EventFollower") -> None:
-    """Report the events that are missing."""
+def report_gaps(following: "EventFollower") -> None:
+    """Print a line for each range of events that are missing."""
     for missing in following.missing:
-        print_error(f"incomplete: {gap(missing)}; {NOT_WHOLE}")
+        print_error(f"incomplete: {gap(missing)}; {_INCOMPLETE_REMEDY}")
 
 
 async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
     """Show the timeline of a sandbox."""
     from sandherd.cli.render.timeline import render_timeline
 
-    pages = [in_time(page) async for page in herd.trajectory(sandbox)]
+    pages = [sorted_by_time(page) async for page in herd.trajectory(sandbox)]
     if not pages[-1].total_events:
         await herd.sandbox(sandbox)
     if output.is_json:
@@ -87,7 +87,7 @@ async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
     return 0
 
 
-def in_time(page: "Trajectory") -> "Trajectory":
+def sorted_by_time(page: "Trajectory") -> "Trajectory":
     """A page with its events sorted by time, then by stream sequence."""
     ordered = sorted(
         page.events, key=lambda stored: (datetime.fromisoformat(stored.envelope["time"]), stored.stream_sequence)
@@ -127,7 +127,7 @@ async def show_output(herd: Herd, sandbox: str, output: Format, *, follow: bool,
 
 
 async def audit(herd: Herd, name: str | None, output: Format) -> int:
-    """Show whether every event of a sandbox, of a task or of all was stored. Returns 1 if not."""
+    """Show whether all events of a sandbox, a task, or without a name of all, are stored. Returns 0 if so, else 1."""
     name = None if name is None else await full_name(herd, name)
     found = await herd.audit(name)
     if name is not None and not found.sources:

@@ -1,4 +1,4 @@
-"""`--watch`: shows a list again at each change, on a terminal; else each item that has changed, as a line of JSON."""
+"""Implements `--watch`: shows a list again after each change on a terminal, or prints changed items as JSON lines."""
 
 import asyncio
 import shutil
@@ -16,10 +16,10 @@ from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import clear_screen, flush_output, write_text
 from sandherd.contracts.errors import Code
 
-REST_SECONDS: Final = 0.5
+COLLECT_SECONDS: Final = 0.5
 """How long to collect changes before the list is requested again."""
 _MARGIN: Final = 3
-"""Lines of the screen that are not rows: the header, the line about more, and the cursor's."""
+"""Lines of the screen that are not rows: the header, the number of omitted rows, and the line of the cursor."""
 
 Show = Callable[[Any], None]
 
@@ -33,9 +33,9 @@ def watch_list(
     output: Format,
     domains: Sequence[str],
 ) -> Work:
-    """The work of showing a list at each change, until it is interrupted. `domains` are those of the events.
+    """The work of showing a list after each event of these domains, until it is interrupted.
 
-    Raises `HerdError` for a format that can't be shown so, before any connection is made.
+    Raises `HerdError` for an output format that can't be watched, before any connection is made.
     """
     show: Show
     if output is Format.JSONL:
@@ -58,7 +58,7 @@ def watch_list(
 
 
 def check_screen(output: Format, option: str) -> None:
-    """Raise `HerdError` unless a screen can be shown: on a terminal, as a table."""
+    """Raise `HerdError` unless standard output is a terminal and the format a table."""
     if output not in {Format.TABLE, Format.WIDE} or not sys.stdout.isatty():
         raise HerdError.of(
             Code.INVALID_FIELD,
@@ -71,14 +71,14 @@ def check_screen(output: Format, option: str) -> None:
 async def at_each_change(
     herd: Herd, domains: Sequence[str], show: Callable[[], Awaitable[None]], *, every: float | None = None
 ) -> None:
-    """Show it now, and again after events of these domains, or after `every` seconds. Ends by an error only."""
+    """Call `show` now, after events of these domains, and after `every` seconds without one. Ends only by an error."""
     async with ChangeFeed(herd.connection, herd.project, domains) as feed:
         while True:
             feed.refreshing()
             feed.take()
             await show()
             await _changed(feed, every)
-            await asyncio.sleep(REST_SECONDS)
+            await asyncio.sleep(COLLECT_SECONDS)
 
 
 async def _changed(feed: ChangeFeed, seconds: float | None) -> None:
@@ -90,13 +90,13 @@ async def _changed(feed: ChangeFeed, seconds: float | None) -> None:
 
 
 class ChangedItems:
-    """Prints the items of a list as lines of JSON: at first all, then those that differ from the last time."""
+    """Prints the items of a list as lines of JSON: first all items, then the items that have changed."""
 
     def __init__(self) -> None:
         self._shown: Mapping[str, Any] = {}
 
     def show(self, items: Sequence[Any]) -> None:
-        """Print those that are new or have changed."""
+        """Print the items that are new or have changed since the last call."""
         found = {f"{item.project}.{getattr(item, 'task', '')}.{getattr(item, 'sandbox', '')}": item for item in items}
         for name, item in found.items():
             if self._shown.get(name) != item:
@@ -105,7 +105,7 @@ class ChangedItems:
 
 
 def show_screen(title: str | None, header: Sequence[str | Column], rows: list[list[object]], *, wide: bool) -> None:
-    """Show a table in place of what the terminal shows, as many rows as fit."""
+    """Clear the terminal, and show as many rows of a table as fit on it."""
     height = max(1, shutil.get_terminal_size().lines - _MARGIN - (title is not None))
     clear_screen()
     if title is not None:

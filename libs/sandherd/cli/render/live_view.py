@@ -1,4 +1,4 @@
-"""The live view of a task: events as lines, with the agent's terminal output in between, in order of time."""
+"""Shows a running task: its events and the terminal output of its agent, as lines in order of time."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _MARGIN: Final = "  │ "
 
 
 class TaskScreen:
-    """Shows the events of a task, and the terminal output of every sandbox of it."""
+    """Shows the events of a task, and the terminal output of all its sandboxes."""
 
     def __init__(self, herd: Herd, output: Format, paint: Paint) -> None:
         self.last: Event | None = None
@@ -37,7 +37,7 @@ class TaskScreen:
         self._terminals: dict[str, SandboxTerminal] = {}
 
     async def follow(self, following: EventFollower, received: Callable[[Event], None]) -> None:
-        """Show all events, and pass each to `received` at once. As JSON only events are shown, as names nothing."""
+        """Show all events, and pass each to `received` at once. JSON omits terminal output; `-o name` shows nothing."""
 
         def receive(event: Event) -> None:
             received(event)
@@ -50,7 +50,7 @@ class TaskScreen:
         if self._output is Format.NAME:
             return
         if refuses_submission(event.data) and not self._output.is_json:
-            return  # the error of the command has its reason, with the remedy
+            return  # the command reports the reason and the remedy as its error
         self._display.add(partial(show, event, self._output, self._paint), source=event.source, time=event.time)
         if not self._output.is_json:
             for sandbox in sandboxes - self._terminals.keys():
@@ -81,7 +81,7 @@ class SandboxTerminal:
         self._following = asyncio.create_task(self._follow(live=True))
 
     async def close(self, *, finish: bool) -> None:
-        """Stop reading; with `finish`, read the stored rest first."""
+        """Stop following. With `finish`, show the rest of the stored output."""
         await cancel_and_wait([self._following])
         if finish:
             with suppress(TimeoutError):  # `sandherd logs` has the complete output
@@ -91,7 +91,7 @@ class SandboxTerminal:
             self._show(self._line)
 
     async def _follow(self, *, live: bool) -> None:
-        """Output is optional here: without it events are still shown, and `sandherd logs` reports the error."""
+        """Read output until its end or an error. Events are shown without it, and `sandherd logs` reports the error."""
         try:
             async for chunk in self._herd.output(self._sandbox, follow=live):
                 if chunk.stream_sequence > self._shown:

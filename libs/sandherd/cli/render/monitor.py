@@ -1,4 +1,4 @@
-"""What the monitor knows of a sandbox, for the terminal. Texts of the sandbox are made harmless by the table."""
+"""Shows the monitor's view of a sandbox. `console.cell` removes control characters from the sandbox's texts."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import MonitorView, RuleProgress
 
 _CITED = 4
-"""Maximum of cited events in a cell; `-o json` has all."""
+"""Maximum number of cited events in a cell; `-o json` has all."""
 
 
 def show_monitored(view: MonitorView) -> None:
-    """Print it: the state, calls in flight, spending, rules, findings, interventions."""
+    """Print the state, calls in flight, spending, rules, findings and interventions of a sandbox."""
     show([_state(view), _steering(view)])
     _section("Calls in flight", ("TOOL", "SINCE", "WAITS"), [[c.tool, c.since, c.waits or None] for c in view.calls])
     if view.spending is None and view.task is not None:

@@ -1,4 +1,4 @@
-"""The screen of `sandherd monitor report`."""
+"""Shows the result of `sandherd monitor report`."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -27,7 +27,7 @@ _UNREAD: Final = "budgets are unknown: their ledgers can't be read at present"
 
 
 def show_report(output: Format) -> Work:
-    """The work of showing the report."""
+    """The work of requesting and showing the report."""
 
     async def work(herd: Herd) -> int:
         found = await herd.monitor_report()

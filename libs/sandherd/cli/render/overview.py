@@ -1,4 +1,4 @@
-"""The screens of `sandherd top` and `costs`."""
+"""Shows the results of `sandherd top` and `costs`."""
 
 import sys
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import GroupUsage, Usage, UsageList
 from sandherd.plurals import pluralize
 
-AGAIN_SECONDS: Final = 5.0
-"""How often the ages are shown again if nothing happens."""
+REFRESH_SECONDS: Final = 5.0
+"""The interval in seconds at which the table is shown again without a change, because ages grow."""
 TOP_HEADER: Final = (
     "TASK",
     "STATE",
@@ -35,7 +35,7 @@ _DOMAINS: Final = ("task", "sandbox", "approval", "monitor")
 
 
 def show_overview(output: Format, *, once: bool) -> Work:
-    """The work of showing the unfinished tasks: once, or on a terminal until it is interrupted."""
+    """The work of showing the unfinished tasks: on a terminal until an interrupt, else or with `once` only once."""
     live = not once and output in {Format.TABLE, Format.WIDE} and sys.stdout.isatty()
 
     async def work(herd: Herd) -> int:
@@ -49,7 +49,7 @@ def show_overview(output: Format, *, once: bool) -> Work:
         if not live:
             await show()
             return 0
-        await at_each_change(herd, _DOMAINS, show, every=AGAIN_SECONDS)
+        await at_each_change(herd, _DOMAINS, show, every=REFRESH_SECONDS)
         return 0
 
     return work

@@ -23,11 +23,11 @@ HEADER: Final = (
     Column("UPDATED", 1),
 )
 _SCHEDULE: Final = "schedule "
-"""What the name of a task's submitter begins with if that is a schedule; its own name follows."""
+"""The prefix of the user of a task that a schedule has submitted. The name of the schedule follows."""
 
 
 def show_projects(output: Format) -> Work:
-    """The work of listing the projects, each with its cost of all time."""
+    """The work of listing the projects, each with its total cost."""
 
     async def work(herd: Herd) -> int:
         found = await herd.projects()
@@ -46,8 +46,8 @@ def show_project(name: str, output: Format) -> Work:
     async def work(herd: Herd) -> int:
         view = await herd.project_view()
         midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        whole, today = await _costs(herd) or {}, await _costs(herd, midnight) or {}
-        costs = {"cost_micro_usd": whole.get(name), "cost_today_micro_usd": today.get(name)}
+        total, today = await _costs(herd) or {}, await _costs(herd, midnight) or {}
+        costs = {"cost_micro_usd": total.get(name), "cost_today_micro_usd": today.get(name)}
         if output.is_json:
             console.document(output, _document(view, costs))
         elif output is Format.NAME:
@@ -60,7 +60,7 @@ def show_project(name: str, output: Format) -> Work:
 
 
 async def _costs(herd: Herd, since: datetime | None = None) -> dict[str, int] | None:
-    """The cost of each project since then; None without a history."""
+    """The cost of each project since a time, or in total; None if the history can't be read."""
     try:
         found = await herd.costs(by="project", since=since, limit=1000)
     except HerdError:
@@ -105,12 +105,12 @@ def project_facts(view: ProjectView, costs: Mapping[str, int | None]) -> dict[st
 
 
 def _defaults(view: ProjectView) -> dict[str, object]:
-    """The defaults by name; of a repository its URL, and what differs from a repository without options."""
+    """The defaults by name. The value of `repository` is its URL and its options."""
     found = view.defaults.model_dump(exclude_none=True)
     if view.defaults.repository is not None:
-        own = dict(found["repository"])
-        url = own.pop("url")
-        found["repository"] = " ".join([url, *(f"{name}={value}" for name, value in own.items())])
+        options = dict(found["repository"])
+        url = options.pop("url")
+        found["repository"] = " ".join([url, *(f"{name}={value}" for name, value in options.items())])
     return found
 
 

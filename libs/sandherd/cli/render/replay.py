@@ -1,4 +1,4 @@
-"""The screen of `sandherd monitor replay`."""
+"""Replays events through the rules of the monitor, and shows the report: `sandherd monitor replay`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,7 +35,11 @@ def show_replay(
     project: str | None,
     output: Format,
 ) -> int:
-    """Replay, and show the report. Raises `HerdError` and `ContractError`."""
+    """Replay the events of files, or of the history, and show the report. Returns 0.
+
+    `times` are the texts of `--since` and `--until`, `rules` the arguments of `settings_with`. Raises `HerdError` and
+    `ContractError`.
+    """
     run, settings, known = installed_replay(), settings_with(*rules), session_labels(labels)
     if files:
         _show(run(lines_of(files), settings, known), output)
@@ -75,8 +79,8 @@ def _findings(found: Sequence[ReplayedFinding]) -> list[Sequence[object]]:
     return [(one.sandbox, one.rule, one.step, one.turn, one.count or None, one.summary) for one in found]
 
 
-def _interventions(made: Sequence[ReplayedIntervention]) -> list[Sequence[object]]:
-    return [(one.sandbox, one.rule, one.step, one.turn, one.outcome) for one in made]
+def _interventions(found: Sequence[ReplayedIntervention]) -> list[Sequence[object]]:
+    return [(one.sandbox, one.rule, one.step, one.turn, one.outcome) for one in found]
 
 
 def _show_quality(quality: ReplayQuality, *, wide: bool) -> None:

@@ -1,4 +1,4 @@
-"""The retention of the history as tables."""
+"""Shows the retention, the archive, the restored days and the holds of the history."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -25,7 +25,7 @@ HOLDS: Final = ("PROJECT", "TASK", "SINCE", "BY", "REASON")
 
 
 def show_status(found: HistoryStatus, output: Format) -> None:
-    """The document; or what applies to all days, the days, and the holds."""
+    """Show the retention, and tables of the days, the holds, the problems of the archive and the restores."""
     if output not in {Format.TABLE, Format.WIDE}:
         console.answer(output, found, DAYS, ())
         return
@@ -41,7 +41,7 @@ def show_status(found: HistoryStatus, output: Format) -> None:
             "next reduction": found.next_reduction_at or "never",
             "no drop before": found.not_before,
             "days ahead": found.days_ahead,
-            "archive": found.archive or "none: what is dropped is gone",
+            "archive": found.archive or "none: dropped events are deleted",
             "artifacts": _artifacts(found.artifacts),
         }
     )
@@ -56,13 +56,13 @@ def show_status(found: HistoryStatus, output: Format) -> None:
 
 
 def show_archives(found: Sequence[ArchivedEvents], output: Format) -> None:
-    """What the archive has."""
+    """Show the days in the archive."""
     rows = [(one.day, one.project, one.events, binary_size(one.bytes), one.files, one.archived_at) for one in found]
     console.answer(output, list(found), ARCHIVES, rows)
 
 
 def show_restore(found: HistoryRestore, output: Format) -> int:
-    """The restored day; returns the exit status."""
+    """Show the restored day, or why it is not restored. Returns 0 if it is restored, else 1."""
     if output in {Format.JSON, Format.JSONL}:
         console.answer(output, found, RESTORES, ())
     elif found.problem is None:
@@ -73,12 +73,12 @@ def show_restore(found: HistoryRestore, output: Format) -> int:
 
 
 def show_hold(found: HistoryHold, output: Format) -> None:
-    """The hold that is in effect now."""
+    """Show a hold."""
     console.answer(output, found, HOLDS, [_hold(found)])
 
 
 def show_release(project: str, task: str | None, *, released: bool, output: Format) -> int:
-    """Whether there was a hold; returns the exit status."""
+    """Show whether a hold was released. Returns 0 if so, else 1, as there was none."""
     subject = f"task {task} of project {project}" if task else f"project {project}"
     if output in {Format.JSON, Format.JSONL}:
         console.answer(output, {"project": project, "task": task, "released": released}, (), ())

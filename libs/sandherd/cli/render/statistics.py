@@ -1,4 +1,4 @@
-"""The tables of `sandherd overview` and `stats`."""
+"""Shows the results of `sandherd overview` and `stats`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -18,7 +18,7 @@ _BUCKETS: Final = (60, 300, 900, 3600, 14_400, 86_400)
 
 
 def bucket_of(seconds: int) -> int:
-    """The length of buckets in seconds, so that there are about thirty of them. Pure."""
+    """The smallest length of buckets, in seconds, with which at most 30 cover this time; at most a day. Pure."""
     return next((one for one in _BUCKETS if seconds <= one * _SHOWN_BUCKETS), _BUCKETS[-1])
 
 
@@ -66,6 +66,6 @@ def _row(name: str, one: Statistics) -> list[object]:
 
 
 def _is_metered(one: Statistics) -> bool:
-    """Whether a harness has reported what was used: a program has no tokens."""
+    """Whether agents have reported their use. The harness `command` has no tokens and costs."""
     tokens = one.input_tokens + one.output_tokens + one.cache_read_tokens + one.cache_write_tokens
     return one.cost_micro_usd > 0 or tokens > 0

@@ -1,4 +1,4 @@
-"""A table as text that fits a terminal: columns are left out, cut or wrapped at spaces; a name is never broken."""
+"""Formats a table to fit a terminal: columns are omitted, cut or wrapped at spaces. Names are never broken."""
 
 import re
 import unicodedata
@@ -9,8 +9,9 @@ from typing import Final
 GAP: Final = 2
 """Spaces between columns."""
 LONGEST_CUT: Final = 60
+"""Maximum width of a column with `cut` on a terminal."""
 SHORTEST: Final = 12
-"""Minimum width of a column with longer words; names and times are never broken, however long."""
+"""Minimum width of a column with long words. Names and times are never broken, so they may need more."""
 
 _EMPTY: Final = frozenset({"", "-"})
 _WORD: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S*|\S+")
@@ -20,10 +21,10 @@ _UNBROKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:+. -]{0,63}[…,;:]?")
 
 @dataclass(frozen=True)
 class Column:
-    """A column. The one with the highest `rank` is left out first where a terminal is too narrow; 0: never.
+    """A column. If a terminal is too narrow, the column with the highest `rank` is omitted first; rank 0 never is.
 
-    On a terminal a cell of a column with `cut` is one line of at most `LONGEST_CUT` columns, and one of a column with
-    `whole` is one line; others are wrapped.
+    On a terminal, cells of a column with `cut` are one line of at most `LONGEST_CUT` characters. Cells of a column with
+    `whole` are one line. Cells of other columns are wrapped.
     """
 
     title: str
@@ -31,18 +32,18 @@ class Column:
     cut: bool = False
     whole: bool = False
     below: bool = False
-    """Whether its cells are shown below their rows, after the title, where a terminal is too narrow for the column."""
+    """Whether its cells are shown below their rows, after the title, if a terminal is too narrow for the table."""
     spills: bool = False
-    """Whether only those cells are shown below their rows for which its width is too small. Without a terminal such a
-    column is at most `LONGEST_CUT` wide, and what follows a longer cell is not aligned."""
+    """Whether a cell that is wider than the column is shown below its row. Without a terminal the column is at most
+    `LONGEST_CUT` wide, and the cells after a wider cell are not aligned."""
 
 
 def lines(
     header: Sequence[str | Column], rows: Sequence[Sequence[str]], width: int | None, *, wide: bool = False
 ) -> Iterator[str]:
-    """The lines of a table, the header first. Without a `width`, and with `wide`, all of every cell is shown.
+    """The lines of a table, the header first. Without a `width`, or with `wide`, cells are shown in full.
 
-    Where it does not fit a terminal, columns without a value are left out first.
+    If the table is wider than `width`, columns without any value are omitted first.
     """
     columns = [Column(one) if isinstance(one, str) else one for one in header]
     limited = width is not None and not wide
@@ -66,7 +67,7 @@ def lines(
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, wide: bool) -> list[int]:
-    """The natural width of each column, with its title."""
+    """The width of each column that its cells and title need, without the limit of a terminal."""
     return [
         _natural([column.title, *(row[at] for row in rows)], column, wide=wide) for at, column in enumerate(columns)
     ]
@@ -81,12 +82,12 @@ def _with_values(
 
 
 def _spilled(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> list[int]:
-    """The columns whose cell in this row is too long for them, and is shown below it."""
+    """The indexes of the columns whose cell in this row is too wide, and is shown below the row."""
     return [at for at, one in enumerate(columns) if one.spills and cell_width(row[at]) > widths[at]]
 
 
 def _below(columns: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
-    """The columns whose cells are shown below their rows, because the table does not fit."""
+    """The indexes of the columns whose cells are shown below their rows; empty if the table fits."""
     needed = [natural[at] for at, column in enumerate(columns) if column.below or not column.rank]
     return [at for at, column in enumerate(columns) if column.below] if _total(needed) > width else []
 
@@ -99,7 +100,7 @@ def _cell_below(title: str, text: str, width: int) -> Iterator[str]:
 
 
 def cell_width(text: str) -> int:
-    """The columns of a terminal that a text takes."""
+    """The number of columns of a terminal that a text takes."""
     return len(text) if text.isascii() else sum(map(_letter_width, text))
 
 
@@ -131,7 +132,7 @@ def _shortest(word: str) -> int:
 def _fitted(
     columns: Sequence[Column], minima: Sequence[int], natural: Sequence[int], width: int, below: Sequence[int]
 ) -> list[int]:
-    """The width of each column, 0 for one that is left out. Above `width` in all if what has to be shown is longer."""
+    """The width of each column, 0 for an omitted column. Their sum exceeds `width` if columns of rank 0 need more."""
     minima = [
         min(long, max(SHORTEST, len(column.title))) if column.cut else min(short, long)
         for column, short, long in zip(columns, minima, natural, strict=True)
@@ -171,7 +172,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _head(text: str, width: int) -> str:
-    """As many letters as fit, but one or more."""
+    """The beginning of a text that fits `width`, but at least one letter."""
     taken = 0
     for at, letter in enumerate(text):
         taken += _letter_width(letter)
@@ -181,12 +182,12 @@ def _head(text: str, width: int) -> str:
 
 
 def wrapped_whole(text: str, width: int) -> list[str]:
-    """The text in lines that are no longer than `width`, unless a word in it is: none is broken."""
+    """The text in lines of at most `width`. No word is broken, so a longer word has a longer line."""
     return _wrapped(text, width, breaks=False)
 
 
 def _wrapped(text: str, width: int, *, breaks: bool = True) -> list[str]:
-    """The text in lines that are no longer than `width`, unless a name in it is."""
+    """The text in lines of at most `width`, except for longer names. With `breaks`, other longer words are broken."""
     if cell_width(text) <= width:
         return [text]
     found = [""]

@@ -1,4 +1,4 @@
-"""Shows events and terminal output, which arrive separately, in order of time."""
+"""Prints events and terminal output in order of time, although they arrive separately."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Show = Callable[[], None]
 
 
 class FollowedEvents(Protocol):
-    """Where events are read."""
+    """The source of events; `EventFollower` implements it."""
 
     @property
     def is_catching_up(self) -> bool:
@@ -27,22 +27,22 @@ class FollowedEvents(Protocol):
 
 
 class TimedDisplay:
-    """Prints what is added, in order of time: what is due in `follow`, the rest on exit. Both raise its errors."""
+    """Prints the added items in order of time: due items in `follow`, the others on exit. Both raise their errors."""
 
     def __init__(self) -> None:
         self._order: TimeOrder[Show] = TimeOrder()
         self._starting: set[str] = set()
-        """Agents that have started, and of which nothing else has arrived: a worker publishes its first event alone."""
+        """Sources of which only the agent's start has arrived: a worker publishes its first event alone."""
         self._added = asyncio.Event()
         self._now = asyncio.get_running_loop().time
 
     def add(self, show: Show, *, source: str, time: datetime) -> None:
-        """Print this when its turn has come."""
+        """Add an item. `show` prints it when it is due."""
         self._order.add(show, source=source, time=time, now=self._now())
         self._added.set()
 
     async def follow(self, events: FollowedEvents, receive: Callable[[Event], None]) -> None:
-        """Pass each event to `receive`, and print what is due, until the last event was received."""
+        """Pass each event to `receive`, and print due items, until the last event was received."""
         reading: asyncio.Future[Any] | None = None
         try:
             while True:
@@ -71,7 +71,7 @@ class TimedDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Print the rest, unless printing has failed, as into a closed pipe."""
+        """Print the other items, unless printing has failed, for example by a closed pipe."""
         if not isinstance(error, OSError):
             self._print(self._order.rest())
 

@@ -1,4 +1,4 @@
-"""The timeline of a sandbox: one line per step, with its start and duration; edits with their diffs."""
+"""Formats the timeline of a sandbox: a line for each step, with its start and duration; edits with their diffs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ LONGEST_BAR: Final = 20
 TEXT: Final = 100
 _MARGIN: Final = " " * 10
 _NO_SYMBOL: Final = "·"
-"""Followed by the type of the event."""
+"""The symbol of an event without one; the type of the event follows."""
 _COLOURS: Final[Mapping[Tone | None, str]] = {**COLOURS, "input": "blue", "start": "bold", "background": "dim"}
 
 
 @dataclass(frozen=True)
 class TimelineStep:
-    """A step, `at` seconds after the first event. `seconds` is its duration, None for a point in time."""
+    """A step that begins `at` seconds after the first event. `seconds` is its duration; None if it has none."""
 
     event: Event
     at: float
@@ -32,7 +32,7 @@ class TimelineStep:
 
 
 def steps(events: Sequence[Event]) -> list[TimelineStep]:
-    """The steps: each call merged with the event that closes it; every other event alone."""
+    """The steps of a timeline. A call and the event that closes it are one step; every other event is a step."""
     if not events:
         return []
     begin = min(event.time for event in events)

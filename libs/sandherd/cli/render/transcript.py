@@ -1,4 +1,4 @@
-"""The text of `sandherd transcript`."""
+"""Shows the result of `sandherd transcript`."""
 
 from collections.abc import AsyncIterator
 from types import MappingProxyType

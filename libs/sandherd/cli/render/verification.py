@@ -1,4 +1,4 @@
-"""The output of `sandherd history verify`."""
+"""Shows the result of `sandherd history verify`."""
 
 from sandherd.cli.name_prefixes import full_name
 from sandherd.cli.options import Format
@@ -13,7 +13,10 @@ _COLUMNS = ("TABLE", "PROJECT", "NAME", "FIELD", "STORED", "BY EVENTS")
 
 
 async def show(herd: Herd, name: str | None, output: Format) -> int:
-    """Show the differences of a sandbox, or of all that the credential may read. Returns 1 if there is one."""
+    """Show how tables of the history differ from its events, for one sandbox or for all that the user may read.
+
+    Returns 0 if there is none, else 1.
+    """
     sandbox = None if name is None else await full_name(herd, name)
     found = _joined([page async for page in herd.verify_history(sandbox)])
     if output.is_json:
