@@ -214,7 +214,7 @@ class Settings(
     what is found and sends nothing, `nudge` sends a message, `interrupt` also interrupts the agent's turn, `pause`
     pauses the sandbox and asks a user, `terminate` ends it. Rules that end sandboxes, floods and budgets always act."""
     rules: Annotated[RuleSettings, Env("SANDHERD_RULES")] = {}
-    """Thresholds of the monitor's rules, and which guardian rules are off: `{"loop": {"repeats": 5}}`, or a list such as
+    """Thresholds of the monitor's rules, and which guardian rules are off: `{"loop": {"repeats": 5}}`, or as a list,
     `loop.repeats=5,cycle=off`; docs/monitor.md lists all. It overrides the settings of single thresholds."""
     budgets: Annotated[HerdBudgets, Env("SANDHERD_BUDGETS")] = HerdBudgets()
     """Budgets of the herd, of each project and of each task, as a list such as

@@ -188,8 +188,8 @@ class Broker:
     ) -> Path:
         """The credentials file of a principal. It is created if it is missing, or has other permissions than declared.
 
-        Those of joiners and workers are created at each call. The key of a worker is created here; in a real sandbox the
-        worker creates it.
+        Those of joiners and workers are created at each call. The key of a worker is created here, too; in a real
+        sandbox the worker creates it.
         """
         if principal in {Principal.WORKER, Principal.JOINER}:
             return self._sandbox_credentials(principal, project, sandbox, life)

@@ -94,7 +94,7 @@ class ChildProcess:
             await self.kill()
 
     async def wait_ended(self) -> None:
-        """Wait until the process has ended. It may have been started in another event loop, such as a test fixture's."""
+        """Wait until the process has ended. It may have been started in another event loop, such as a fixture's."""
         if self.alive:
             await ended(self.pid)
         while self.alive:  # noqa: ASYNC110  # reaping it is a system call, not an event

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sandherd.stack.nats import ClusterMember
 
 SIZES: Final = (1, 3)
-"""The possible numbers of servers: one, or the smallest cluster that still has a majority without one of its servers."""
+"""The possible numbers of servers: one, or the smallest cluster that has a majority without one of its servers."""
 PROBE: Final = "probe.creds"
 _RETRY_SECONDS: Final = 0.2
 _ELECTION: Final = 60.0
@@ -97,7 +97,7 @@ def newest_tokens(servers: Sequence[Path], identity: "HerdIdentity") -> tuple[st
 
 
 def _ordered_token(path: Path) -> tuple[tuple[int, int], str] | None:
-    """A stored token, and a key by which tokens are ordered: the second of its issue, then its number of revocations."""
+    """A stored token after a key to order tokens by: the second of its issue, then its number of revocations."""
     try:
         token = path.read_text()
         claims = read_claims(token)

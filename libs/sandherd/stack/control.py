@@ -174,10 +174,7 @@ async def status(home: Path) -> StackStatus:
 
 
 def phase_of(written: StackPhase, parts: Iterable[PartStatus], *, supervised: bool) -> StackPhase:
-    """The phase of a stack, from the phase that its supervisor recorded, and the actual state of its parts.
-
-    `supervised` is whether the supervisor is alive.
-    """
+    """The phase of a stack, from the recorded phase, the state of its parts, and whether its supervisor is alive."""
     seen = list(parts)
     if not supervised:
         left = any(part.running for part in seen)
@@ -192,10 +189,7 @@ def _running(home: Home) -> ProcessRecord | None:
 
 
 def _environment(home: Home, config: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a stack: `environ` or our own, with an absolute path of the settings file.
-
-    The path has to be absolute, because the stack's working directory is its home.
-    """
+    """`environ`, or our own, with an absolute path of the settings file: the stack's working directory is its home."""
     outer = os.environ if environ is None else environ
     named = outer.get(CONFIG_VARIABLE)
     found = config or (Path(named) if named else noted_config(home))
