@@ -201,7 +201,7 @@ def _nats_escape(found: re.Match[str]) -> str:
 
 
 def own_capacity() -> Capacity:
-    """The capacity of a server that this process starts, from the hard limit of open files: the server raises its own."""
+    """The capacity of a server that this process starts, from the hard limit of open files: nats-server uses all."""
     return Capacity.for_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 

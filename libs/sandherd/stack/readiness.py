@@ -39,7 +39,7 @@ async def read_database_readiness(sockets: Path) -> str:
 
 
 async def _get(address: str, path: str) -> tuple[int, str]:
-    """The status and body of a response. Raises `ValueError` for an invalid one, such as that of a service that ends."""
+    """The status and body of a response. Raises `ValueError` for an invalid one, as of a service that is ending."""
     place = urlsplit(address)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     try:

@@ -25,7 +25,7 @@ async def _never_silent() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class GuardedServer:
-    """One nats-server: the name of its part, its own name, its data directory, its process, and a function that ends it.
+    """One nats-server: the name of its part, its own name, its data directory, its pid, and a function that ends it.
 
     The owner of the process then restarts it.
     """

@@ -31,8 +31,10 @@ class StoreAction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreCheck:
-    """The result of checking a server. `health` is its own report, or None without a reply. `short` is whether it lacks
-    a resource."""
+    """The result of checking a server. `health` is its own report, or None without a reply.
+
+    `short` is whether it lacks a resource.
+    """
 
     health: str | None
     stored: bool

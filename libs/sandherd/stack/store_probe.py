@@ -70,7 +70,7 @@ class StoreProbe:
         return found
 
     async def write(self) -> bool:
-        """Publish the probe. Returns whether the broker has acknowledged it, or the stream `PROBE` never existed yet."""
+        """Publish the probe. Returns whether it was acknowledged; also True while the stream `PROBE` never existed."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 await self._writer.js.publish(probe_subject(PROBE), _PAYLOAD, timeout=_WRITE_SECONDS)
