@@ -32,7 +32,7 @@ async def run_until_first(*runs: Awaitable[object], again_after: float = CLEANUP
 
 
 async def both(first: Awaitable[FirstT], second: Awaitable[SecondT]) -> tuple[FirstT, SecondT]:
-    """Run two awaitables concurrently, and return their results. If one fails, cancels the other and raises its error."""
+    """Run two awaitables concurrently, and return their results. If one fails, the other is cancelled."""
     tasks = asyncio.ensure_future(first), asyncio.ensure_future(second)
     try:
         one, other = await asyncio.gather(*tasks)

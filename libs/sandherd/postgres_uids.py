@@ -7,7 +7,7 @@ from typing import Final
 NAME: Final = "sandherd-postgres"
 """The system user that is used instead of the reserved id, if it exists."""
 RESERVED: Final = 61057
-"""The reserved id. No range of systemd (UIDS-GIDS.md) or of login users has it, and rootless containers have it, because
+"""The reserved id. It is in no range of systemd (UIDS-GIDS.md) or of login users. Rootless containers have it, because
 it is below 65536."""
 _BEFORE: Final = "nobody"
 """The user that Postgres ran as until version 0.1. The next start changes the owner of such a server's files."""
@@ -19,7 +19,7 @@ def earlier_users() -> frozenset[int]:
 
 
 def data_owners() -> frozenset[int]:
-    """The user ids that may own the data besides our own: those that this version or an earlier one runs the server as."""
+    """The user ids, besides our own, that may own the data: those of the server in this version and earlier ones."""
     return earlier_users() | {RESERVED} | _ids(NAME)
 
 

@@ -49,7 +49,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory, so that two writers do not use one draft. The kernel releases a killed one's lock."""
+    """Hold the lock of a directory, so that two writers do not use one draft. It ends when its holder is killed."""
     found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(found, fcntl.LOCK_EX)

@@ -24,7 +24,7 @@ class ProcessStat(TypedDict):
 
 
 def read_stat(text: str) -> ProcessStat:
-    """Parse a line of `/proc/<pid>/stat` (proc(5)). The name in it may have spaces and parentheses. Raises `ValueError`."""
+    """Parse a line of `/proc/<pid>/stat` (proc(5)). Raises `ValueError`. The name may have spaces and parentheses."""
     before, bracket, after = text.rpartition(")")
     fields = after.split()
     if not bracket or len(fields) < 20:  # the start time is the 22nd field, the 20th after the name

@@ -19,8 +19,8 @@ _UNCHECKED_BELOW: Final = frozenset({"artifacts", "kept", "repositories", "sandb
 """Directories whose content is not checked: files of other users (of sandboxes), links of installed programs, and any
 number of artifacts."""
 CREATED: Final = _UNCHECKED_BELOW | {"context.json", "creds", "identity", "logs", "nats", _DATABASE, "run"}
-"""The entries that Sandherd creates in a home, besides `nats-1` and so on. Other entries, such as a user's settings, are
-not checked."""
+"""The entries that Sandherd creates in a home, besides `nats-1` and so on. Other entries, such as settings of a user,
+are not checked."""
 _OF_DATABASE: Final = frozenset({"data", "run"})
 _WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
 _MAX_LINKS: Final = 40
@@ -117,8 +117,10 @@ def _opened(path: Path, parent: int | None) -> Iterator[tuple[int, bool]]:
 
 @contextmanager
 def _closed_to_writers(path: Path, descriptor: int) -> Iterator[None]:
-    """Remove other users' write permission from a directory. If the directory is refused, its mode is restored:
-    otherwise the next check would trust its content."""
+    """Remove other users' write permission from a directory.
+
+    If the directory is refused, its mode is restored: otherwise the next check would trust its content.
+    """
     state = os.fstat(descriptor)
     mode = stat.S_IMODE(state.st_mode)
     _check_owner(path, state, _own())

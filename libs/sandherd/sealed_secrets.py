@@ -37,7 +37,7 @@ def seal(values: Mapping[str, str], public: str) -> str:
 
 
 def secret_member(project: str, name: str) -> str:
-    """The key under which `seal` gets the value of a named secret. So it can only be stored for this project and name."""
+    """The key for the value of a named secret in `seal`: so the value can be stored only for this project and name."""
     return f"{project}/{name}"
 
 

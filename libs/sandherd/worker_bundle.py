@@ -1,4 +1,4 @@
-"""Packs the worker as one archive: our packages, harness plugins and all dependencies, for the Python of a box or image.
+"""Packs the worker as one archive: our packages, harness plugins and dependencies, for the Python of a box or an image.
 
 It contains the packages that are installed here, and is for the same Python version unless another is given.
 `python -m sandherd.worker_bundle` writes it to standard output, and with `digest` its digest.
@@ -50,10 +50,10 @@ PYTHONPATH="$(cd "${{0%/*}}/../lib" && pwd)" exec "$python" -P -m sandherd_worke
 
 
 def compiling(minor: str = MINOR, *, beside_source: bool = False) -> str:
-    """The shell command that compiles the worker once after an upload. Later the folder is read-only, so that otherwise
-    every start would compile it.
+    """The shell command that compiles the worker, to be run once after an upload.
 
-    With `beside_source` the bytecode is where Python also finds it if the source is removed.
+    Later the folder is read-only, so without it every start would compile. With `beside_source` the bytecode is where
+    Python also finds it if the source is removed.
     """
     options = "-q -b" if beside_source else "-q"
     return (
