@@ -201,7 +201,7 @@ class Settings(
     max_age: Annotated[Positive, Env("SANDHERD_MAX_AGE")] = 43_200
     """Maximum age of a sandbox that has no time to live of its own (`--ttl`), in seconds."""
     check_interval: Annotated[Positive, Env("SANDHERD_CHECK_INTERVAL")] = 5
-    """The interval at which rules that depend on time are evaluated, and expired records are removed."""
+    """The interval at which the monitor evaluates rules that depend on time, and runs its sweeps."""
     monitor_partitions: Annotated[int, Env("SANDHERD_MONITOR_PARTITIONS"), Field(ge=1, le=64)] = 8
     """The number of partitions into which the monitor divides sandboxes. Its replicas share them; 1: one replica
     watches all sandboxes. A replica with another number watches nothing until all with the former number have ended."""
