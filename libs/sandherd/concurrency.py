@@ -63,7 +63,7 @@ async def cancel_and_wait(tasks: Iterable["asyncio.Future[Any]"], *, again_after
 
 
 class KeyedLocks(Generic[KeyT]):
-    """One lock for each key. Holders of different keys run concurrently. A lock that nobody uses is deleted."""
+    """One lock for each key. Holders of different keys run concurrently. Unused locks are deleted."""
 
     def __init__(self) -> None:
         self._locks: dict[KeyT, asyncio.Lock] = {}

@@ -48,7 +48,7 @@ class Dispatcher:
         self._delivery = delivery
         self._woken: dict[Key, asyncio.Event] = {}
         self._expecting: set[Key] = set()
-        """Sandboxes whose inbox has an answer for which the agent of the next attempt may ask again."""
+        """Sandboxes whose inbox has an answer that the agent of the next attempt may request again."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._open = False
