@@ -31,7 +31,7 @@ MAX_SECONDS: Final = 120.0
 _USUAL_PAYLOAD: Final = 1024 * 1024
 _FULL_SECONDS: Final = 1.0
 _TURN_SECONDS: Final = 0.01
-"""After so many seconds of receiving requests, other tasks run: nats-py passes all requests on without a pause."""
+"""After receiving requests for this time in seconds, other tasks run: nats-py passes requests on without a pause."""
 _LATE: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
 _ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
 _unsent_log_limit: Final = LineLimit()

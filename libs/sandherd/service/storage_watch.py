@@ -18,7 +18,7 @@ from sandherd.telemetry.meters import Meters
 EVERY: Final = 3.0
 _WRITE_SECONDS: Final = 5.0
 FAILING_AFTER: Final = 6.0
-"""After so many seconds without an acknowledgement, the broker counts as not storing."""
+"""After this number of seconds without an acknowledgement, the broker counts as not storing."""
 _PAYLOAD: Final = b"." * 5000
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 _NAMES: Final = {

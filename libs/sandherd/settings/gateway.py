@@ -55,7 +55,7 @@ class GatewaySettings(BaseModel):
     refused, so that no web page reaches the API by a name of its own."""
     gateway_url: Annotated[GatewayUrl | None, Env("SANDHERD_GATEWAY_URL")] = None
     """The URL of the gateway in browsers, such as that of the proxy in front of it. Its host is also one of the
-    gateway's names. If it has https, the gateway tells browsers to use https only (HSTS)."""
+    gateway's names. If it has https, the gateway makes browsers use https only (HSTS)."""
     oidc_issuer: Annotated[Issuer | None, Env("SANDHERD_OIDC_ISSUER")] = None
     """The issuer of an OpenID provider by which users sign in to the pages. The spawner needs this setting, too."""
     oidc_client_id: Annotated[str | None, Env("SANDHERD_OIDC_CLIENT_ID")] = None

@@ -37,7 +37,7 @@ Skip = Callable[[Delivery], bool]
 """Whether a message needs no handling. Then it is acknowledged at once."""
 _CAPACITY: Final = 65_536
 _CAPACITY_BYTES: Final = 128 * 1024 * 1024
-"""While so many messages or bytes are held, none is pulled. The rate limits keep one source far below that."""
+"""While this number of messages or bytes is held, none is pulled. The rate limits keep one source far below that."""
 OVERHEAD_BYTES: Final = 2048
 """Memory of a held message without its payload, as measured: its Python objects, subject, headers and lane."""
 _AT_ONCE: Final = 32  # dead letters of a batch
