@@ -1,4 +1,4 @@
-"""Backoff: how long to wait before a retry.
+"""Backoff: the delay before a retry.
 
 Source: Exponential Backoff and Jitter, the AWS Architecture Blog, 2015.
 """
@@ -18,11 +18,11 @@ class Backoff:
     """
 
     base: float
-    """The delay after the first failure, in seconds, before it is reduced."""
+    """The delay after the first failure, in seconds, before jitter reduces it."""
     cap: float
     """The maximum delay in seconds."""
     jitter: float = 1.0
-    """By which share of itself a delay may be reduced: 0 never, 1 to any delay down to zero ("full jitter")."""
+    """The share by which a delay may be reduced: with 0 it is never reduced, with 1 to any value ("full jitter")."""
 
     def delay(self, attempt: int, draw: float | None = None) -> float:
         """The delay in seconds after this many earlier failures (0 after the first one).

@@ -1,4 +1,4 @@
-"""Running coroutines concurrently, ending tasks reliably, and locks by key.
+"""Runs coroutines concurrently, ends tasks reliably, and has locks by key.
 
 Python 3.11's `asyncio.wait_for`, which nats-py uses in `request`, swallows a cancellation that arrives in the same
 iteration of the event loop as the reply. A loop around it then continues, and a caller that cancels it only once, as
@@ -21,7 +21,7 @@ SecondT = TypeVar("SecondT")
 
 
 async def run_until_first(*runs: Awaitable[object], again_after: float = CLEANUP_SECONDS) -> None:
-    """Run these concurrently until the first of them ends or fails; then end the others, and raise what it raised."""
+    """Run these concurrently until one of them ends or fails, then cancel the others. Raises the error of that one."""
     tasks = [asyncio.ensure_future(run) for run in runs]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -32,7 +32,7 @@ async def run_until_first(*runs: Awaitable[object], again_after: float = CLEANUP
 
 
 async def both(first: Awaitable[FirstT], second: Awaitable[SecondT]) -> tuple[FirstT, SecondT]:
-    """The results of two that run concurrently. If one fails, the other is ended, and what the one raised is raised."""
+    """Run two awaitables concurrently, and return their results. If one fails, the other is cancelled."""
     tasks = asyncio.ensure_future(first), asyncio.ensure_future(second)
     try:
         one, other = await asyncio.gather(*tasks)
@@ -42,10 +42,7 @@ async def both(first: Awaitable[FirstT], second: Awaitable[SecondT]) -> tuple[Fi
 
 
 async def cancel_and_wait(tasks: Iterable["asyncio.Future[Any]"], *, again_after: float = CLEANUP_SECONDS) -> None:
-    """Cancel these until they have ended, repeatedly, every `again_after` seconds.
-
-    What they raise is ignored: they have to report it themselves.
-    """
+    """Cancel tasks, again every `again_after` seconds, until all have ended. Exceptions of the tasks are ignored."""
     cancelled: asyncio.CancelledError | None = None
     pending = {task for task in tasks if not task.done()}
     while pending:
@@ -54,7 +51,7 @@ async def cancel_and_wait(tasks: Iterable["asyncio.Future[Any]"], *, again_after
         try:
             await asyncio.wait(pending, timeout=again_after)
         except asyncio.CancelledError as error:
-            # This task was cancelled meanwhile: end the others first.
+            # The calling task was cancelled meanwhile: continue until all have ended, then raise it.
             cancelled = error
         ended = {task for task in pending if task.done()}
         pending -= ended
@@ -66,10 +63,7 @@ async def cancel_and_wait(tasks: Iterable["asyncio.Future[Any]"], *, again_after
 
 
 class KeyedLocks(Generic[KeyT]):
-    """A lock for each key that is held or waited for: work on one key runs one at a time, in order of arrival.
-
-    Work on different keys runs concurrently. Unused locks are deleted.
-    """
+    """One lock for each key. Holders of different keys run concurrently. Unused locks are deleted."""
 
     def __init__(self) -> None:
         self._locks: dict[KeyT, asyncio.Lock] = {}
@@ -77,7 +71,7 @@ class KeyedLocks(Generic[KeyT]):
 
     @asynccontextmanager
     async def hold(self, key: KeyT) -> AsyncIterator[None]:
-        """Hold the key's lock. Waiters get it in first-in, first-out order."""
+        """Hold the key's lock until the block ends. Waiters get it in the order of their calls."""
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._users[key] = self._users.get(key, 0) + 1
         try:

@@ -1,7 +1,7 @@
-"""Texts of agents and users without effects on a forge, in a commit's message or in a pull request. Pure.
+"""Escapes texts of agents and users so that they have no effect on a forge, in commit messages and pull requests. Pure.
 
-Forges search commit messages for `Closes #1`, notify those whom `@name` mentions, and skip checks on `[skip ci]`. A
-zero-width space inside of what would have an effect leaves it readable.
+Forges close issues by `Closes #1` in commit messages, notify users by `@name`, and skip checks by `[skip ci]`. A
+zero-width space in such a text prevents the effect, and the text stays readable.
 """
 
 import re
@@ -27,7 +27,7 @@ _EFFECTS: Final = tuple(
 
 
 def escape_forge_markup(text: str) -> str:
-    """The text without effects on a forge. It is not Markdown yet."""
+    """The text with zero-width spaces, so that it has no effect on a forge. Markdown in it is not escaped."""
     for effect in _EFFECTS:
         text = effect.sub(lambda match: match[0] + _BREAK, text)
     return text

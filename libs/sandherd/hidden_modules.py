@@ -1,4 +1,4 @@
-"""Modules that are hidden or replaced while another one is imported."""
+"""Hides or replaces modules while another module is imported."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from types import ModuleType
 
 @contextmanager
 def replaced(name: str, **attributes: object) -> Iterator[None]:
-    """Replace a module by these attributes meanwhile, unless it is loaded."""
+    """Replace a module by one with these attributes until the block ends, unless the module is loaded."""
     if name in sys.modules:
         yield
         return
@@ -22,7 +22,7 @@ def replaced(name: str, **attributes: object) -> Iterator[None]:
 
 @contextmanager
 def hidden(names: tuple[str, ...]) -> Iterator[None]:
-    """Make modules impossible to import meanwhile, unless they are loaded."""
+    """Let imports of modules fail until the block ends, unless the modules are loaded."""
     hidden = [name for name in names if name not in sys.modules]
     # Python's own way to mark a module as not installed.
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is allowed

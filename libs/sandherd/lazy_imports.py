@@ -1,10 +1,8 @@
-"""A fast start: modules that libraries import only because they are installed are loaded on first use, or never.
+"""Makes programs start faster: modules that libraries import but rarely use are loaded on first use, or never.
 
-What only type checkers read of pydantic's core is not evaluated.
-
-nats-py loads aiohttp, which it uses for websockets only, and structlog loads rich for coloured tracebacks, which JSON
-logs don't have. Together that is 0.4 s of CPU and 12 MiB for each process. The client of JetStream is a tenth of the
-CPU time of a command that sends requests only.
+nats-py imports aiohttp, which it uses for websockets only, and structlog imports rich for coloured tracebacks, which
+JSON logs don't have: together 0.4 s of CPU time and 12 MiB for each process. JetStream's client takes a tenth of the
+CPU time of a command that only sends requests. Types of pydantic's core that only type checkers need are not evaluated.
 """
 
 import gc
@@ -24,13 +22,13 @@ from sandherd.hidden_modules import hidden, replaced
 _WEBSOCKETS: Final = ("aiohttp", "multidict")
 _JETSTREAM: Final = "nats.js"
 _JETSTREAM_NAMES: Final = {"JetStreamContext": "client", "JetStreamManager": "manager"}
-"""What the package exports, and the modules that define it."""
+"""The names that the package exports, and the modules that define them."""
 _PLUGINS: Final = "pydantic.plugin._loader"
 _AT_START: Final = (1_000_000, 20, 20)
-"""Thresholds of the garbage collector: a start creates fewer objects."""
+"""Thresholds of the garbage collector during a start, which creates fewer objects: nothing is collected."""
 _RARELY: Final = (20_000, 20, 20)
 _USUALLY: Final = (700, 10, 10)
-"""Python's own thresholds."""
+"""Python's default thresholds."""
 
 
 class LazyModule:
@@ -43,15 +41,15 @@ class LazyModule:
         return find_spec(self._name) is not None
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith("__"):  # Python's questions about a module that is being imported
+        if attribute.startswith("__"):  # Python looks up such attributes while it imports a module
             raise AttributeError(attribute)
         return getattr(import_module(self._name), attribute)
 
 
 class _Headers:
-    """`nats.js.api.Header`: what nats-py's client reads of it with each reply; the rest is in the module itself.
+    """Replaces `nats.js.api.Header`: it has the names that nats-py's client uses for each reply, and loads the others.
 
-    A module that is loaded before `nats.js.api` gets this for good.
+    Modules that are imported before `nats.js.api` is loaded keep this replacement.
     """
 
     STATUS: Final = "Status"
@@ -63,15 +61,15 @@ class _Headers:
 
 
 class _LazyApi(LazyModule):
-    """`nats.js.api`, which is not loaded for its header names: it is 30 ms of CPU time and 2 MiB."""
+    """Replaces `nats.js.api`, and loads it only for other names than `Header`: it takes 30 ms of CPU time and 2 MiB."""
 
     Header = _Headers()
 
 
 def start_lean() -> None:
-    """Stop pydantic from looking for plugins, load its core, and collect no garbage: what an import creates stays.
+    """Save a fifth of a start's CPU time: disable pydantic's plugins and garbage collection, and load pydantic's core.
 
-    A fifth of a start's CPU time. For programs, not libraries; call it before anything else is imported.
+    Programs call it before they import anything else; libraries must not call it.
     """
     gc.set_threshold(*_AT_START)
     if os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1") == "1":
@@ -82,7 +80,7 @@ def start_lean() -> None:
 
 
 class _PlainDict(dict[str, Any]):
-    """In place of a typed dictionary: its fields are not evaluated, and a call of it returns a `dict`, too."""
+    """Replaces `TypedDict`: its fields are not evaluated, and a call of it returns a `dict`, too."""
 
     def __new__(cls, *items: Any, **fields: Any) -> Any:
         return dict(*items, **fields)
@@ -93,11 +91,12 @@ class _PlainDict(dict[str, Any]):
 
 @contextmanager
 def _plain_dictionaries() -> Iterator[None]:
-    """Make typed dictionaries plain ones meanwhile.
+    """Replace `TypedDict` by `_PlainDict` until the block ends.
 
-    pydantic_core has 90 of them, whose 700 fields only type checkers read: a fifteenth of a start's CPU time.
+    pydantic_core has 90 typed dictionaries, whose 700 fields only type checkers read. They take a fifteenth of a
+    start's CPU time.
     """
-    # A dependency of pydantic only, which takes the kind from either.
+    # pydantic takes `TypedDict` from either module. `typing_extensions` is only a dependency of pydantic.
     homes: tuple[Any, ...] = (typing, import_module("typing_extensions"))
     usual = [home.TypedDict for home in homes]
     for home in homes:
@@ -110,9 +109,9 @@ def _plain_dictionaries() -> Iterator[None]:
 
 
 def _no_plugins() -> ModuleType:
-    """Pydantic's module that finds its plugins, as it is if they are disabled.
+    """A replacement of pydantic's module that finds plugins. It finds none.
 
-    The real one loads `importlib.metadata`, and with it csv, zipfile and most of email.
+    The real module imports `importlib.metadata`, and with it csv, zipfile and most of email.
     """
     module = ModuleType(_PLUGINS)
     module.get_plugins = lambda: ()  # type: ignore[attr-defined]  # an attribute of this module only
@@ -120,7 +119,10 @@ def _no_plugins() -> ModuleType:
 
 
 def version(distribution: str) -> str:
-    """Its version, from the name of its folder: `importlib.metadata` also loads email and zipfile, 1.4 MiB."""
+    """The version of a distribution, if possible from the name of its folder.
+
+    `importlib.metadata`, which is used otherwise, imports email and zipfile, which take 1.4 MiB.
+    """
     try:
         return _version(distribution)
     except LookupError:
@@ -130,7 +132,7 @@ def version(distribution: str) -> str:
 
 
 def _version(distribution: str) -> str:
-    """Its version, from the name of its folder. Raises `LookupError` if it is not installed as a folder."""
+    """The version of a distribution, from the name of its folder. Raises `LookupError` if it has no folder."""
     start = f"{distribution.replace('-', '_')}-"
     for folder in sys.path:
         with suppress(OSError), os.scandir(folder or ".") as entries:
@@ -141,7 +143,7 @@ def _version(distribution: str) -> str:
 
 
 class _LazyParser:
-    """`email.parser.BytesParser`, which is loaded for the first header that JetStream parses."""
+    """Replaces `email.parser.BytesParser`, which is loaded for the first header that JetStream parses."""
 
     def parsebytes(self, text: bytes, headersonly: bool = False) -> Any:  # noqa: FBT001, FBT002  # as in the original
         from email.parser import BytesParser
@@ -150,18 +152,18 @@ class _LazyParser:
 
 
 def end_start(*, short: bool = False) -> None:
-    """Collect garbage as usual from now on, but not what the imports have created.
+    """Enable garbage collection, but not for the objects that imports have created.
 
-    `short`: less often than usual, for programs that end soon, or wait most of their time.
+    With `short` it is less frequent than usual, for programs that end soon or wait most of their time.
     """
     gc.freeze()
     gc.set_threshold(*(_RARELY if short else _USUALLY))
 
 
 def load_nats() -> None:
-    """Load nats-py, aiohttp only with the first websocket (a URL `ws://…`), and JetStream's client on first use.
+    """Load nats-py without aiohttp, which is loaded with the first websocket (a URL `ws://…`), and without JetStream.
 
-    No effect if nats-py is loaded.
+    JetStream's client is loaded on first use. No effect if nats-py is loaded already.
     """
     if "nats" in sys.modules:
         return
@@ -178,7 +180,7 @@ def load_nats() -> None:
 
 
 def _lazy_jetstream() -> ModuleType:
-    """The package `nats.js`, which loads its modules on first use, for their 40 data classes."""
+    """The package `nats.js`, changed so that it loads its modules, which have 40 data classes, on first use."""
     nats = find_spec("nats")
     spec = None if nats is None else PathFinder.find_spec(_JETSTREAM, nats.submodule_search_locations)
     if spec is None:

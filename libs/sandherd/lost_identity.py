@@ -1,4 +1,4 @@
-"""Whether a local stack has lost its keys: what its broker stores can be read with these keys only."""
+"""Checks whether a local stack has lost its keys, without which the data that its broker stores can't be used."""
 
 from pathlib import Path
 from typing import Final
@@ -9,7 +9,7 @@ _OF_HERD: Final = (*_STORES, "postgres", "artifacts", "creds")
 
 
 def lost_identity(home: Path) -> str | None:
-    """What is missing; None if the keys exist, or if no broker has stored anything here."""
+    """The error text if the keys are missing; None if they exist, or if no broker has stored data in this home."""
     stores = [name for name in _STORES if (home / name / "data").is_dir()]
     if not stores or (home / _ROOT_KEY).exists():
         return None
@@ -18,7 +18,7 @@ def lost_identity(home: Path) -> str | None:
 
 
 def lost_identity_remedy(home: Path) -> str:
-    """How to go on: with the keys, or as a new herd."""
+    """The remedy: to restore the keys, or to begin a new herd."""
     present = ", ".join(f"{name}/" for name in _OF_HERD if (home / name).exists())
     return (
         "restore identity/ from a backup of this herd; or, to begin a new herd without the history of this one, "

@@ -16,9 +16,9 @@ from sandherd.contracts.harness_kinds import HarnessKind
 from sandherd.contracts.names import SAFE_NAME_PATTERN
 
 RUNTIMES: Final = "sandherd.runtimes"
-"""The group of runtimes. An entry point's name is the runtime's, its value an async function: see docs/plugins.md."""
+"""The entry point group of runtimes. The name is the runtime's, the value an async function: see docs/plugins.md."""
 HARNESSES: Final = "sandherd.harnesses"
-"""The group of harnesses. An entry point's name is the kind, its value a `HarnessKind`."""
+"""The entry point group of harnesses. The name is the kind, the value a `HarnessKind`."""
 _BUILTIN: Final = frozenset({"sandherd", "sandherd-spawner"})
 _KINDS: Final = {RUNTIMES: "runtime", HARNESSES: "harness"}
 
@@ -29,7 +29,7 @@ class PluginError(Exception):
 
 @dataclass(frozen=True)
 class Plugin:
-    """What the distributions here register under one name: it can be used if exactly one does."""
+    """The entry points of one name in a group. It can be used if exactly one distribution registers the name."""
 
     group: str
     name: str
@@ -37,7 +37,7 @@ class Plugin:
 
     @property
     def origin(self) -> str:
-        """The distribution and its version, as `acme-boxes 1.2`; all of them if several use the name."""
+        """The distribution and its version, as `acme-boxes 1.2`; all distributions if several use the name."""
         return " and ".join(sorted(map(_origin, self.entries)))
 
     @property
@@ -47,12 +47,12 @@ class Plugin:
 
     @property
     def package(self) -> str:
-        """The top-level package that has it."""
+        """The top-level package of the entry point."""
         return self.entries[0].module.partition(".")[0]
 
     @property
     def problem(self) -> str | None:
-        """Why it can't be used, as far as that is known without importing it."""
+        """The reason why it can't be used, if that is known without importing it; else None."""
         if not re.fullmatch(SAFE_NAME_PATTERN, self.name):
             return f"{self.title}: the name is invalid; it has to match {SAFE_NAME_PATTERN}"
         if len(self.entries) > 1:
@@ -61,7 +61,7 @@ class Plugin:
 
     @property
     def title(self) -> str:
-        """Its kind, name and origin, for messages."""
+        """The plugin's kind, name and origin, for error messages."""
         return f"{_KINDS[self.group]} {self.name!r} of {self.origin}"
 
     def load(self) -> Any:
@@ -100,7 +100,7 @@ def grouped(group: str, entries: Iterable[EntryPoint]) -> dict[str, Plugin]:
 
 
 def load_harness(plugin: Plugin) -> HarnessKind:
-    """A kind of agent. Raises `PluginError`, also if the object is not a `HarnessKind` with this name."""
+    """Load a harness. Raises `PluginError`, also if the object is not a `HarnessKind` with this name and a driver."""
     kind = plugin.load()
     if not isinstance(kind, HarnessKind):
         raise PluginError(f"{plugin.title}: expected a HarnessKind, found {type(kind).__name__}")
@@ -112,13 +112,13 @@ def load_harness(plugin: Plugin) -> HarnessKind:
 
 
 def unknown(names: Iterable[str], plugins: Mapping[str, Plugin]) -> str | None:
-    """Why these runtimes can't be opened, if one of them is not installed here."""
+    """The error text if one of these runtimes is not installed here; else None."""
     missing = next((name for name in sorted(names) if name not in plugins), None)
     return None if missing is None else f"there is no runtime {missing!r}; installed here: {choice(plugins)}"
 
 
 def choice(plugins: Mapping[str, Plugin]) -> str:
-    """The names that can be used, for a refusal of another one."""
+    """The names of plugins that can be used, for the error about another name."""
     return ", ".join(name for name, plugin in plugins.items() if plugin.problem is None)
 
 

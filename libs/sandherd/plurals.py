@@ -1,6 +1,6 @@
-"""Numbers of things as text for users."""
+"""Numbers with their nouns, as text for users."""
 
 
 def pluralize(number: int, one: str, several: str | None = None) -> str:
-    """The number with its noun, as `1 task` or `2 tasks`; `several` if more is different than an `s` at the end."""
+    """The number with its noun, as `1 task` or `2 tasks`. `several` is a plural that has more than an `s` appended."""
     return f"{number} {one if number == 1 else several or one + 's'}"

@@ -1,24 +1,25 @@
-"""The user ids that a local Postgres has, or had, when root starts it."""
+"""The user ids that a local Postgres runs as, in this version and earlier ones, if root starts it."""
 
 import os
 import pwd
 from typing import Final
 
 NAME: Final = "sandherd-postgres"
-"""If a system user of this name exists, it is used instead of the reserved id."""
+"""The system user that is used instead of the reserved id, if it exists."""
 RESERVED: Final = 61057
-"""Between the ranges of systemd (UIDS-GIDS.md) and of login users; below 65536, so that rootless containers have it."""
+"""The reserved id. It is in no range of systemd (UIDS-GIDS.md) or of login users. Rootless containers have it, because
+it is below 65536."""
 _BEFORE: Final = "nobody"
-"""The user that root ran Postgres as until version 0.1: the files of such a server are taken over at the next start."""
+"""The user that Postgres ran as until version 0.1. The next start changes the owner of such a server's files."""
 
 
 def earlier_users() -> frozenset[int]:
-    """The users that an earlier version ran the server as, if root started it."""
+    """The user ids that an earlier version ran the server as; none unless root starts it now."""
     return frozenset(_ids(_BEFORE) if os.geteuid() == 0 else ())
 
 
 def data_owners() -> frozenset[int]:
-    """Who may own the data, besides ourselves: the user of the server, of this version or an earlier one."""
+    """The user ids, besides our own, that may own the data: those of the server in this version and earlier ones."""
     return earlier_users() | {RESERVED} | _ids(NAME)
 
 

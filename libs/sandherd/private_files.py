@@ -1,7 +1,7 @@
-"""Files and directories that have their final mode from the moment they exist, whatever the umask of the process.
+"""Creates files and directories that have their final mode from the beginning, whatever the umask of the process.
 
-A file is written to a draft beside it that only its owner can open, given its mode, and renamed: under its own name it
-never has another mode. A directory is created with its mode, which a umask can only narrow, and then set to exactly it.
+A file is written under a temporary name that only its owner can open. Then its mode is set, and it is renamed. A
+directory is created with its mode, from which the umask can only remove permissions, and then the exact mode is set.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ _DRAFT: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 
 
 def write_file(path: Path, content: str | bytes | IO[bytes], mode: int = FILE) -> None:
-    """Write a file atomically; from an open file, in pieces. Missing parent directories are created (0700)."""
+    """Write a file atomically. `content` may be an open file. Missing parent directories are created (0700)."""
     make_directory(path.parent)
     draft = path.with_name(f".{path.name}.new")
     with _locked(path.parent):
@@ -37,7 +37,7 @@ def write_file(path: Path, content: str | bytes | IO[bytes], mode: int = FILE) -
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """A lock for those that read, change and write a file, on `.NAME.lock` beside it. Raises `OSError`."""
+    """Hold a lock to read, change and write a file, by the file `.NAME.lock` beside it. Raises `OSError`."""
     make_directory(path.parent)
     found = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
     try:
@@ -49,7 +49,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """A lock for writers of one directory: two must not share a draft. A killed writer's lock is released."""
+    """Hold the lock of a directory, so that two writers do not use one draft. It ends when its holder is killed."""
     found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(found, fcntl.LOCK_EX)
@@ -59,7 +59,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def make_directory(path: Path, mode: int = DIRECTORY) -> None:
-    """Create a directory, and its parents (0700), unless they exist. Raises `FileExistsError` for a file."""
+    """Create a directory, and its parents (0700), unless they exist. Raises `FileExistsError` if it is a file."""
     if path.is_dir():
         return
     make_directory(path.parent)
@@ -74,7 +74,7 @@ def make_directory(path: Path, mode: int = DIRECTORY) -> None:
 
 
 def copy_directory(source: Path, target: Path) -> None:
-    """Copy a directory; the copies are private, whatever the modes of the originals. Files are replaced."""
+    """Copy a directory. Existing files are replaced. Copies are private, whatever the modes of the originals."""
     make_directory(target)
     for each in source.iterdir():
         if each.is_dir():

@@ -1,4 +1,4 @@
-"""Signals to processes, and waiting until processes have ended."""
+"""Sends signals to processes, and waits until processes have ended."""
 
 import asyncio
 import os
@@ -13,15 +13,15 @@ _POLL_INTERVAL: Final = 0.02
 
 
 async def wait_ended(process: ProcessId, timeout: float | None = None) -> bool:
-    """Wait until the process has ended, without polling. Returns whether it has within `timeout` seconds."""
+    """Wait until the process has ended, without polling. Returns False if it has not after `timeout` seconds."""
     descriptor = process.open()
     return descriptor is None or await _readable(descriptor, timeout)
 
 
 async def ended(pid: int) -> None:
-    """Wait until a process has ended, without polling; returns at once if there is none. It need not be our child.
+    """Wait until a process has ended, without polling. Returns at once if there is no such process.
 
-    For a pid that can't be reused meanwhile, because it is of a child that was not reaped.
+    The pid must be that of an unreaped child: otherwise another process could have the pid by now.
     """
     try:
         descriptor = os.pidfd_open(pid)
@@ -48,9 +48,9 @@ async def _readable(descriptor: int, timeout: float | None) -> bool:
 
 
 def send(processes: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each; one that has already ended is not an error.
+    """Send a signal to each process, in the order of pids. A process that has already ended is not an error.
 
-    The oldest first: a process that sees its children end before it gets the signal would seem to end by itself.
+    So parents usually get it before their children: a process whose children end first might end by itself.
     """
     for pid in sorted(processes):
         with suppress(ProcessLookupError, PermissionError):
@@ -58,7 +58,7 @@ def send(processes: Iterable[int], number: signal.Signals) -> None:
 
 
 def send_group(leader: int, number: signal.Signals) -> None:
-    """Send a signal to a process group; one that has already ended is not an error."""
+    """Send a signal to a process group. It is not an error if the group has already ended."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
 
@@ -83,4 +83,4 @@ def reap(pid: int) -> bool:
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
-        return True  # adopted: it was never our child
+        return True  # it is not our child

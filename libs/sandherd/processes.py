@@ -1,4 +1,4 @@
-"""Processes of this host: identified by pid and start time, because a pid alone can be reused."""
+"""Processes of this host. They are identified by pid and start time, because a pid alone can be reused."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ class ProcessStat(TypedDict):
 
 
 def read_stat(text: str) -> ProcessStat:
-    """Parse a line of `/proc/<pid>/stat` (proc(5)). Raises `ValueError`. The name may hold spaces and parentheses."""
+    """Parse a line of `/proc/<pid>/stat` (proc(5)). Raises `ValueError`. The name may have spaces and parentheses."""
     before, bracket, after = text.rpartition(")")
     fields = after.split()
     if not bracket or len(fields) < 20:  # the start time is the 22nd field, the 20th after the name
@@ -39,7 +39,7 @@ def read_stat(text: str) -> ProcessStat:
 
 @cache
 def boot() -> str:
-    """The id of this boot of the host: a pid of an earlier boot is invalid."""
+    """The id of this boot of the host. Pids of an earlier boot are invalid."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -55,7 +55,7 @@ class ProcessId:
 
     @property
     def mark(self) -> str:
-        """Distinguishes this process from all others with the same pid, as text."""
+        """A text that distinguishes this process from all others with the same pid."""
         return f"{self.boot}/{self.started}"
 
     def alive(self) -> bool:
@@ -71,7 +71,7 @@ class ProcessId:
             descriptor = os.pidfd_open(self.pid)
         except OSError:
             return None
-        # Checked after opening: the pidfd can't refer to another process from now on.
+        # Checked after opening: from then on the pidfd can't refer to another process.
         if self.alive():
             return descriptor
         os.close(descriptor)
@@ -96,7 +96,7 @@ def find(pid: int) -> ProcessId | None:
 
 
 def identify(stat: str) -> ProcessId:
-    """The process that has sent this line of its `/proc/self/stat`. Raises `ValueError`."""
+    """The process whose `/proc/self/stat` has this line. Raises `ValueError`."""
     return ProcessId(boot=boot(), **read_stat(stat))
 
 
@@ -128,7 +128,7 @@ def _children_of_thread(pid: int, thread: str) -> list[int]:
 
 
 def descendants(pid: int) -> set[int]:
-    """Every descendant of this process that was not reparented elsewhere."""
+    """The pids of all descendants of a process. Those that were reparented to another process are missing."""
     found: set[int] = set()
     waiting = children(pid)
     while waiting:
@@ -150,9 +150,10 @@ def living() -> dict[int, ProcessStat]:
 
 
 def below(roots: set[int], table: Mapping[int, ProcessStat]) -> set[int]:
-    """The processes of the table that descend from these; the roots themselves are not included.
+    """The descendants of `roots` in a table of processes, without the roots.
 
-    Needs no `children` in `/proc/<pid>/task/<tid>`, which not every sandbox's kernel offers (`CONFIG_PROC_CHILDREN`).
+    Unlike `descendants`, it works in sandboxes whose kernel has no `/proc/<pid>/task/<tid>/children`
+    (`CONFIG_PROC_CHILDREN`).
     """
     children: dict[int, list[int]] = {}
     for pid, stat in table.items():
@@ -166,7 +167,7 @@ def below(roots: set[int], table: Mapping[int, ProcessStat]) -> set[int]:
 
 
 def marked(variable: str, value: str) -> set[int]:
-    """Every readable process that was started with this environment variable, whatever its parent or session is now."""
+    """Every process that was started with this environment variable, if its environment can be read."""
     wanted = f"{variable}={value}".encode()
     return {pid for pid in pids() if wanted in environment_of(pid)}
 
@@ -174,7 +175,7 @@ def marked(variable: str, value: str) -> set[int]:
 def environment_of(pid: int) -> list[bytes]:
     """The environment that a process was started with; empty if it has ended or may not be read.
 
-    Once the first thread has ended, only the others show it.
+    If the first thread of a process has ended, it is read from another thread.
     """
     if content := _environ(pid):
         return content.split(b"\0")
@@ -190,7 +191,7 @@ def _environ(process: int | str) -> bytes:
 
 
 def _content(name: str) -> bytes:
-    """A file in `/proc`; a third of the CPU time of `Path.read_bytes`, which counts for each process of the host."""
+    """The content of a file in `/proc`. This takes a third of the CPU time of `Path.read_bytes`."""
     with open(f"{_PROC}/{name}", "rb", buffering=0) as file:  # noqa: PTH123  # see above
         return file.readall()
 
@@ -201,7 +202,7 @@ def pids() -> Iterator[int]:
 
 
 def memory_of(processes: Iterable[int]) -> int:
-    """The resident memory of these processes together, in bytes (shared pages count for each)."""
+    """The sum of the resident memory of these processes in bytes. Shared pages are counted for each of them."""
     page = os.sysconf("SC_PAGE_SIZE")
     return sum(_resident_pages(pid) for pid in processes) * page
 
@@ -214,15 +215,15 @@ def _resident_pages(pid: int) -> int:
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether all its threads have ended, so that only its pid is left, or it does not exist.
+    """Whether all threads of a process have ended, or it does not exist.
 
-    The kernel shows a process whose first thread has ended as a zombie, while other threads of it run on.
+    The kernel also shows a process as a zombie if only its first thread has ended and others still run.
     """
     return _state(pid) in _ENDED and len(_threads(pid)) <= 1
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether it was stopped by a signal (SIGSTOP), or has ended."""
+    """Whether a process is stopped by a signal (SIGSTOP), or has ended."""
     return all(_state(pid, thread) in {"T", *_ENDED} for thread in _threads(pid))
 
 
@@ -235,6 +236,6 @@ def _state(pid: int, thread: str = "") -> str | None:
 
 
 def _stat_text(pid: int, thread: str = "") -> str:
-    """The line of `/proc` about a process or one of its threads. A process may choose a name that is not UTF-8."""
+    """The line in `/proc` about a process or one of its threads. The name in it may not be UTF-8."""
     name = f"{pid}/task/{thread}/stat" if thread else f"{pid}/stat"
     return _content(name).decode(errors="replace")

@@ -1,10 +1,10 @@
-"""How a long operation reports what it does at present."""
+"""The callback by which a long operation reports its current step."""
 
 from collections.abc import Callable
 
 OnStep = Callable[[str], None]
-"""Is given each step when it begins, in words for users; an empty one while another program shows its progress."""
+"""Called when a step begins, with a text for users. The text is empty while another program shows its progress."""
 
 
 def ignore_step(_step: str) -> None:
-    """Ignores the steps."""
+    """An `OnStep` that shows nothing."""

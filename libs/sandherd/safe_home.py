@@ -1,7 +1,7 @@
-"""Whether a stack may use its home: no other user has prepared it, and none can change it.
+"""Checks that a stack may use its home: no other user has prepared it, and no other user can change it.
 
-Checked before anything in it is read as ours or written. Each directory is opened without following links, and is
-closed to other writers before its entries are read, so that no one changes them afterwards.
+The check comes before anything in the home is trusted or written. Each directory is opened without following links, and
+other users lose write permission before its entries are read, so that they can't change them afterwards.
 """
 
 import errno
@@ -16,9 +16,11 @@ from sandherd import postgres_uids
 
 _DATABASE: Final = "postgres"
 _UNCHECKED_BELOW: Final = frozenset({"artifacts", "kept", "repositories", "sandboxes", "sandboxes-disks", "toolchains"})
-"""Below these are files of sandboxes' users, links of installed programs, and any number of artifacts."""
+"""Directories whose content is not checked: files of other users (of sandboxes), links of installed programs, and any
+number of artifacts."""
 CREATED: Final = _UNCHECKED_BELOW | {"context.json", "creds", "identity", "logs", "nats", _DATABASE, "run"}
-"""What Sandherd creates in a home, besides `nats-1` and so on. What a user adds, such as settings, is not checked."""
+"""The entries that Sandherd creates in a home, besides `nats-1` and so on. Other entries, such as settings of a user,
+are not checked."""
 _OF_DATABASE: Final = frozenset({"data", "run"})
 _WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
 _MAX_LINKS: Final = 40
@@ -38,9 +40,9 @@ class UnsafeHomeError(OSError):
 
 
 def check_home(home: Path) -> None:
-    """Raise `UnsafeHomeError` for a home that is not safe. One that does not exist is, if its parents are.
+    """Raise `UnsafeHomeError` for a home that is not safe. A home that does not exist is safe if its parents are.
 
-    Our own directories that an earlier version, or a umask, left open to other writers are closed to them.
+    Directories of our own that other users may write, because of an earlier version or a umask, lose that permission.
     """
     _check_links(home.absolute())
     place = home.resolve()
@@ -51,7 +53,7 @@ def check_home(home: Path) -> None:
 
 
 def _check_links(path: Path) -> None:
-    """A link on the way to the home is ours or root's: its owner decides where the home is."""
+    """Raise for a link in the path that does not belong to us or root: its owner decides where the home is."""
     for _ in range(_MAX_LINKS):
         link = next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
         if link is None:
@@ -82,7 +84,7 @@ def _check_tree(home: Path, descriptor: int) -> None:
 
 
 def _check_entry(path: Path, parent: int, users: frozenset[int], only: tuple[()] | None = None) -> None:
-    """Check an entry, and all below it unless it is another user's, or `only` leaves that out."""
+    """Check an entry, and everything in it, unless it belongs to another user. `only=()` checks only the entry."""
     try:
         state = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISLNK(state.st_mode):
@@ -103,7 +105,7 @@ def _check_below(path: Path, parent: int, only: tuple[()] | None) -> None:
 
 @contextmanager
 def _opened(path: Path, parent: int | None) -> Iterator[tuple[int, bool]]:
-    """A directory that no other user can write now, and whether others could. Raises `FileNotFoundError`."""
+    """Open a directory, which other users then can't write, and whether they could. Raises `FileNotFoundError`."""
     descriptor = os.open(path if parent is None else path.name, _DIRECTORY, dir_fd=parent)
     try:
         was_open = bool(os.fstat(descriptor).st_mode & _WRITABLE)
@@ -115,7 +117,10 @@ def _opened(path: Path, parent: int | None) -> Iterator[tuple[int, bool]]:
 
 @contextmanager
 def _closed_to_writers(path: Path, descriptor: int) -> Iterator[None]:
-    """A directory that is refused gets its mode back: otherwise the next check would trust what it holds."""
+    """Remove other users' write permission from a directory.
+
+    If the directory is refused, its mode is restored: otherwise the next check would trust its content.
+    """
     state = os.fstat(descriptor)
     mode = stat.S_IMODE(state.st_mode)
     _check_owner(path, state, _own())
@@ -138,5 +143,5 @@ def _check_owner(path: Path, state: os.stat_result, users: frozenset[int]) -> No
 
 
 def _own() -> frozenset[int]:
-    """Ourselves, and root, who can change everything anyway."""
+    """The ids of our own user and of root, who can change everything anyway."""
     return frozenset({os.geteuid(), 0})

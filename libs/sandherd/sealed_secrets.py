@@ -1,7 +1,7 @@
-"""Values of secrets, encrypted for the spawner before they are sent, so that no file of the broker has the plaintext.
+"""Encrypts values of secrets for the spawner before they are sent, so that no file of the broker has the plaintext.
 
-NaCl sealed boxes (X25519, XSalsa20-Poly1305). The spawner's key pair is derived from one of its signing keys, so that
-every replica has the same one and none has to be stored; the reply of `spawner.list_runtimes` has the public key.
+It uses NaCl's sealed boxes (X25519, XSalsa20-Poly1305). The spawner's key pair is derived from one of its signing keys:
+every replica has the same pair, and it need not be stored. The reply to `spawner.list_runtimes` has the public key.
 """
 
 import base64
@@ -37,12 +37,12 @@ def seal(values: Mapping[str, str], public: str) -> str:
 
 
 def secret_member(project: str, name: str) -> str:
-    """The name under which the value of a named secret is sealed: it can be stored only for that project and name."""
+    """The key for the value of a named secret in `seal`: so the value can be stored only for this project and name."""
     return f"{project}/{name}"
 
 
 def open_sealed(sealed: str, key: PrivateKey) -> dict[str, str] | None:
-    """The values; None if they were sealed for another key, or are not valid."""
+    """Decrypt values. Returns None if they were sealed for another key, or are not valid."""
     try:
         values = json.loads(SealedBox(key).decrypt(base64.b64decode(sealed, validate=True)))
     except (binascii.Error, CryptoError, TypeError, ValueError):

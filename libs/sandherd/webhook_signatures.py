@@ -16,7 +16,7 @@ def new_secret() -> str:
 
 
 def signature(secret: str, identifier: str, timestamp: str, body: bytes) -> str:
-    """The signature `v1,…` of a webhook with this id and this time in seconds since 1970."""
+    """The signature `v1,…` of a webhook with this id, and this time in Unix seconds."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except binascii.Error:

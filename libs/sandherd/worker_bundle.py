@@ -1,6 +1,6 @@
-"""The worker as one archive: our packages, harness plugins and all dependencies, for the Python of a box or an image.
+"""Packs the worker as one archive: our packages, harness plugins and dependencies, for the Python of a box or an image.
 
-It is made from the packages installed here: the same versions and, unless another is given, the same Python version.
+It contains the packages that are installed here, and is for the same Python version unless another is given.
 `python -m sandherd.worker_bundle` writes it to standard output, and with `digest` its digest.
 """
 
@@ -21,7 +21,7 @@ from sandherd.plugins import HARNESSES
 from sandherd.plugins import installed as installed_plugins
 
 WORKER: Final = "/opt/sandherd"
-"""The worker's folder in a box, both in our images and where the worker was uploaded."""
+"""The worker's folder in a box, in our images and after an upload."""
 LABEL: Final = "dev.sandherd.worker"
 """The label of an image that contains the worker; its value is the worker's version."""
 MINOR: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -50,9 +50,10 @@ PYTHONPATH="$(cd "${{0%/*}}/../lib" && pwd)" exec "$python" -P -m sandherd_worke
 
 
 def compiling(minor: str = MINOR, *, beside_source: bool = False) -> str:
-    """The shell command to run once after an upload: later the folder is read-only, and every start would compile.
+    """The shell command that compiles the worker, to be run once after an upload.
 
-    With `beside_source` the bytecode is where Python also finds it when the source is removed.
+    Later the folder is read-only, so without it every start would compile. With `beside_source` the bytecode is where
+    Python also finds it if the source is removed.
     """
     options = "-q -b" if beside_source else "-q"
     return (
@@ -67,7 +68,7 @@ COMPILE: Final = ("/bin/sh", "-c", compiling())
 def bundle() -> bytes:
     """The archive for boxes with this kind of Python, gzipped, to be unpacked at `WORKER`. Raises `NoWorkerError`."""
     packed = io.BytesIO()
-    # Level 1 packs to a third of the size in a fraction of a second; half a second more would save another tenth.
+    # Level 1 compresses to a third of the size. A higher level takes half a second more, and saves a further tenth.
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as squeezed,
         tarfile.open(fileobj=squeezed, mode="w") as archive,
@@ -122,13 +123,13 @@ def needed() -> list[Distribution]:
 
 
 def installed(one: Distribution) -> dict[str, Path]:
-    """A distribution's files, by path below a folder of packages."""
+    """The files of a distribution, by their path in the folder of packages."""
     found = ((str(file), Path(str(file.locate()))) for file in one.files or [] if ".." not in file.parts)
     return {path: place for path, place in found if not _LEFT_OUT.search(path) and place.is_file()}
 
 
 def _plugins() -> list[str]:
-    """The distributions with harnesses that are not ours."""
+    """The names of the distributions that have harness plugins and are not ours."""
     entries = [
         entry for plugin in installed_plugins(HARNESSES).values() if not plugin.is_builtin for entry in plugin.entries
     ]

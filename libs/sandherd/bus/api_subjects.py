@@ -10,8 +10,8 @@ from sandherd.contracts.subscriptions import DOMAIN
 
 API: Final = "$JS.API"
 API_FROM_OUTSIDE: Final = f"$JS.{DOMAIN}.API"
-"""The prefix of the API in an account without streams: that of a NATS client with a domain. To requests under
-`$JS.API`, the broker would reply that the account has no JetStream."""
+"""The prefix of the API in an account without streams, as NATS clients use it with a JetStream domain. To a request
+under `$JS.API`, the broker would reply that JetStream is not enabled for the account."""
 
 
 def consuming(stream: str, durable: str, prefix: str = API) -> Iterator[str]:
@@ -22,17 +22,20 @@ def consuming(stream: str, durable: str, prefix: str = API) -> Iterator[str]:
 
 
 def acknowledging(stream: str, durable: str) -> Iterator[str]:
-    """The old form of an acknowledgement's subject, of 9 tokens, and the new one, of 11 or more (NATS ADR-15).
+    """To acknowledge messages. NATS has an old form of the subject, of 9 tokens, and a new one of 11 or more (ADR-15).
 
-    The tokens are counted: by the pattern of the new form with fewer of them, the old form for any other consumer
-    would be permitted, `$JS.ACK.<its stream>.<its name>.<stream>.<durable>.1.2.3`.
+    The pattern of the new form requires 11 tokens. A shorter one would also match the old form for another consumer:
+    `$JS.ACK.<its stream>.<its name>.<stream>.<durable>.1.2.3`.
     """
     yield f"$JS.ACK.{stream}.{durable}.*.*.*.*.*"
     yield f"$JS.ACK.*.*.{stream}.{durable}.*.*.*.*.>"
 
 
-def making(stream: str) -> Iterator[str]:
-    """To create and delete durable consumers of subscriptions; `permissions` denies deleting those of the table."""
+def managing_consumers(stream: str) -> Iterator[str]:
+    """To create, inspect and delete durable consumers of subscriptions.
+
+    The module `permissions` denies deleting the consumers of the stream table.
+    """
     yield f"{API}.CONSUMER.CREATE.{stream}.*"
     yield f"{API}.CONSUMER.CREATE.{stream}.*.>"
     yield f"{API}.CONSUMER.INFO.{stream}.*"
@@ -47,20 +50,20 @@ def reading(stream: str, prefix: str = API) -> Iterator[str]:
 
 
 def inspecting(stream: str, prefix: str = API) -> Iterator[str]:
-    """To inspect the progress of each durable consumer of the stream table."""
-    from sandherd.contracts.streams import CONSUMERS  # it imports events, which a client does not need for a request
+    """To inspect the progress of each durable consumer that the stream table has for this stream."""
+    from sandherd.contracts.streams import CONSUMERS  # imported late: it imports events, which most clients don't need
 
     yield from (f"{prefix}.CONSUMER.INFO.{stream}.{row.name}" for row in CONSUMERS if row.stream == stream)
 
 
 def purging(stream: str) -> Iterator[str]:
-    """To purge the oldest messages of a stream, and to see which must stay: those a durable consumer still needs."""
+    """To purge the oldest messages of a stream, and to find out which messages a durable consumer still needs."""
     yield f"{API}.STREAM.PURGE.{stream}"
     yield from inspecting(stream)
 
 
 def watching(stream: str) -> Iterator[str]:
-    """To watch a bucket as nats-py's `keys()` and `watch()` do: with an ordered consumer, which the broker names."""
+    """To watch a bucket by nats-py's `keys()` and `watch()`, which use an ordered consumer that the broker names."""
     yield f"{API}.CONSUMER.CREATE.{stream}"
     yield f"{API}.CONSUMER.INFO.{stream}.*"
     yield f"{API}.CONSUMER.DELETE.{stream}.*"
@@ -68,18 +71,18 @@ def watching(stream: str) -> Iterator[str]:
 
 
 def creating_stream(stream: str, prefix: str = API) -> Iterator[str]:
-    """To create a stream that does not exist, and to inspect one that does."""
+    """To create a missing stream, and to inspect an existing one."""
     yield from (f"{prefix}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE"))
 
 
 def declaring(stream: str) -> Iterator[str]:
-    """To create a stream and to change its configuration, which can republish its messages or let them expire."""
+    """To create a stream, and to change its configuration. A changed stream can republish messages or expire them."""
     yield from creating_stream(stream)
     yield f"{API}.STREAM.UPDATE.{stream}"
 
 
 def declaring_consumer(stream: str, durable: str) -> Iterator[str]:
-    """To create and to change a durable consumer; a single filter is the end of the subject."""
+    """To create and to change a durable consumer. If it has a single filter, the subject ends with that filter."""
     yield f"{API}.CONSUMER.INFO.{stream}.{durable}"
     yield f"{API}.CONSUMER.CREATE.{stream}.{durable}"
     yield f"{API}.CONSUMER.CREATE.{stream}.{durable}.>"

@@ -63,14 +63,14 @@ __all__ = [
 _NO_RESPONDER_RETRY: Final = 0.05
 _CHECK_INTERVAL: Final = 1.0
 _CONNECT_SECONDS: Final = 6.0
-"""The time for one connect to each server: the connection, its TLS handshake and the server's reply."""
+"""Maximum time to connect to one server, including TLS handshake and the server's reply, in seconds."""
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _log: Final = logs.get("bus")
 
 
 class ConnectionCallbacks:
-    """Called when a connection's state changes. Replace any of them before opening."""
+    """Functions that are called when the state of a connection changes. Replace any of them before `Bus.open`."""
 
     def __init__(self) -> None:
         self.disconnected: Callable[[], None] = lambda: None
@@ -93,7 +93,7 @@ class Bus:
         self._waiting = PendingCalls()
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
-        """The last error of the client while it connects."""
+        """The last error that nats-py reported: the reason, if a connect times out."""
         self._tls = tls or TlsFiles.of()
         self._tls_context = self._tls.context()
 
@@ -114,9 +114,9 @@ class Bus:
         """Connect, retrying until the broker responds; drain and close at the end.
 
         `inbox` is the prefix of this principal's reply subjects (`_INBOX_<name>`). `patience` limits the time for the
-        first connect, in seconds; after it `BusError` is raised, or `TlsError`. `nats-py` alone would hang without an
-        error or close permanently. `api` is the prefix of the JetStream API's subjects in this principal's account.
-        `tls` are the files of TLS, if they are not those of the environment.
+        first connect, in seconds; after that time `BusError` is raised, or `TlsError`. `nats-py` alone would hang
+        without an error, or close the connection permanently. `api` is the prefix of the JetStream API's subjects in
+        this principal's account. `tls` are the TLS files, by default those that environment variables name.
         """
         bus = cls(name, watch or ConnectionCallbacks(), tls)
         bus.api = api
@@ -130,7 +130,7 @@ class Bus:
 
     @cached_property
     def js(self) -> "JetStreamContext":
-        """The client of JetStream. A program that only sends requests and commands does not load it."""
+        """nats-py's JetStream client. It is created on first use: programs that only send requests don't need it."""
         return self.client.jetstream(prefix=self.api, timeout=5)
 
     @property
@@ -149,9 +149,9 @@ class Bus:
         return "cluster" in self.client._server_info  # noqa: SLF001  # the server's INFO; nats-py exposes only parts
 
     def drop_unsent(self) -> None:
-        """Drop messages that were published but not written yet; for a publisher that republishes them all in order.
+        """Drop messages that are not written yet, for a publisher that republishes all unacknowledged ones in order.
 
-        `nats-py` would send them after a reconnect, ahead of earlier messages that were lost.
+        After a reconnect, `nats-py` would send them ahead of earlier messages that were lost.
         """
         shutdown.drop_unsent(self.client)
 
@@ -166,9 +166,9 @@ class Bus:
     ) -> Acknowledgement:
         """Publish to a stream once. Returns the broker's acknowledgement.
 
-        Raises `PublishFailedError` if none was received (the message may be stored; `msg_id` makes a repeat harmless),
-        `ConnectionLostError` if none can be received any more, `LeaderlessError` if the stream has no leader,
-        `StreamFullError` if the stream is full now, `SubjectFullError` if its subject is at its limit, and
+        Raises `PublishFailedError` if none was received (the message may be stored; the broker drops a repetition with
+        this `msg_id`), `ConnectionLostError` if the connection was lost, `LeaderlessError` if the stream has no leader,
+        `StreamFullError` if it is full now, `SubjectFullError` if the subject has its maximum of messages, and
         `PublishRefusedError` for a message that the broker will never accept.
         """
         timeout = timeout or acknowledged_within(clustered=self.clustered)
@@ -195,10 +195,10 @@ class Bus:
         while_full: bool = True,
         check: Callable[[], None] | None = None,
     ) -> Acknowledgement:
-        """Publish until acknowledged, however long the broker is unavailable or, with `while_full`, the stream is full.
+        """Publish, and retry until the message is acknowledged; with `while_full` also while the stream is full.
 
-        `check` is called before each attempt, and raises if this may not be published any more. Raises what it raises,
-        `PublishRefusedError` and `SubjectFullError`, and without `while_full` also `StreamFullError`.
+        `check` is called before each attempt, and raises if it may not be published any more. Raises that error,
+        `PublishRefusedError`, `SubjectFullError`, `StreamFullError` without `while_full`, and once closed `BusError`.
         """
         attempt = 0
         while True:
@@ -230,7 +230,7 @@ class Bus:
         while_full: bool = True,
         check: Callable[[], None] | None = None,
     ) -> Acknowledgement:
-        """Publish an event, by default under its id, until it is acknowledged; see `publish_stored`."""
+        """Publish an event as `publish_stored` does. Its message id is by default the event's id."""
         subject, document = event_subject(event.project, event.subject, event.type), event.to_json()
         msg_id = msg_id or str(event.id)
         return await self.publish_stored(subject, document, msg_id=msg_id, while_full=while_full, check=check)
@@ -238,7 +238,7 @@ class Bus:
     async def publish_command(
         self, command: Envelope[Any], *, check: Callable[[], None] | None = None
     ) -> Acknowledgement:
-        """Publish a command until it is acknowledged; see `publish_stored`."""
+        """Publish a command as `publish_stored` does. Its message id is the command's id."""
         subject = command_subject(command.type, command.project)
         return await self.publish_stored(subject, command.to_json(), msg_id=str(command.id), check=check)
 
@@ -249,7 +249,7 @@ class Bus:
         try:
             return await self._request_once(subject, payload, timeout, headers)
         except NoResponderError:
-            # About 1 in 45,000 was measured to be false, right after a subscription; a second one is trusted.
+            # About 1 in 45,000 of these replies was false, right after the responder had subscribed. So retry once.
             await asyncio.sleep(_NO_RESPONDER_RETRY)
             return await self._request_once(subject, payload, timeout, headers)
 
@@ -266,8 +266,8 @@ class Bus:
     async def flush(self, *, timeout: int = 2) -> None:
         """Return when the broker has received all messages and subscriptions of this connection.
 
-        Raises `nats.errors.Error` if it is unavailable. `nats-py` writes the PING of a flush ahead of unwritten data;
-        all of that is written before the first PONG is received, and so before the second PING.
+        Raises `nats.errors.Error` if it is unavailable. It flushes twice: `nats-py` writes a PING ahead of unwritten
+        data, but writes that data before it receives the PONG, and so before the second PING.
         """
         for _ in range(2):
             await self.client.flush(timeout)
@@ -287,7 +287,7 @@ class Bus:
 
     async def _connect(self, url: str, identity: ConnectionIdentity, inbox: str, patience: float | None) -> None:
         deadline = None if patience is None else asyncio.get_running_loop().time() + patience
-        refusal: Exception | None = None  # a broker that refuses also closes: at another attempt that may be seen first
+        refusal: Exception | None = None  # reported first: later attempts may only see that the broker closes
         while True:
             try:
                 await self._connect_once(url, identity, inbox)
@@ -316,12 +316,12 @@ class Bus:
         except BaseException:  # also a cancellation: it is raised again, but no connection may be left open
             await shutdown.close(self.client)
             raise
-        # The first connect must fail so that the reason is logged; from here on reconnecting has no limit.
+        # The first connect has a limit of attempts, so that its failure is logged. Reconnects have none.
         self.client.options["max_reconnect_attempts"] = -1
-        vars(self).pop("js", None)  # that of the previous client
+        vars(self).pop("js", None)  # the cached one belongs to the previous client
 
     async def _connect_client(self, url: str, identity: ConnectionIdentity, inbox: str) -> None:
-        """Connect; nats-py may wait forever after a TLS handshake that has failed. Raises the reason of the failure."""
+        """Connect within a time limit: nats-py may wait forever after a failed TLS handshake. Raises its last error."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS * len(url.split(","))):
                 await self.client.connect(
@@ -348,7 +348,7 @@ class Bus:
             raise
 
     def _pick(self, servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
-        """The next server in turn, and the delay before connecting to it, in seconds."""
+        """The next server of the list, and the delay before connecting to it, in seconds. Called by nats-py."""
         self._renew_tls_files()
         wait = BROKER_BACKOFF.delay(self._attempt) if self._attempt else 0.0
         self._attempt += 1
@@ -383,7 +383,7 @@ class Bus:
 
     async def _on_disconnected(self) -> None:
         self._watch.disconnected()
-        self._waiting.lose()
+        self._waiting.end_all()
 
     async def _on_reconnected(self) -> None:
         self.reconnects += 1
@@ -394,7 +394,7 @@ class Bus:
 
     async def _on_closed(self) -> None:
         self._changed.set()
-        self._waiting.lose()
+        self._waiting.end_all()
         if not self._closing:
             _log.error("broker connection closed permanently", error=repr(self.client.last_error))
             self._watch.closed()

@@ -1,7 +1,7 @@
-"""The broker's connections, as its servers list them (CONNZ), each with its user and what it has sent so far.
+"""Lists the connections of the broker's servers (CONNZ), each with its user and the messages and bytes it has sent.
 
-It needs a user of the system account (`identity/spawner/connections.creds`) that may only list and close connections.
-The list does not pass through any stream, so it is current however large the consumer lag is.
+The requests are sent by a user of the system account (`identity/spawner/connections.creds`) that may only list and
+close connections. The list does not pass through any stream, so a consumer lag does not delay it.
 """
 
 import asyncio
@@ -26,29 +26,31 @@ from sandherd.bus.identity.server_config import MAX_CLOSED
 
 _MAX_OPEN: Final = 20_000
 _FIRST_CLOSED: Final = 16
-"""The number of closed connections that are listed first; more are, if none of these was listed before."""
+"""The number of closed connections in the first page. If all of them are new, further pages are read."""
 _PAGE: Final = 256
 _PAGE_IN_A_CLUSTER: Final = 80
-"""Connections of each server in one list. A connection may have 32 KB of names (`max_control_line`), six times that in
-JSON, and nats-server closes a connection for which it holds 64 MiB: these numbers, of three servers, are less."""
+"""Maximum connections of each server in one page. A connection may state 32 KB of names (`max_control_line`), which may
+need six times that in JSON, and nats-server closes a requester for which it holds 64 MiB. A page of all servers (up to
+three) is smaller than that."""
 _SMALL_PAGE: Final = 32
-"""After a failure, as a busy broker or spawner may need seconds for a large page."""
+"""Page size after a failure, because a busy broker or spawner may need seconds for a large page."""
 _MANY_BYTES: Final = 24 * 1024 * 1024
-"""Above this the open connections are listed in pages, and no further pages of closed ones are read."""
+"""If a list is larger, the next lists of open connections are read in pages. No more pages of closed ones are read."""
 _MAX_PAGED: Final = 1024
-"""Up to this number open connections are listed in pages: none of them delays a check by being too large."""
+"""Fewer open connections than this are always listed in pages, so that no list is too large to arrive in time."""
 _PAGES_AFTER_FAILURE: Final = 60
-"""How many lists are read in pages after one that was too large."""
+"""How many lists are read in pages after one that was too large or timed out."""
 _MAX_REMEMBERED: Final = 10_000
-"""Closed connections that are not listed again: more than the servers of a cluster remember."""
+"""How many closed connections are remembered, so that none is returned twice: more than a cluster's servers list."""
 _OPEN, _CLOSED = 0, 1
-_WITHIN: Final = 5.0
-_OTHERS_WITHIN: Final = 0.3
-"""Seconds to wait for the other servers of a cluster after the first reply."""
+"""The values of the field `state` in a CONNZ request."""
+_REPLY_SECONDS: Final = 5.0
+_OTHER_SERVERS_SECONDS: Final = 0.3
+"""How long to wait for the other servers of a cluster after the first reply, in seconds."""
 
 
 Id = tuple[str, int]
-"""The id of a server, and the number of its connection."""
+"""The id of a server, and the number of one of its connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +65,25 @@ class BrokerConnection:
     subscriptions: int
     open: bool
     started: float = 0.0
-    """Unix second, by the clock of its server, as is `stopped`."""
+    """The Unix second at which it was opened, by the clock of its server. `stopped` is the second of its end."""
     stopped: float = math.inf
 
     @property
     def id(self) -> Id:
-        """What no other connection has."""
+        """Identifies the connection among those of all servers."""
         return self.server, self.number
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """A part of the list: the ids of all of its connections, and those that are of users."""
+    """A page of the list: the ids of all of its connections, and the connections whose user is known."""
 
     ids: tuple[Id, ...]
     connections: tuple[BrokerConnection, ...]
     bytes: int
 
     def is_full(self, size: int, new: Collection[Id]) -> bool:
-        """Whether a server may have more that are new: it listed as many as were requested, and all of them are."""
+        """Whether a server may have more new connections: it listed `size` connections, and all of them are new."""
         of_server = Counter(server for server, _ in self.ids)
         new_of_server = Counter(server for server, _ in new)
         return any(count >= size and new_of_server[server] == count for server, count in of_server.items())
@@ -95,7 +97,7 @@ class BrokerConnections:
         self._pages = 1
         """How many of the next lists of open connections are read in pages."""
         self._listed: dict[Id, None] = {}
-        """Closed connections that were listed, in this order."""
+        """Closed connections that were listed before, the oldest first."""
 
     @classmethod
     @asynccontextmanager
@@ -106,9 +108,9 @@ class BrokerConnections:
             yield cls(system)
 
     async def read(self) -> list[BrokerConnection]:
-        """All open connections of users, and those that were closed since the call before.
+        """All open connections of users, and the connections that were closed since the previous call.
 
-        Raises `BusError` if a server does not list them, `TimeoutError` and nats-py's errors.
+        Raises `BusError` if a server does not list them, `TimeoutError`, and nats-py's errors.
         """
         try:
             return [*await self._read_open(), *await self._read_closed()]
@@ -119,11 +121,14 @@ class BrokerConnections:
     async def close(self, connection: BrokerConnection) -> None:
         """Close a connection; its user may open another unless its credential was revoked."""
         body = json.dumps({"cid": connection.number}).encode()
-        # A request and no publish: the server ignores a message without a reply subject.
-        await self._system.client.request(KICK.format(server=connection.server), body, timeout=_WITHIN)
+        # Not a plain publish: the server ignores a message without a reply subject.
+        await self._system.client.request(KICK.format(server=connection.server), body, timeout=_REPLY_SECONDS)
 
     async def _read_open(self) -> list[BrokerConnection]:
-        """In pages, which cost the server more. Many are listed all at once, unless they were too large for that."""
+        """Read the open connections: all in one reply of each server, or in pages.
+
+        Pages cost the server more CPU time. They are used for few connections, and after a list that was too large.
+        """
         size = self._page_size if self._pages else _MAX_OPEN
         found: dict[Id, BrokerConnection] = {}
         read = offset = 0
@@ -138,7 +143,7 @@ class BrokerConnections:
         return list(found.values())
 
     async def _read_closed(self) -> list[BrokerConnection]:
-        """Pages, latest first, up to one that was listed before."""
+        """Read the closed connections in pages, the latest first, until a page has one that was listed before."""
         found: dict[Id, BrokerConnection] = {}
         listed: dict[Id, None] = {}
         read, offset, size = 0, 0, _FIRST_CLOSED
@@ -176,32 +181,32 @@ class BrokerConnections:
             return _SMALL_PAGE
         return _PAGE_IN_A_CLUSTER if self._system.clustered else _PAGE
 
-    async def _request_all(self, question: bytes) -> list[bytes]:
-        """The replies of all servers; that of a slow server is missing until the next call."""
-        answers: asyncio.Queue[bytes] = asyncio.Queue()
+    async def _request_all(self, request: bytes) -> list[bytes]:
+        """The replies of all servers. The reply of a slow server is dropped: the next call requests it again."""
+        replies: asyncio.Queue[bytes] = asyncio.Queue()
 
-        async def answered(msg: Msg) -> None:
-            answers.put_nowait(msg.data)
+        async def receive(msg: Msg) -> None:
+            replies.put_nowait(msg.data)
 
         inbox = self._system.client.new_inbox()
-        subscription = await self._system.client.subscribe(inbox, cb=answered)
+        subscription = await self._system.client.subscribe(inbox, cb=receive)
         try:
-            await self._system.client.publish(CONNECTIONS, question, reply=inbox)
-            async with asyncio.timeout(_WITHIN):
-                found = [await answers.get()]
+            await self._system.client.publish(CONNECTIONS, request, reply=inbox)
+            async with asyncio.timeout(_REPLY_SECONDS):
+                found = [await replies.get()]
             if self._system.clustered:
-                await asyncio.sleep(_OTHERS_WITHIN)
-            while not answers.empty():
-                found.append(answers.get_nowait())
+                await asyncio.sleep(_OTHER_SERVERS_SECONDS)
+            while not replies.empty():
+                found.append(replies.get_nowait())
         finally:
             await subscription.unsubscribe()
         return found
 
 
 def _listing(reply: bytes) -> tuple[str, list[dict[str, Any]]]:
-    """The id of a server, and its connections.
+    """The id of a server and its connections, from its reply.
 
-    Raises `BusError`: a server that is about to stop may send an empty reply.
+    Raises `BusError` for any other reply, such as the empty one of a server that is about to stop.
     """
     try:
         match json.loads(reply):

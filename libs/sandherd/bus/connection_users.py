@@ -1,8 +1,8 @@
-"""Whose a listed connection is, by what the broker has verified: a connection states the rest of itself as it likes.
+"""Determines the user of a listed connection (CONNZ), only from fields that the broker has verified.
 
-`authorized_user` is any text (`user` or `nkey` in CONNECT). `jwt` is not verified in a connection that was refused,
-and a second CONNECT replaces it. The broker sets `tags` and `issuer_key`, and `name_tag` of a connection without an
-account, when it has verified a token.
+The client chooses some fields freely: `authorized_user` is any text (`user` or `nkey` in CONNECT). `jwt` is not
+verified in a connection that was refused, and a second CONNECT replaces it. The broker itself sets `tags` and
+`issuer_key` when it has verified a token, and `name_tag` if the connection has no account.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ class ConnectionUser:
     """The user of a connection. `expires` is a Unix second."""
 
     public_key: str
-    """Empty if the connection closed with another token than the one that the broker had verified."""
+    """Empty if the token that the connection had at its end is not the one that the broker verified."""
     principal: Principal
     project: str
     name: str
@@ -31,7 +31,7 @@ class ConnectionUser:
 def user_of(row: Mapping[str, Any], *, is_open: bool) -> ConnectionUser | None:
     """The user of a connection in the broker's list. None if it was refused, or is not a user of this herd.
 
-    Also None if it is about to be closed for its second CONNECT: it is listed again when it is closed.
+    Also None if the broker is about to close it because of a second CONNECT: it is listed again when it is closed.
     """
     tags: Sequence[str] = row.get("tags") or ()
     try:
@@ -45,7 +45,10 @@ def user_of(row: Mapping[str, Any], *, is_open: bool) -> ConnectionUser | None:
 
 @lru_cache(maxsize=8192)
 def _user_of_token(token: str, issuer: str) -> tuple[ConnectionUser, tuple[str, ...]]:
-    """The user of a token, and its tags. Raises `ValueError` or `KeyError`, which are not cached, for any other."""
+    """The user of a token, and its tags.
+
+    Raises `ValueError` or `KeyError` if it is not a valid token of a herd; exceptions are not cached.
+    """
     claims = read_verified_claims(token, issuer)
     tags = tuple(claims["nats"].get("tags") or ())
     principal, project = _of_tags(tags)

@@ -1,7 +1,7 @@
-"""Logs the subjects that the broker does not permit to this process. A requester can cause any number of them.
+"""Logs permission errors of the broker, with a limit: a requester can cause any number of them in a service.
 
-A reply that comes too late, or for which the requester chose a subject that is not permitted, is refused with an error
-for each.
+The broker refuses a reply with an error if it is too late, or if the requester chose a reply subject that is not
+permitted.
 """
 
 import re
@@ -13,7 +13,7 @@ from sandherd.telemetry.line_limit import LineLimit
 
 _SUBJECT: Final = re.compile(r'"([^"]*)"')
 _REPLY: Final = re.compile(r"(_R_|_INBOX[^.]*|\$JS\.ACK)\.", re.IGNORECASE)
-"""Subjects of replies, each of which is used once: they count as one."""
+"""The beginning of a reply subject. Each reply subject is used once, so all with one beginning count as one."""
 _log: Final = logs.get("bus")
 
 
@@ -30,7 +30,7 @@ class DeniedSubjects:
 
 
 def source_of(error: str) -> str:
-    """The key of an error: the operation and the subject, or the first part of a reply subject. Pure."""
+    """The key by which errors are counted: the operation with the subject, or with the beginning of a reply subject."""
     found = _SUBJECT.search(error)
     if found is None:
         return error

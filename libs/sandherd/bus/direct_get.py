@@ -1,4 +1,4 @@
-"""Reads many messages of a stream with one request and without a consumer (server 2.11: batched direct get)."""
+"""Reads many messages of a stream with one request and without a consumer: batched direct get of nats-server 2.11."""
 
 import json
 from dataclasses import dataclass
@@ -31,26 +31,28 @@ class StoredMessage:
 async def read_batch(
     bus: Bus, stream: str, subject: str, *, first: int, limit: int, max_bytes: int
 ) -> list[StoredMessage]:
-    """Up to `limit` messages of a subject from sequence `first` on, in order; at least one if there is one.
+    """Up to `limit` messages of a subject from sequence `first` on, in order, and up to `max_bytes` in total.
+
+    The first message is returned whatever its size.
 
     Raises nats-py's errors, and `TimeoutError` if the next message does not arrive within 2 s.
     """
-    return await _requested(
+    return await _request_batch(
         bus, stream, {"seq": max(first, 1), "next_by_subj": subject, "batch": limit, "max_bytes": max_bytes}
     )
 
 
 async def first_since(bus: Bus, stream: str, subject: str, at: datetime) -> int | None:
-    """The sequence of a subject's first message that was stored at this time or later; None if there is none.
+    """The sequence of the first message of a subject that was stored at `at` or later; None if there is none.
 
     Raises as `read_batch` does.
     """
     start = at.astimezone(UTC).isoformat()
-    found = await _requested(bus, stream, {"start_time": start, "next_by_subj": subject, "batch": 1})
+    found = await _request_batch(bus, stream, {"start_time": start, "next_by_subj": subject, "batch": 1})
     return found[0].sequence if found else None
 
 
-async def _requested(bus: Bus, stream: str, request: dict[str, Any]) -> list[StoredMessage]:
+async def _request_batch(bus: Bus, stream: str, request: dict[str, Any]) -> list[StoredMessage]:
     inbox = bus.client.new_inbox()
     subscription = await bus.client.subscribe(inbox)
     try:
@@ -88,7 +90,7 @@ def read_stored(headers: dict[str, str], data: bytes) -> StoredMessage:
 
 
 def _to_microseconds(stamp: str) -> str:
-    """The broker's time, which is UTC with up to nine fractional digits of a second (RFC 3339), with six digits."""
+    """A time of the broker with six digits of the second's fraction; it is UTC and has up to nine (RFC 3339)."""
     whole, _, rest = stamp.partition(".")
     digits = rest.rstrip("Z")
     return f"{whole.rstrip('Z')}.{digits[:6]:0<6}+00:00"

@@ -1,4 +1,4 @@
-"""Counts received messages that were dropped, as too many of their subscription waited."""
+"""Counts received messages that nats-py dropped because the queue of their subscription was full."""
 
 from typing import Final
 
@@ -11,14 +11,14 @@ _log: Final = logs.get("bus")
 
 
 class DroppedMessages:
-    """The messages of one connection that were dropped."""
+    """The number of messages that one connection has dropped."""
 
     def __init__(self) -> None:
         self.count = 0
         self._logged_at = 1
 
     def add(self, error: nats.errors.SlowConsumerError) -> None:
-        """Count one. The 1st, the 10th, the 100th and so on is logged: a flood must not fill the log."""
+        """Count one message. Only the 1st, the 10th, the 100th and so on is logged: a flood must not fill the log."""
         self.count += 1
         if self.count == self._logged_at:
             self._logged_at *= _FACTOR

@@ -9,7 +9,7 @@ _STORE_FAILED: Final = 10077
 NO_LEADER: Final = frozenset({10008, 10009})
 """The broker's errors `JSClusterNotAvailErr` and `JSClusterNotLeaderErr`: a leader election is in progress."""
 _OF_SUBJECT: Final = "per subject"
-"""Only the description distinguishes the limit of one subject from that of the stream."""
+"""A part of the error's description if a subject is full. The code is the same as for a full stream."""
 
 
 class BusError(Exception):
@@ -17,7 +17,7 @@ class BusError(Exception):
 
 
 class TlsError(BusError):
-    """The connection has to be by TLS, and can't be: its files, the handshake, or a server without TLS."""
+    """TLS is required, but a file of it is invalid, the handshake has failed, or the server has no TLS."""
 
 
 class PublishFailedError(BusError):
@@ -29,7 +29,7 @@ class ConnectionLostError(PublishFailedError):
 
 
 class LeaderlessError(PublishFailedError):
-    """The stream has no leader: its server in the cluster is lost, and the others elect a new leader."""
+    """The stream has no leader at present: that server is lost, and the others elect a new leader."""
 
 
 class StreamFullError(PublishFailedError):
@@ -45,7 +45,7 @@ class PublishRefusedError(BusError):
 
 
 class NoResponderError(BusError):
-    """That subject has no responder."""
+    """No one is subscribed to the subject of the request."""
 
 
 class RequestTimeoutError(BusError):

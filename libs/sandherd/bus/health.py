@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 Check = Callable[[], str | None]
-"""Returns None if healthy, else a short description of the problem."""
+"""Returns None if the part is healthy, else a short description of the problem."""
 
 
 WARNING_PREFIX: Final = "look:"
@@ -18,10 +18,10 @@ class Health:
         self._checks: dict[str, Check] = {}
         self._warnings: dict[str, Check] = {}
         self.details: dict[str, str] = {}
-        """What each part is, such as an address, by the name of the part."""
+        """Details of parts, such as an address, by the name of the part."""
 
     def add(self, name: str, check: Check, *, detail: str | None = None) -> None:
-        """Add a part that readiness depends on. `detail` states what the part is, such as its address."""
+        """Add a part that readiness depends on. `detail` is shown with the part, such as its address."""
         self._checks[name] = check
         if detail is not None:
             self.details[name] = detail
@@ -31,12 +31,12 @@ class Health:
         self._warnings[name] = check
 
     def warnings(self) -> dict[str, str]:
-        """The warnings by part; empty if there are none."""
+        """The warnings, by the name of their part; empty if there are none."""
         found = {name: check() for name, check in list(self._warnings.items())}
         return {name: text for name, text in found.items() if text}
 
     def problems(self) -> dict[str, str]:
-        """The problems by part; empty if all are healthy."""
+        """The problems, by the name of their part; empty if all parts are healthy."""
         # `list` copies the items, because the metrics exporter calls this from its own thread.
         found = {name: check() for name, check in list(self._checks.items())}
         return {name: problem for name, problem in found.items() if problem}

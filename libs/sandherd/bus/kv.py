@@ -1,8 +1,8 @@
 """Reads the last written value of a key or subject, also in a cluster.
 
-A direct get is the fastest read; any server that has a replica of the stream may respond. A replica that lags responds
-with the previous message or with not found: 31 of 1,500 reads right after a write did. So where a decision depends on
-the read and there is more than one server, the leader is read instead.
+A direct get is the fastest read, but any server with a replica of the stream may respond. A replica that lags returns
+the previous message, or 'not found': in a measurement, 31 of 1,500 reads right after a write did. So if the broker is a
+cluster, these functions read from the leader.
 """
 
 from collections.abc import Awaitable
@@ -25,7 +25,7 @@ _NO_STREAM: Final = 10059
 def bucket_of(js: JetStreamContext, name: str) -> KeyValue:
     """A bucket that is always read from its leader.
 
-    A missing bucket or leader is only noticed when the bucket is used.
+    It sends no request: a missing bucket or leader is only noticed when the bucket is used.
     """
     return KeyValue(name=name, stream=f"KV_{name}", pre=f"$KV.{name}.", js=js, direct=False)
 
@@ -60,9 +60,9 @@ async def next_message(bus: Bus, stream: str, subject: str, first: int) -> RawSt
 
 
 async def next_unchanging_on(bus: Bus, stream: str, subject: str, first: int) -> RawStreamMsg:
-    """Like `next_message`, on an append-only subject: a message that any server returns is correct.
+    """Like `next_message`, for a subject whose messages are never replaced: what any server returns is correct.
 
-    'Not found' is trusted only from the leader.
+    If a server does not find a message, the leader is read.
     """
     try:
         return await bus.js.get_msg(stream, first, subject=subject, next=True, direct=True)
@@ -73,7 +73,7 @@ async def next_unchanging_on(bus: Bus, stream: str, subject: str, first: int) ->
 
 
 async def _of_leader(reading: Awaitable[RawStreamMsg]) -> RawStreamMsg:
-    """The result of a read. If the stream is missing, raises `NoStreamResponseError`, like a direct get."""
+    """The result of a read from the leader. Raises `NoStreamResponseError` for a missing stream, like a direct get."""
     try:
         return await reading
     except NotFoundError as error:

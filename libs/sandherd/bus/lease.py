@@ -18,11 +18,11 @@ from sandherd.telemetry import logs
 
 _BUCKET: Final = "leases"
 _SAFETY_MARGIN: Final = 1.0
-"""Seconds by which the holder stops using a lease before the broker removes it."""
+"""How long before the broker removes a lease its holder stops using it, in seconds."""
 _DELETIONS: Final = ("DEL", "PURGE")
 _TTL: Final = "Nats-TTL"
 _UNHELD_TTLS: Final = 3.0
-"""Times to live without a visible holder after which readiness reports a problem: no replica can take the lease."""
+"""After this multiple of the time to live without a holder, readiness reports that no replica can take the lease."""
 _log: Final = logs.get("lease")
 
 
@@ -31,7 +31,10 @@ class LeaseLostError(Exception):
 
 
 class Lease:
-    """The right to do one thing. Run the work by `run_with()`, and `check()` before each of its actions."""
+    """The lease with one key. Run the work by `run_with()`, and call `check()` before each action of the work.
+
+    `ttl` is the time to live in seconds.
+    """
 
     def __init__(self, bus: Bus, key: str, holder: str, ttl: float = 5.0) -> None:
         self._bus = bus
@@ -45,11 +48,11 @@ class Lease:
         self._seen_revision = 0
         self.key = key
         self.fence = 0
-        """The fencing token: greater than that of every earlier holder."""
+        """The fencing token: greater than the token of every earlier holder."""
 
     @property
     def held(self) -> bool:
-        """Whether this replica holds it now. False after the process was paused for longer than the lease."""
+        """Whether this replica holds the lease now. False if the process was paused for longer than `ttl`."""
         return time.monotonic() < self._held_until
 
     def check(self) -> None:
@@ -58,7 +61,7 @@ class Lease:
             raise LeaseLostError(self.key)
 
     def problem(self) -> str | None:
-        """For readiness: a problem if no replica was seen to hold the lease for three times its time to live."""
+        """The problem, for readiness, if no replica has held the lease for three times its time to live; else None."""
         unheld = time.monotonic() - self._seen_at
         if self.held or unheld < _UNHELD_TTLS * self._ttl:
             return None
@@ -71,9 +74,9 @@ class Lease:
             await self._taken.wait()
 
     async def run_with(self, *work: Awaitable[object]) -> None:
-        """Run the lease and this work, until the first ends or fails. The work has ended before the lease is released.
+        """Keep the lease and run this work, until one of them ends or fails. The lease is released after the work.
 
-        Raises what the first raises.
+        Raises the exception of the one that ended first.
         """
         renewing = asyncio.ensure_future(self.run())
         try:
@@ -100,13 +103,13 @@ class Lease:
             self._lose(error)
 
     async def _free_revision(self) -> int | None:
-        """The revision to overwrite if the key is free, or None while another replica holds it."""
+        """The key's revision, to overwrite it, if no replica holds the lease; None while another replica holds it."""
         try:
             last = await self._bus.js.get_last_msg(f"KV_{_BUCKET}", self._subject)
         except nats.js.errors.NotFoundError:
             return 0
         headers = last.headers or {}
-        # The bucket of version 0.1 had markers of expired keys.
+        # The bucket of version 0.1 has markers of expired keys.
         deleted = headers.get("KV-Operation") in _DELETIONS or "Nats-Marker-Reason" in headers
         # A key without a time to live is not a valid lease: it would never expire.
         if deleted or _TTL not in headers:
@@ -115,7 +118,7 @@ class Lease:
         return None
 
     def _set_revision(self, revision: int) -> None:
-        """Note a new revision: the holder renewed it. An unchanged revision means that no replica renews the lease."""
+        """Note the key's revision. It changes at each renewal; if it does not change, no replica renews the lease."""
         if revision != self._seen_revision:
             self._seen_revision = revision
             self._seen_at = time.monotonic()
@@ -129,9 +132,9 @@ class Lease:
         ack = await self._bus.js.publish(self._subject, self._holder.encode(), timeout=self._ttl / 3, headers=headers)
         self._revision = ack.seq
         self._set_revision(ack.seq)
-        # If it lapsed before the reply came, its work was abandoned and begins again, as after another holder.
+        # If the lease expired before the reply was received, it counts as acquired again and gets a new fencing token.
         fresh = fresh or not self.held
-        # Counted from before the write was sent, less a margin: the lease must end here before it expires there.
+        # The time counts from before the write was sent, less a margin: it must end here before the broker's does.
         self._held_until = sent + self._ttl - min(_SAFETY_MARGIN, self._ttl / 4)
         if fresh:
             self.fence = ack.seq
@@ -140,7 +143,7 @@ class Lease:
 
     def _lose(self, error: Exception) -> None:
         if not isinstance(error, nats.js.errors.Error):
-            # No reply: the lease may still be held, until `_held_until`.
+            # There was no reply, so the lease is still held, until `_held_until`.
             return
         if self._held_until:
             _log.warning("lease lost", lease=self.key, error=repr(error))

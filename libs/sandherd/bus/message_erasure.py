@@ -1,4 +1,4 @@
-"""Deleting a message so that its bytes are erased from the broker's files, not only removed from its stream."""
+"""Erases a message: it is removed from its stream, and its bytes are overwritten in the broker's files."""
 
 import json
 from typing import Final

@@ -37,7 +37,7 @@ _COMPARED: Final = (
     "deny_delete",
     "subject_delete_marker_ttl",
     "republish",
-    # Not declared by any stream; if set, they copy or change messages, or refuse or discard some.
+    # No stream declares these. If they are set, the broker copies, changes, refuses or discards messages.
     "mirror",
     "sources",
     "subject_transform",
@@ -54,7 +54,7 @@ _NOT_YET: Final = NO_LEADER | {10005, 10039}
 STORE_BACKOFF: Final = Backoff(base=0.2, cap=1.6, jitter=0)
 STORE_RETRIES: Final = 4
 _STORE_FAILED: Final = "error creating store for stream"
-"""The reply of nats-server (10049) while a cluster forms, and on a full disk: retried."""
+"""Part of nats-server's error 10049, which it returns while a cluster forms, and if the disk is full: retried."""
 _OTHER_VERSION: Final = "another version may have created it: install that version again, or create a new herd"
 _SPACE: Final = "free space on the broker's disk, or enlarge it; nothing of the herd has to be deleted"
 _COMPARED_CONSUMER: Final = (
@@ -83,7 +83,7 @@ class ProvisionError(Exception):
 
 @dataclass(frozen=True)
 class Provisioned:
-    """What was done for one declaration. `thing` is, for example, `stream EVENTS`."""
+    """What was done about one declared stream or consumer. `thing` is its name, for example `stream EVENTS`."""
 
     thing: str
     did: PartState
@@ -91,7 +91,7 @@ class Provisioned:
 
 @dataclass(frozen=True)
 class ConfigDrift:
-    """Something that is missing or differs from its declaration. `thing` is, for example, `stream EVENTS`."""
+    """A stream or consumer that is missing or differs from its declaration. `thing` is its name: `stream EVENTS`."""
 
     thing: str
     problem: str
@@ -101,10 +101,10 @@ class ConfigDrift:
 
 
 async def provision(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
-    """Create what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that.
+    """Create missing streams and consumers, and change those that differ from their declaration.
 
-    `replicas` is the number of servers that store each stream; without it an existing stream keeps its number, a new
-    one has one. Raises nats-py's `Error`, also while a cluster is not ready.
+    `replicas` is the number of servers that store each stream; without it existing streams keep theirs, and new ones
+    have 1. Raises `ProvisionError` if the broker refuses, and nats-py's `Error`, also while a cluster is not ready.
     """
     compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
     done = [
@@ -115,10 +115,10 @@ async def provision(js: JetStreamContext, replicas: int | None = None) -> list[P
 
 
 async def create_missing(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
-    """Create missing streams, with a credential that may do nothing else. Raises as `provision` does.
+    """Create missing streams, for a credential that may only create. Raises as `provision` does.
 
-    If a stream or consumer differs, raises `ProvisionError` after the missing streams have been created: changing it
-    requires another credential. Missing consumers are created by the spawner.
+    If a stream or consumer differs from its declaration, raises `ProvisionError` after all missing streams are created:
+    changing it requires another credential. Missing consumers are created by the spawner.
     """
     compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
     done, different = [], []
@@ -144,18 +144,18 @@ async def check(js: JetStreamContext, service: Principal) -> list[ConfigDrift]:
 
     Uses only requests that the service's own credential permits.
     """
-    faults: list[ConfigDrift] = []
+    drifts: list[ConfigDrift] = []
     declared = declared_streams()
     for name in streams_of(service):
-        faults += await _faults_of(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
+        drifts += await _drift_of(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
     for consumer in consumers_of(service):
-        faults += await _faults_of(
+        drifts += await _drift_of(
             consumer.label,
             js.consumer_info(consumer.stream, consumer.name),
             consumer_config(consumer),
             _COMPARED_CONSUMER,
         )
-    return faults
+    return drifts
 
 
 async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]) -> PartState:
@@ -222,7 +222,7 @@ def _refuse(thing: str, error: APIError, remedy: str) -> NoReturn:
     raise ProvisionError(f"{thing}: the broker refuses the declaration ({error.description}); {fix}") from error
 
 
-async def _faults_of(thing: str, request: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[ConfigDrift]:
+async def _drift_of(thing: str, request: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[ConfigDrift]:
     try:
         found = (await request).config
     except NotFoundError:
@@ -234,8 +234,8 @@ async def _faults_of(thing: str, request: Awaitable[Any], wanted: Any, names: tu
 
 
 def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tuple[Any, Any]]:
-    """The fields in which two configurations differ: name → (wanted, found)."""
-    pairs = {name: (_plain(getattr(wanted, name)), _plain(getattr(found, name))) for name in names}
+    """The fields `names` in which two configurations differ: name → (wanted, found)."""
+    pairs = {name: (_normalised(getattr(wanted, name)), _normalised(getattr(found, name))) for name in names}
     if "filter_subjects" in pairs:
         # The broker may return a single filter in the singular field.
         single = getattr(found, "filter_subject", None)
@@ -244,7 +244,7 @@ def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tup
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _plain(value: Any) -> Any:
-    """Normalise a value: the broker omits zero, false, unlimited and none, so these count as equal."""
+def _normalised(value: Any) -> Any:
+    """Normalise a value: the broker omits fields that are 0, False, -1 (unlimited) or None, so these count as equal."""
     found = sorted(value, key=str) if isinstance(value, list | tuple) else value
     return None if found == _UNLIMITED else found or None

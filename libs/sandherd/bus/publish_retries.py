@@ -1,4 +1,4 @@
-"""Retries of what the broker has not acknowledged: timeouts, backoff, and which failures are logged."""
+"""Retries of messages that the broker has not acknowledged: timeouts, backoff, and which failures are logged."""
 
 from typing import Final
 
@@ -6,14 +6,14 @@ from sandherd.backoff import Backoff
 from sandherd.bus.errors import LeaderlessError
 
 BROKER_BACKOFF: Final = Backoff(base=0.05, cap=5.0)
-"""For connections, requests and messages to a broker that does not respond."""
+"""The backoff of connections, requests and messages to a broker that does not respond."""
 LEADERLESS_BACKOFF: Final = Backoff(base=0.05, cap=0.25)
-"""A stream that has lost its leader has a new one within seconds; a longer backoff would only add to that."""
+"""The backoff while a stream has no leader. It is short, because a new leader is elected within seconds."""
 _LOGGED_EVERY: Final = 20
 _ACK_TIMEOUT: Final = 5.0
 _CLUSTER_ACK_TIMEOUT: Final = 1.5
-"""A message that a lost leader has not acknowledged is published again before a new leader can exist, which takes at
-least 4 s: so no later message is accepted before it."""
+"""Less than the time in which a new leader is elected, which is at least 4 s: a message that a lost leader did not
+acknowledge is published again before that, so no later message is accepted ahead of it."""
 
 
 def acknowledged_within(*, clustered: bool) -> float:
@@ -22,11 +22,11 @@ def acknowledged_within(*, clustered: bool) -> float:
 
 
 def logged_every(error: Exception) -> int:
-    """Log one of this many failures of this kind; 1 means every one."""
+    """Of how many failures of this kind one is logged; 1 means that every failure is logged."""
     return _LOGGED_EVERY if isinstance(error, LeaderlessError) else 1
 
 
 def publish_delay(error: Exception, attempt: int) -> float:
-    """Seconds to wait before a message is published again after this error."""
+    """Seconds to wait before a message is published again after this error. `attempt` is 0 for the first retry."""
     policy = LEADERLESS_BACKOFF if isinstance(error, LeaderlessError) else BROKER_BACKOFF
     return policy.delay(attempt)

@@ -18,8 +18,7 @@ from sandherd.telemetry.traces import current_traceparent
 class EventPublisher:
     """Publishes the events of one source one at a time, each until the broker acknowledges it.
 
-    One at a time, so that the sequence of a source that is killed has no gap: only the event with the last number can
-    be missing, and none follows it.
+    So the numbers of a source that is killed have no gap: only its last event can be missing.
     """
 
     def __init__(self, bus: Bus, service: str, instance: str | None = None) -> None:
@@ -29,13 +28,13 @@ class EventPublisher:
 
     @property
     def source(self) -> str:
-        """The source of its events."""
+        """The source of the events that are published now."""
         return self._numbers.source
 
     def while_held(self, lease: Lease) -> "EventPublisher":
         """A publisher with the same source that publishes only while this lease is held.
 
-        Its `publish` raises `LeaseLostError`, also after attempts that were not acknowledged.
+        Its `publish` raises `LeaseLostError` if the lease is not held, also after attempts that were not acknowledged.
         """
         publisher = copy(self)
         publisher._lease = lease  # noqa: SLF001  # of its own class
@@ -55,7 +54,7 @@ class EventPublisher:
     ) -> Envelope[EventData]:
         """Publish an event and return it once it is acknowledged. Raises `ContractError` for unsafe names.
 
-        `id` is for an event that was decided before; it must not have been published.
+        `id` is the event's id, if it was chosen before; no other event may have been published with it.
         """
         about = {"id": id, "time": time, "taskid": taskid, "sandboxid": sandboxid, "traceparent": traceparent}
         return (await self._publish(data, project, entity, None, **about))[0]
@@ -65,9 +64,9 @@ class EventPublisher:
     ) -> Envelope[EventData] | None:
         """Publish an event, unless one was published under this name within the stream's duplicate window.
 
-        Returns it, or None if the stream has stored another one, or this one at an attempt that was not acknowledged:
-        then what was stored has to be read. The name must be a secret of the service (`DerivedIds`). Otherwise as
-        `publish`, which describes `about`.
+        Returns the event. Returns None if the stream already has an event of this name, which has to be read then: it
+        is another one, or this one from an attempt that was not acknowledged. No other principal may know the name (see
+        `DerivedIds`). `about` are further arguments of `publish`. Raises as `publish` does.
         """
         event, stored = await self._publish(data, project, entity, str(name), **about)
         return None if stored.duplicate else event
@@ -91,11 +90,11 @@ class EventPublisher:
             )
             try:
                 stored = await self._bus.publish_event(event, msg_id=name, check=lease.check if lease else None)
-            except LeaseLostError:  # an attempt may be stored: its number is not used again
+            except LeaseLostError:  # an attempt may be stored, so its number must not be used again
                 numbers.begin(str(new_uuid()))
                 raise
             numbers.sequence += 1
-            if name is not None and stored.duplicate:  # this number may be stored, or not: no other may follow it
+            if name is not None and stored.duplicate:  # it is unknown whether this number is stored: begin a new source
                 numbers.begin(str(new_uuid()))
             return event, stored
 
@@ -109,6 +108,6 @@ class _Numbers:
         self.begin(instance)
 
     def begin(self, instance: str) -> None:
-        """Begin a new source."""
+        """Begin a new source, whose first event has the number 1."""
         self.source = f"/sandherd/{self._service}/{instance}"
         self.sequence = 0

@@ -1,6 +1,7 @@
 """Rates of messages, by the generic cell rate algorithm (ITU-T I.371, equivalent to a token bucket). Pure.
 
-Times are those at which the broker stored a message, so reading a backlog quickly does not count as a flood.
+Times are Unix seconds. For stored messages the time at which the broker stored them is used, so reading a backlog
+quickly does not count as a flood.
 """
 
 from collections.abc import Hashable
@@ -15,35 +16,35 @@ UNIT: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A rate in messages per second, and the burst allowed above it."""
+    """A rate in messages per second, and how many messages may exceed it at once."""
 
     per_second: float
     burst: float
 
 
 def rate_of(per_second: float, seconds: float) -> Rate:
-    """A rate, with a burst of `seconds` times the rate."""
+    """A rate whose burst is `seconds` times the messages per second."""
     return Rate(per_second, per_second * seconds)
 
 
 def cost_of(size: int) -> int:
-    """How many messages a message of this size counts as."""
+    """As how many messages one message of this size counts. `size` is in bytes."""
     return 1 + size // UNIT
 
 
 class RateLimiter:
-    """Computes by how much each key's messages exceed a rate. Keys within the rate are removed."""
+    """Computes by how much the messages of each key exceed a rate. Keys below the rate use no memory for long."""
 
     def __init__(self, rate: Rate) -> None:
         self._interval = 1.0 / rate.per_second
         self._tolerance = rate.burst / rate.per_second
         self._expected: dict[Hashable, float] = {}
-        """For each key, when its last message would have arrived at exactly the rate, in seconds."""
+        """For each key, the time in seconds from which its next message is within the rate without using the burst."""
 
     def excess(self, key: Hashable, at: float, cost: float = 1, since: float | None = None) -> float:
-        """Count a message stored at `at`. Returns by how many seconds it was too early; 0 within rate and burst.
+        """Count a message stored at `at`. Returns by how many seconds it was too early; 0 if it is within the limits.
 
-        With `since`, `cost` is that of all messages between then and `at`.
+        With `since`, `cost` is the cost of all messages from `since` to `at`.
         """
         start = at if since is None else since
         expected = max(self._expected.get(key, start), start) + cost * self._interval
@@ -54,7 +55,7 @@ class RateLimiter:
         return excess if excess > _ROUNDING else 0.0
 
     def admits(self, key: Hashable, at: float) -> bool:
-        """Count a message at `at` and return True, or False if it exceeds rate and burst: it is not counted then."""
+        """Whether a message at `at` is within rate and burst. Only then it is counted."""
         expected = max(self._expected.get(key, at), at) + self._interval
         if expected - at - self._tolerance > _ROUNDING:
             return False
@@ -64,7 +65,7 @@ class RateLimiter:
         return True
 
     def drop(self, key: Hashable) -> None:
-        """Treat a key as one that has published nothing so far."""
+        """Drop what was counted for a key, as if it had published nothing."""
         self._expected.pop(key, None)
 
     def _prune(self, at: float) -> None:

@@ -1,4 +1,4 @@
-"""Replies to requests and publishes: reads them, and ends a wait at once if the connection is lost."""
+"""Reads replies to requests and publishes, and ends the wait for a reply at once if the connection is lost."""
 
 import asyncio
 import json
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class CallLostError(Exception):
-    """The connection was lost while waiting for a reply over it."""
+    """The connection was lost while a call waited for its reply."""
 
 
 class PendingCalls:
-    """The calls that wait for a reply over one connection, without a task for each."""
+    """The calls that wait for a reply over one connection. It needs no asyncio task for each call."""
 
     def __init__(self) -> None:
         self._scopes: set[asyncio.Timeout] = set()
@@ -38,7 +38,7 @@ class PendingCalls:
         finally:
             self._scopes.discard(scope)
 
-    def lose(self) -> None:
+    def end_all(self) -> None:
         """End all waiting calls with `CallLostError`: the connection is lost."""
         scopes, self._scopes = self._scopes, set()
         now = asyncio.get_running_loop().time()
@@ -47,7 +47,7 @@ class PendingCalls:
 
 
 class Acknowledgement(NamedTuple):
-    """A stream has stored a message: the stream, the message's sequence number in it, and whether it had it before."""
+    """The acknowledgement of a stored message: its stream, its sequence number, and whether it was stored before."""
 
     stream: str
     seq: int
@@ -55,9 +55,9 @@ class Acknowledgement(NamedTuple):
 
 
 def read_acknowledgement(subject: str, document: bytes) -> Acknowledgement:
-    """The reply to a publish. Raises a `BusError` by its code if the message was not stored.
+    """Read the reply to a publish. Raises a subclass of `BusError`, by the error code, if the message was not stored.
 
-    nats-py reads the same, but its client of JetStream costs a command more CPU time than everything it sends.
+    nats-py's JetStream client could read it, but loading that client costs a short command more CPU time than sending.
     """
     try:
         found: Any = json.loads(document)
@@ -90,7 +90,7 @@ def read_reply(document: bytes, content: type[ReplyT]) -> ReplyT:
 
 
 def build_validator(content: type[BaseModel]) -> None:
-    """Build what reads such a reply now, and not with the first one."""
+    """Build the pydantic validator of such a reply now, instead of at the first reply."""
     _reply_of(content).model_rebuild()
 
 

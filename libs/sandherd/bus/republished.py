@@ -1,4 +1,7 @@
-"""Recognises messages that the broker has republished from a stream, on subjects where others can direct replies."""
+"""Recognises messages that the broker has republished from a stream.
+
+On the same subjects, other principals may have replies delivered to imitate such messages.
+"""
 
 from nats.aio.msg import Msg
 
@@ -9,8 +12,8 @@ from sandherd.contracts.subjects import covers
 def is_republished(message: Msg, pattern: str) -> bool:
     """Whether a message of the subscription to `pattern` was stored on that subject and then republished.
 
-    The broker sets a header that no acknowledgement and no reply of a service has. A message that was pulled from a
-    consumer has its publisher's headers, but the subject on which it was stored, and a reply subject.
+    The broker sets a header on republished messages. Acknowledgements and replies of services don't have it. A message
+    that is pulled from a consumer may have it, because its publisher chose the headers, but has a reply subject, too.
     """
     stored = SEQUENCE_HEADER in (message.headers or {})
     return stored and not message.reply and covers(pattern, message.subject)

@@ -1,4 +1,4 @@
-"""Reliable closing of a broker connection, also if it is lost meanwhile, where nats-py would stop halfway."""
+"""Closes a broker connection reliably, also if it is lost meanwhile: nats-py would not complete the close then."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,34 +10,34 @@ from nats.aio.client import Client
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.telemetry import logs
 
-_POLITELY: Final = 5.0
-"""Seconds that a broker has to receive what is pending, and again to close the connection."""
+_CLOSE_SECONDS: Final = 5.0
+"""Maximum time in seconds to send pending data, and again to close the connection, before it is aborted."""
 _log: Final = logs.get("bus")
 
 
 async def drain(client: Client) -> None:
-    """Send what is pending, if the connection is established, and close it."""
-    draining = asyncio.create_task(_reported(client.drain())) if client.is_connected else None
+    """Close the connection. If it is established, send pending data and handle received messages before."""
+    draining = asyncio.create_task(_logging_errors(client.drain())) if client.is_connected else None
     try:
         if draining is not None and not await _is_done(draining):
             _log.warning("connection not drained, closing", error="the broker does not respond")
     finally:
         await close(client)
         if draining is not None:
-            # nats-py goes on after its first cancellation: it flushes, for 10 s.
+            # nats-py continues after its first cancellation, with a flush of up to 10 s.
             await cancel_and_wait([draining], again_after=SHORT_CLEANUP_SECONDS)
 
 
 async def close(client: Client) -> None:
-    """Close it at once; pending data is lost.
+    """Close the connection at once; pending data is lost.
 
-    nats-py would write pending data to a connection that may be lost, and then fail to close it. It would also wait,
-    without limit, until a broker that reads no more has received what was already written. Its reconnect task may
-    swallow its cancellation (see `concurrency`) and would run forever, as an unknown connection.
+    nats-py would write pending data to a connection that may be lost, and then fail to close it. It would also wait
+    without limit for a broker that does not read. Its reconnect task may swallow the cancellation (see `concurrency`)
+    and would reconnect forever.
     """
     drop_unsent(client)
     connecting = client._reconnection_task  # noqa: SLF001  # nats-py cancels it once and does not check that it ends
-    closing = asyncio.create_task(_reported(client.close()))
+    closing = asyncio.create_task(_logging_errors(client.close()))
     try:
         if not await _is_done(closing):
             _log.warning("connection not closed, aborting", error="the broker does not respond")
@@ -53,11 +53,11 @@ async def close(client: Client) -> None:
 
 
 async def _is_done(task: "asyncio.Task[None]") -> bool:
-    done, _ = await asyncio.wait([task], timeout=_POLITELY)
+    done, _ = await asyncio.wait([task], timeout=_CLOSE_SECONDS)
     return bool(done)
 
 
-async def _reported(ending: Coroutine[Any, Any, None]) -> None:
+async def _logging_errors(ending: Coroutine[Any, Any, None]) -> None:
     try:
         await ending
     except (TimeoutError, nats.errors.Error, OSError) as error:  # the connection was lost meanwhile

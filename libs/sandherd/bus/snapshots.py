@@ -1,4 +1,4 @@
-"""Saving a stream to a file and restoring it, with its consumers and their state: the broker's snapshots (ADR-8)."""
+"""Saves a stream to a file and restores it, with its consumers and their state, by the broker's snapshots (ADR-8)."""
 
 import asyncio
 import hashlib
@@ -18,11 +18,11 @@ from sandherd.contracts.streams import STREAMS
 from sandherd.private_files import FILE
 
 CHUNK: Final = 128 * 1024
-SILENCE: Final = 30.0
-"""Timeout in seconds for each chunk that the broker sends or receives; a whole stream has none."""
-WHOLE: Final = 600.0
+CHUNK_TIMEOUT: Final = 30.0
+"""Timeout in seconds for each chunk that the broker sends or receives. There is no timeout for the whole stream."""
+RESTORE_TIMEOUT: Final = 600.0
 """Timeout in seconds for the broker to restore a stream after it has received all chunks."""
-_WELL: Final = frozenset({None, "204"})
+_SUCCESS: Final = frozenset({None, "204"})
 _START_SECONDS: Final = 15.0
 _INTERVAL: Final = 0.5
 _RETRY: Final = 0.05
@@ -35,7 +35,7 @@ class SnapshotFailedError(Exception):
 
 
 class NoSpaceError(SnapshotFailedError):
-    """No server has space for the stream; the space of a deleted stream is reported as free only seconds later."""
+    """No server has space for the stream. The space of a deleted stream counts as free only seconds later."""
 
 
 async def save(bus: Bus, stream: str, path: Path) -> dict[str, Any]:
@@ -43,60 +43,60 @@ async def save(bus: Bus, stream: str, path: Path) -> dict[str, Any]:
 
     Raises `SnapshotFailedError`, `OSError`, and nats-py's errors.
     """
-    pieces: asyncio.Queue[Msg] = asyncio.Queue()
+    chunks: asyncio.Queue[Msg] = asyncio.Queue()
     inbox = bus.client.new_inbox()
-    listening = await bus.client.subscribe(inbox, cb=pieces.put)
+    listening = await bus.client.subscribe(inbox, cb=chunks.put)
     try:
         request = {"deliver_subject": inbox, "no_consumers": False, "chunk_size": CHUNK}
-        answer = await _request(bus, f"{API}.STREAM.SNAPSHOT.{stream}", stream, request)
-        digest = await _written(bus, stream, pieces, path)
+        reply = await _request(bus, f"{API}.STREAM.SNAPSHOT.{stream}", stream, request)
+        digest = await _write_chunks(bus, stream, chunks, path)
     finally:
         await listening.unsubscribe()
-    return {"config": answer["config"], "state": answer["state"], "sha256": digest}
+    return {"config": reply["config"], "state": reply["state"], "sha256": digest}
 
 
-async def _written(bus: Bus, stream: str, pieces: "asyncio.Queue[Msg]", path: Path) -> str:
+async def _write_chunks(bus: Bus, stream: str, chunks: "asyncio.Queue[Msg]", path: Path) -> str:
     digest = hashlib.sha256()
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE), "wb") as file:
         os.fchmod(file.fileno(), FILE)
         while True:
-            piece = await _next(stream, pieces)
-            status = (piece.headers or {}).get("Status")
-            if status not in _WELL:
+            chunk = await _next(stream, chunks)
+            status = (chunk.headers or {}).get("Status")
+            if status not in _SUCCESS:
                 raise SnapshotFailedError(f"stream {stream}: the broker ended its snapshot with status {status}")
-            if not piece.data:
+            if not chunk.data:
                 return digest.hexdigest()
-            file.write(piece.data)
-            digest.update(piece.data)
+            file.write(chunk.data)
+            digest.update(chunk.data)
             # Flow control: the broker sends the next chunk when one is acknowledged; the last has no reply subject.
-            if piece.reply:
-                await bus.client.publish(piece.reply, b"")
+            if chunk.reply:
+                await bus.client.publish(chunk.reply, b"")
 
 
 async def restore(bus: Bus, stream: str, path: Path, saved: Mapping[str, Any]) -> None:
-    """Create the stream from the file; none of its name may exist. `saved` is what `save` returned.
+    """Create the stream from the file. No stream of this name may exist. `saved` is the value that `save` returned.
 
     Raises `NoSpaceError`, `SnapshotFailedError`, `OSError`, and nats-py's errors.
     """
     opening = {"config": saved["config"], "state": saved["state"]}
-    answer = await _request(bus, f"{API}.STREAM.RESTORE.{stream}", stream, opening)
-    place = answer["deliver_subject"]
+    reply = await _request(bus, f"{API}.STREAM.RESTORE.{stream}", stream, opening)
+    subject = reply["deliver_subject"]
     with path.open("rb") as file:
-        while piece := file.read(CHUNK):
-            _unrefused(stream, await _sent(bus, place, piece, SILENCE))
-    _unrefused(stream, await _sent(bus, place, b"", WHOLE))
+        while chunk := file.read(CHUNK):
+            _checked_reply(stream, await _send_chunk(bus, subject, chunk, CHUNK_TIMEOUT))
+    _checked_reply(stream, await _send_chunk(bus, subject, b"", RESTORE_TIMEOUT))
 
 
-async def _sent(bus: Bus, place: str, piece: bytes, timeout: float) -> bytes:
-    """Send a chunk, and return the reply. Raises nats-py's errors, after 15 s `NoRespondersError`.
+async def _send_chunk(bus: Bus, subject: str, chunk: bytes, timeout: float) -> bytes:
+    """Send a chunk, and return the reply. Raises nats-py's errors; `NoRespondersError` if there is none for 15 s.
 
-    Without a responder it reached no server: in a cluster the one that is connected to may learn of the new subject of
-    another one only after the reply that names it. So it can be sent again.
+    In a cluster the connected server may learn of the new subject on another server only after the reply that names it.
+    Until then there is no responder. The chunk has reached no server, so it is sent again.
     """
     deadline = asyncio.get_running_loop().time() + _START_SECONDS
     while True:
         try:
-            return (await bus.client.request(place, piece, timeout=timeout)).data
+            return (await bus.client.request(subject, chunk, timeout=timeout)).data
         except nats.errors.NoRespondersError:
             if asyncio.get_running_loop().time() > deadline:
                 raise
@@ -104,28 +104,28 @@ async def _sent(bus: Bus, place: str, piece: bytes, timeout: float) -> bytes:
 
 
 async def _request(bus: Bus, subject: str, stream: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    answer = await bus.client.request(subject, json.dumps(request).encode(), timeout=SILENCE)
-    return _unrefused(stream, answer.data)
+    reply = await bus.client.request(subject, json.dumps(request).encode(), timeout=CHUNK_TIMEOUT)
+    return _checked_reply(stream, reply.data)
 
 
-def _unrefused(stream: str, document: bytes) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(document) if document else {}
-    if "error" in answer:
-        kind = NoSpaceError if answer["error"].get("err_code") == _NO_PEERS else SnapshotFailedError
-        raise kind(f"stream {stream}: {answer['error'].get('description', answer['error'])}")
-    return answer
+def _checked_reply(stream: str, document: bytes) -> dict[str, Any]:
+    reply: dict[str, Any] = json.loads(document) if document else {}
+    if "error" in reply:
+        kind = NoSpaceError if reply["error"].get("err_code") == _NO_PEERS else SnapshotFailedError
+        raise kind(f"stream {stream}: {reply['error'].get('description', reply['error'])}")
+    return reply
 
 
-async def _next(stream: str, pieces: "asyncio.Queue[Msg]") -> Msg:
+async def _next(stream: str, chunks: "asyncio.Queue[Msg]") -> Msg:
     try:
-        async with asyncio.timeout(SILENCE):
-            return await pieces.get()
+        async with asyncio.timeout(CHUNK_TIMEOUT):
+            return await chunks.get()
     except TimeoutError:
-        raise SnapshotFailedError(f"stream {stream}: no chunk from the broker for {SILENCE:g} s") from None
+        raise SnapshotFailedError(f"stream {stream}: no chunk from the broker for {CHUNK_TIMEOUT:g} s") from None
 
 
 async def wait_for_streams(bus: Bus) -> None:
-    """Wait until the broker serves requests about streams, which a cluster that has just started does not yet.
+    """Wait until the broker serves requests about streams. A cluster that has just started does not.
 
     Raises `nats.errors.NoRespondersError` or `ServiceUnavailableError` after 15 s.
     """

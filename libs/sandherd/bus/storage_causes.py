@@ -1,6 +1,7 @@
-"""Which exhausted resource an error text of nats-server, Postgres or the kernel names, and the measured free space.
+"""Exhausted resources: recognised in error texts of nats-server, Postgres and the kernel, or by measuring free space.
 
-The kernel reports a full disk and an exhausted inode table with the same text, so `Space` decides between the two.
+The kernel reports a full disk and an exhausted inode table with the same text, so the measured `Space` distinguishes
+the two.
 """
 
 import os
@@ -29,7 +30,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """What a file system has left at `path`. `free_inodes` is None where the file system has no fixed number."""
+    """The free space of the file system at `path`. `free_inodes` is None if it has no fixed number of inodes."""
 
     path: str
     free_bytes: int
@@ -38,7 +39,7 @@ class Space:
 
     @property
     def cause(self) -> Cause | None:
-        """`DISK_BYTES` or `DISK_INODES` if it is full, else None."""
+        """`DISK_BYTES` or `DISK_INODES` if the file system is full, else None."""
         if self.free_bytes < min(MIN_FREE_BYTES, self.total_bytes // 10):
             return Cause.DISK_BYTES
         if self.free_inodes is not None and self.free_inodes < MIN_FREE_INODES:
@@ -55,12 +56,13 @@ class Descriptors:
 
     @property
     def exhausted(self) -> bool:
-        """Whether it can open no more than a few files."""
+        """Whether the process can open only a few more files."""
         return self.limit - self.used < MIN_FREE_DESCRIPTORS
 
 
 _PATTERNS: Final = (
-    ("shared memory segment", Cause.MEMORY),  # Postgres: /dev/shm is full, which is memory and not disk
+    # First: Postgres's error for a full /dev/shm, which is memory, also has the text of a full disk.
+    ("shared memory segment", Cause.MEMORY),
     ("no space left on device", Cause.DISK_BYTES),
     ("disk full", Cause.DISK_BYTES),
     ("disk quota exceeded", Cause.DISK_BYTES),
@@ -87,7 +89,7 @@ def cause_of(text: str, space: Space | None = None) -> Cause | None:
 
 
 def shortage(space: Space, descriptors: Descriptors | None = None) -> Cause | None:
-    """What is exhausted at this moment, as measured."""
+    """The resource that is exhausted according to these measurements; None if none is."""
     if space.cause:
         return space.cause
     return Cause.DESCRIPTORS if descriptors is not None and descriptors.exhausted else None
@@ -140,7 +142,7 @@ def measure_home(home: Path) -> dict[str, Space]:
 
 
 def shortages(spaces: Mapping[str, Space]) -> list[str]:
-    """A line for each full file system; one that several parts share is listed once, with all of them."""
+    """One line for each full file system. If several parts share it, the line names all of them."""
     short = {part: space for part, space in spaces.items() if space.cause}
     shared: dict[tuple[int, int, int | None], list[str]] = {}
     for part, space in short.items():

@@ -15,7 +15,7 @@ from sandherd.contracts.streams import BUCKETS, STREAMS, Bucket, Consumer, Reten
 
 
 def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
-    """A stream's configuration. Everything is stored on disk and may be read by direct get."""
+    """A stream's configuration. All streams are stored on disk and may be read by direct get."""
     return StreamConfig(
         name=stream.name,
         description=stream.description,
@@ -40,10 +40,10 @@ def _republish(subject: str) -> RePublish:
 
 
 def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
-    """A bucket's stream, as nats-py's key-value calls expect it. It stores one value per key.
+    """The configuration of a bucket's stream, as nats-py's key-value calls expect it. It stores one value per key.
 
-    A message may have its own time to live. Markers of expired ones are not requested: a stream with markers allows
-    rollups, and in a bucket of several owners the header `Nats-Rollup: all` on a key of one deletes the keys of all.
+    A message may have its own time to live. The stream stores no markers of expired messages, because markers require
+    that rollups are allowed: in a bucket of several owners, one of them could delete all keys by `Nats-Rollup: all`.
     """
     return StreamConfig(
         name=bucket.stream,
@@ -65,9 +65,10 @@ def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
 
 
 def consumer_config(consumer: Consumer) -> ConsumerConfig:
-    """A durable pull consumer. The services count deliveries themselves, so the broker has no delivery limit.
+    """The configuration of a durable pull consumer.
 
-    It has as many replicas as its stream.
+    Services limit the deliveries themselves, so the broker has no limit. The consumer has as many replicas as its
+    stream.
     """
     return ConsumerConfig(
         name=consumer.name,
@@ -82,7 +83,7 @@ def consumer_config(consumer: Consumer) -> ConsumerConfig:
 
 
 def declared_streams(replicas: int = 1) -> dict[str, StreamConfig]:
-    """Every stream and every bucket's stream, by name."""
+    """The configurations of all streams and of the streams of all buckets, by the stream's name."""
     return {
         **{stream.name: stream_config(stream, replicas) for stream in STREAMS},
         **{bucket.stream: bucket_config(bucket, replicas) for bucket in BUCKETS},

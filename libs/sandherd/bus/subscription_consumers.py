@@ -1,4 +1,4 @@
-"""A subscription on the broker: a durable consumer in one of its project's numbered places. Pure."""
+"""Consumers of subscriptions. Each is a durable consumer, named by one of the numbered places of its project. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from sandherd.contracts.subscriptions import PLACES, consumer_name
 NAME: Final = "sandherd-name"
 TYPES: Final = "sandherd-types"
 ENTITIES: Final = "sandherd-entities"
-"""Keys of the consumer's metadata: the subscription's name, its event types, and its entities, separated by commas."""
+"""Keys of the consumer's metadata: the subscription's name, and its event types and entities, separated by commas."""
 MAX_FILTERS: Final = 256
 """Maximum of a consumer's filter subjects."""
 MAX_UNACKNOWLEDGED: Final = 1000
 MAX_WAITING: Final = 16
 """Maximum waiting pull requests of a subscription; the broker sends idle heartbeats for each."""
-SHORTEST: Final = 0.1
-LONGEST: Final[Mapping[str, float]] = {"ack_wait_seconds": 86_400, "idle_seconds": 366 * 86_400}
-"""The minimum and maximum of a subscription's terms, in seconds: the broker has a timer for each."""
+MIN_SECONDS: Final = 0.1
+MAX_SECONDS: Final[Mapping[str, float]] = {"ack_wait_seconds": 86_400, "idle_seconds": 366 * 86_400}
+"""The minimum and the maximum of a subscription's times, in seconds: the broker has a timer for each of them."""
 _NANOSECONDS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubscriptionTerms:
-    """Terms of subscriptions: the maximum per project, the ack wait and the idle time, in seconds."""
+    """Limits of subscriptions: the maximum number per project, and the ack wait and idle time of each in seconds."""
 
     limit: int
     ack_wait: float
@@ -38,7 +38,7 @@ class SubscriptionTerms:
 
 
 def check_project(project: str) -> None:
-    """Raise `ContractError` for `fleet` (all projects): a consumer must not show a project's events to another."""
+    """Raise `ContractError` for `fleet`, which means all projects: a consumer has only the events of one project."""
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, "a subscription is for one project", field="project", remedy="name one project"
@@ -46,17 +46,17 @@ def check_project(project: str) -> None:
 
 
 def check_terms(terms: SubscriptionTerms) -> None:
-    """Raise `ContractError` for times so short that they load the broker, or too long for it."""
+    """Raise `ContractError` for times that are so short that they overload the broker, or too long for its timers."""
     for field, value in (("ack_wait_seconds", terms.ack_wait), ("idle_seconds", terms.idle)):
-        if not SHORTEST <= value <= LONGEST[field]:
-            problem = f"{field}: {value:g} s is not between {SHORTEST:g} and {LONGEST[field]:g} s"
+        if not MIN_SECONDS <= value <= MAX_SECONDS[field]:
+            problem = f"{field}: {value:g} s is not between {MIN_SECONDS:g} and {MAX_SECONDS[field]:g} s"
             raise ContractError(Code.INVALID_FIELD, problem, field=field)
 
 
 def filters(project: str, types: Sequence[str], entities: Sequence[str] = ()) -> list[str]:
-    """The filter subjects of a consumer of this project; `types` are those of `chosen_types`, `entities` safe names.
+    """The filter subjects of a consumer of this project. `types` come from `chosen_types`; `entities` are safe names.
 
-    Raises `ContractError` for too many combinations.
+    Raises `ContractError` for too many combinations of both.
     """
     if len(types) * len(entities) > MAX_FILTERS:
         raise ContractError(
@@ -72,10 +72,10 @@ def filters(project: str, types: Sequence[str], entities: Sequence[str] = ()) ->
 
 
 def slots_for(name: str) -> list[int]:
-    """The order in which places are tried for a name.
+    """All places, in the order in which they are tried for a subscription of this name.
 
-    A recreated subscription gets its former place if that is free. So it seldom gets the place of another one, whose
-    readers may not have noticed its end.
+    A recreated subscription gets its former place if that is free. So it seldom gets the place of another subscription
+    that was deleted, whose readers may still pull from it.
     """
     first = crc32(name.encode()) % len(PLACES)
     return [*PLACES[first:], *PLACES[:first]]
@@ -92,13 +92,13 @@ def free_slot(name: str, taken: Collection[int], terms: SubscriptionTerms) -> in
     return next(place for place in slots_for(name) if place not in taken)
 
 
-def creation(question: Subscribe, project: str, place: int, terms: SubscriptionTerms) -> dict[str, Any]:
+def creation(request: Subscribe, project: str, place: int, terms: SubscriptionTerms) -> dict[str, Any]:
     """The request body that creates the consumer if its place is free, and never changes an existing one."""
     consumer = consumer_name(project, place)
     config = {
         "name": consumer,
         "durable_name": consumer,
-        "description": f"subscription {question.name} of {project}",
+        "description": f"subscription {request.name} of {project}",
         "ack_policy": "explicit",
         "replay_policy": "instant",
         "ack_wait": int(terms.ack_wait * _NANOSECONDS),
@@ -106,21 +106,21 @@ def creation(question: Subscribe, project: str, place: int, terms: SubscriptionT
         "max_ack_pending": MAX_UNACKNOWLEDGED,
         "max_waiting": MAX_WAITING,
         "inactive_threshold": int(terms.idle * _NANOSECONDS),
-        **_selection(question, project),
+        **_selection(request, project),
     }
-    return {"config": config | _start(question.start), "action": "create"}
+    return {"config": config | _start(request.start), "action": "create"}
 
 
-def update(question: Subscribe, project: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The request body that changes the events of an existing consumer, and neither its position nor its terms."""
-    return {"config": {**config, **_selection(question, project)}, "action": "update"}
+def update(request: Subscribe, project: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The request body that changes which events an existing consumer selects, and leaves everything else unchanged."""
+    return {"config": {**config, **_selection(request, project)}, "action": "update"}
 
 
-def _selection(question: Subscribe, project: str) -> dict[str, Any]:
-    types, entities = chosen_types(question.types), sorted(set(question.entities))
+def _selection(request: Subscribe, project: str) -> dict[str, Any]:
+    types, entities = chosen_types(request.types), sorted(set(request.entities))
     return {
         "filter_subjects": filters(project, types, entities),
-        "metadata": {NAME: question.name, TYPES: ",".join(types), ENTITIES: ",".join(entities)},
+        "metadata": {NAME: request.name, TYPES: ",".join(types), ENTITIES: ",".join(entities)},
     }
 
 

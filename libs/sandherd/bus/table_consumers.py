@@ -1,7 +1,7 @@
-"""Durable consumers of the stream table: the spawner creates missing ones when it starts.
+"""Creates the durable consumers of the stream table: the spawner does it when it starts.
 
-The request that creates a consumer also changes an existing one, and its body can name a subject to deliver to. So the
-provisioner does not create them: its credential would allow reading streams and deleting consumers.
+The provisioner does not create them. The request that creates a consumer can also change an existing one, and its body
+can name a subject to deliver to, so the provisioner's credential would allow reading streams and deleting consumers.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from sandherd.telemetry import logs
 
 _EXISTS: Final = 10148
 """The broker's code for a consumer that exists with another configuration."""
-_AGAIN: Final = 0.5
+_RETRY_SECONDS: Final = 0.5
 _LOG_EVERY: Final = 20
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 _log: Final = logs.get("table_consumers")
@@ -32,11 +32,11 @@ async def create_consumers(bus: Bus) -> None:
         if attempt % _LOG_EVERY == 0:
             _log.error("consumers not created, retrying", error="; ".join(problems))
         attempt += 1
-        await asyncio.sleep(_AGAIN)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _create(bus: Bus, consumer: Consumer) -> str | None:
-    """None if the consumer exists now; else the reason."""
+    """Create the consumer if it is missing. Returns None if it exists now, else the reason."""
     try:
         await bus.js.consumer_info(consumer.stream, consumer.name)
     except nats.js.errors.NotFoundError:

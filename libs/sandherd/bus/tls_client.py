@@ -1,6 +1,7 @@
-"""A client that never sends anything in plain text where TLS was asked for, and outlives what nats-py does not.
+"""nats-py's client with two corrections.
 
-That is a late reply to a flush, and messages whose subject or headers have any bytes, as a sandbox may publish them.
+It never sends plain text if TLS is required. And it continues to read where nats-py would stop: after a late PONG of a
+flush, and after messages whose subject or headers are invalid, which a sandbox may publish.
 """
 
 import asyncio
@@ -19,40 +20,40 @@ from nats.protocol.command import pub_cmd
 
 _TLS_SCHEMES: Final = frozenset({"tls", "wss"})
 
-# A publisher chooses the bytes of a subject's last token, all but these four. nats-py takes a vertical tab and a form
-# feed as separators, too, and ends the connection: again for each redelivery.
+# A publisher may use any bytes except these four in the last token of a subject. nats-py also takes a vertical tab and
+# a form feed as separators, and would close the connection at each delivery of such a message.
 _ARGUMENTS: Final = rb"[ \t]+([^ \t\r\n]+)[ \t]+(\d+)[ \t]+(([^ \t\r\n]+)[ \t]+)?"
 parser.MSG_RE = re.compile(rb"\AMSG" + _ARGUMENTS + rb"(\d+)\r\n")
 parser.HMSG_RE = re.compile(rb"\AHMSG" + _ARGUMENTS + rb"(\d+)[ \t]+(\d+)\r\n")
 
 
 class PlainTextError(nats.errors.Error):
-    """The server offers no TLS, though a URL or a file of certificates asks for it. Nothing was sent to it."""
+    """The server offers no TLS, but a URL or a certificate file requires it. Nothing was sent to the server."""
 
     def __init__(self) -> None:
         super().__init__("the server offers no TLS, which a tls:// URL, NATS_CA or NATS_CERT requires")
 
 
 class TlsClient(Client):
-    """With `tls_required` it refuses a server without TLS. nats-py alone leaves the decision to the server.
+    """With `tls_required`, a client that refuses a server without TLS.
 
-    The server's first message is plain text, which a man in the middle may change.
+    nats-py lets the server decide by its first message, which is plain text: a man in the middle may change it.
     """
 
     def __init__(self, *, tls_required: bool) -> None:
         super().__init__()
         self._tls_required = tls_required
         self.admits: Callable[[bytes, bytes, int], bool] | None = None
-        """Whether a received message is queued, by its subject, its reply subject and how many of its subscription
-        wait. Replace it before subscribing."""
+        """Decides whether a received message is queued, by its subject, its reply subject, and the number of messages
+        that wait in the queue of its subscription. Set it before subscribing."""
         self._takers: dict[int, Callable[[Msg], None]] = {}
-        """By the number of a subscription: see `take_messages`."""
+        """The functions given to `take_messages`, by the id of the subscription."""
 
     def take_messages(self, subscription: Subscription, take: Callable[[Msg], None]) -> None:
-        """Pass messages of a subscription that have a reply subject to `take`, as they are read from the connection.
+        """Pass messages of a subscription that have a reply subject directly to `take`, without a queue.
 
-        They have no headers, and do not pass the subscription's queue: both together take as much CPU time as the rest
-        of receiving a message. The queue's limits don't apply, so only what was requested may be received there.
+        Their headers are not read. Headers and queue together take as much CPU time as the rest of receiving a message.
+        The queue's limits don't apply, so the subscription may only be one that receives no more than it requests.
         """
         self._takers[subscription._id] = take  # noqa: SLF001  # nats-py has no public name for it
 
@@ -62,13 +63,13 @@ class TlsClient(Client):
         return bool(self._server_info.get("tls_required"))
 
     async def publish_each(self, subjects: Iterable[str], payload: bytes) -> None:
-        """Publish one payload on each of these subjects, in one write: one by one it takes four times the CPU time.
+        """Publish one payload on each of these subjects in one write, with a quarter of the CPU time of single writes.
 
-        The subjects are those that the broker sent; they are not validated. Raises what `publish` raises; then none is
+        The subjects are not validated, so they must come from the broker. Raises what `publish` raises; then nothing is
         published.
         """
         first, *others = subjects
-        await self.publish(first, payload)  # checks the connection, and has the write done once this task waits
+        await self.publish(first, payload)  # it also checks the connection, and schedules the write
         if others:
             self.stats["out_msgs"] += len(others)
             self.stats["out_bytes"] += len(others) * len(payload)
@@ -79,7 +80,7 @@ class TlsClient(Client):
         info: dict[str, Any],
         initial_connection: bool = False,  # noqa: FBT001, FBT002  # the base class's signature
     ) -> None:
-        """Called for each connection's first message, before anything is sent, and for later ones."""
+        """Called for each INFO of the server. The first one of a connection is received before anything is sent."""
         if initial_connection and self._tls_required and not self._is_websocket_tls():
             if not (info.get("tls_required") or info.get("tls_available")):
                 if self._transport is not None:
@@ -89,7 +90,7 @@ class TlsClient(Client):
         await super()._process_info(info, initial_connection)
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        """Called for each message, before its headers are read and it is queued."""
+        """Called for each message, before its headers are read and before it is queued."""
         if self.admits is not None:
             subscription = self._subs.get(sid)
             if subscription is not None and not self.admits(subject, reply, subscription.pending_msgs):
@@ -113,11 +114,11 @@ class TlsClient(Client):
         return found
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
-        """Called for each message. nats-py would stop reading at what is not a block of headers."""
+        """Called for each message. nats-py would stop reading at headers that are malformed."""
         try:
             return await super()._process_headers(headers)
         except (ValueError, LookupError):
-            return self._parse_header_lines(headers) or None  # the broker's own may be behind a publisher's
+            return self._parse_header_lines(headers) or None  # headers of the broker may follow a malformed one
 
     def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
         """Called at the end of each subscription."""
@@ -127,7 +128,7 @@ class TlsClient(Client):
     async def _process_pong(self) -> None:
         """Called for each PONG. nats-py would stop reading if the flush that sent the PING has timed out meanwhile.
 
-        The connection would look established, and receive no message until unanswered PINGs close it.
+        The connection would look established but receive nothing, until it is closed because of missing PONGs.
         """
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
@@ -137,17 +138,17 @@ class TlsClient(Client):
         return self._current_server is not None and self._current_server.uri.scheme == "wss"
 
     def is_tls_failure(self, error: Exception) -> bool:
-        """Whether a connect failed at TLS. A server may also close the connection, or not respond, in a handshake."""
+        """Whether a connect failed because of TLS. The server may also close the connection, or not respond."""
         if isinstance(error, ssl.SSLError | PlainTextError):
             return True
-        return self.is_tls and isinstance(error, OSError)  # a `TimeoutError`, too
+        return self.is_tls and isinstance(error, OSError)  # includes `TimeoutError`
 
 
 def _readable(subject: bytes) -> bytes:
-    """A subject in UTF-8."""
+    """The subject with its invalid bytes replaced, so that it is UTF-8."""
     return subject.decode(errors="replace").encode()
 
 
 def requires_tls(url: str) -> bool:
-    """Whether one of these URLs, separated by commas, has a scheme of TLS; it then counts for all."""
+    """Whether one of these URLs, separated by commas, has a TLS scheme; TLS is then required for all of them."""
     return any(urlsplit(server.strip()).scheme in _TLS_SCHEMES for server in url.split(","))

@@ -1,4 +1,4 @@
-"""The lag of a service's durable consumers: requested from the broker, and exported as metrics."""
+"""Requests the lag of a service's durable consumers from the broker, and exports it as metrics."""
 
 import asyncio
 import time
@@ -19,17 +19,17 @@ _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSE
 
 
 class ConsumerLag:
-    """Measures the lag of a service's consumers. Every replica reports the same: take the maximum, not the sum."""
+    """Measures the lag of a service's consumers. All replicas report the same lag: use the maximum, not the sum."""
 
     def __init__(self, consumers: Sequence[Consumer], meters: Meters) -> None:
         self._consumers = consumers
         self._meters = meters
         self._waiting: dict[str, ConsumerBacklog] = {}
         self._moved: dict[str, tuple[int, float]] = {}
-        """Each consumer's ack floor, and since when (monotonic seconds) it is unchanged with messages to handle."""
+        """For each consumer: its ack floor, and the monotonic second since which it has messages but does not move."""
 
     async def read(self, bus: Bus) -> list[ConsumerBacklog]:
-        """The current backlog; for a consumer that does not respond, the last known one."""
+        """The current backlog of each consumer. If a consumer does not respond, its last known backlog is returned."""
         for consumer in self._consumers:
             await self._measure(bus, consumer)
         return [*self._waiting.values()]
@@ -47,7 +47,7 @@ class ConsumerLag:
             await asyncio.wait([request])
             info = request.result()
         except _UNANSWERED:
-            return  # the broker is unavailable, which other parts report
+            return  # the broker is unavailable: the health check of the connection reports it
         finally:
             await cancel_and_wait([request])
         name, pending, unacknowledged = consumer.name, info.num_pending or 0, info.num_ack_pending or 0
@@ -60,7 +60,7 @@ class ConsumerLag:
         self._meters.set("sandherd_consumer_redelivered", info.num_redelivered or 0, consumer=name)
 
     def _still(self, name: str, done: int, *, idle: bool) -> float:
-        """Seconds that the first unhandled message is known to have waited. `done` is the sequence before it."""
+        """For how many seconds the ack floor `done` has not moved: so long the first unhandled message has waited."""
         before, since = self._moved.get(name, (-1, 0.0))
         if idle or before != done:
             since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Cursors: the position where a page ended, as text that is valid only for the same request."""
+"""Cursors of paged replies: a text with the position where a page ended, which is valid only for the same request."""
 
 import base64
 import binascii
@@ -13,7 +13,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import Request
 
 Position = list[Any]
-"""The values of the order's columns in the last row of a page: numbers, texts, and times as text."""
+"""The values of the sort columns in the last row of a page: numbers, texts, and times as texts."""
 
 _SEAL_BYTES: Final = 12
 _BIGINT: Final = 2**63 - 1
@@ -28,10 +28,10 @@ def write_cursor(request: Request[Any], project: str, position: Sequence[Any]) -
 
 
 def read_cursor(request: Request[Any], project: str, cursor: str | None, types: Sequence[type]) -> Position | None:
-    """The position in a cursor, None if there is no cursor. `types` are the types of its values.
+    """The position in a cursor; None if `cursor` is None. `types` are the types of the position's values.
 
-    Raises `ContractError` for a cursor that was changed, is of another request, or is invalid: to return the first page
-    instead would repeat or skip rows unnoticed.
+    Raises `ContractError` for a cursor that was changed, belongs to another request, or is invalid: with the first page
+    instead, a client would get rows again or miss some without noticing.
     """
     if cursor is None:
         return None
@@ -47,7 +47,7 @@ def read_cursor(request: Request[Any], project: str, cursor: str | None, types: 
 
 
 def _is_position(found: Any, types: Sequence[type]) -> bool:
-    """Whether a database accepts these values: clients can write cursors with a seal of their own."""
+    """Whether a database accepts these values. It is checked, because clients can compute the seal of any position."""
     if not isinstance(found, list) or [type(value) for value in found] != list(types):
         return False
     numbers = [abs(value) for value in found if isinstance(value, int | float)]
@@ -60,7 +60,7 @@ def _is_storable(text: str) -> bool:
 
 
 def read_time(text: str) -> datetime:
-    """A time in a position. Raises `ContractError` if it is none that a database has."""
+    """A time in a position. Raises `ContractError` if it is not a time, or one that no row can have."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -71,7 +71,7 @@ def read_time(text: str) -> datetime:
 
 
 def read_id(text: str) -> UUID:
-    """An id in a position. Raises `ContractError` if it is none."""
+    """An id in a position. Raises `ContractError` if it is not a UUID."""
     try:
         return UUID(text)
     except ValueError:
@@ -79,7 +79,7 @@ def read_id(text: str) -> UUID:
 
 
 def _seal(request: Request[Any], project: str, body: bytes) -> bytes:
-    """A checksum against mistakes, not attacks: a forged cursor only returns a page that the user may read anyway."""
+    """A checksum against mistakes. It need not prevent forgery: a forged cursor returns only what a user may read."""
     filters = request.model_dump_json(exclude=_PAGE_FIELDS)
     return hashlib.sha256(b"\0".join((request.type.encode(), project.encode(), filters.encode(), body))).digest()[
         :_SEAL_BYTES

@@ -1,4 +1,4 @@
-"""A service's reply to `examine`: the state of its parts and dependencies, and the backlog of its consumers."""
+"""Replies to the request `examine`: the state of a service's parts and dependencies, and its consumers' backlog."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,10 +23,10 @@ from sandherd.service.requests import IncomingRequest
 from sandherd.settings import Settings
 
 ENOUGH: Final = 3.0
-"""Timeout of a check in seconds; a requester waits a little longer than this for the reply."""
+"""Timeout of a check in seconds. Requesters wait a little longer than this for the reply."""
 
 Probe = Callable[[], Awaitable[Mapping[str, str | None]]]
-"""Checks dependencies of a service: by name None if healthy, else the problem."""
+"""Checks dependencies of a service. Returns the problem of each by its name; None if it is healthy."""
 AnswerT = TypeVar("AnswerT")
 
 _CONSUMER: Final = "consumer "
@@ -34,7 +34,7 @@ _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSE
 
 
 class ExaminedParts(Protocol):
-    """The parts of a service that are examined."""
+    """The attributes of a service that `Diagnostics` uses."""
 
     instance: str
     health: Health
@@ -47,7 +47,7 @@ class ExaminedParts(Protocol):
 
 
 class Diagnostics:
-    """Replies to `examine` for one service. Checks that need requests run only then, never for a Kubernetes probe."""
+    """Replies to `examine` for one service. Checks that send requests run only then, never for a Kubernetes probe."""
 
     def __init__(self, service: ExaminedParts, backlog: ConsumerLag) -> None:
         self._service = service
@@ -57,11 +57,11 @@ class Diagnostics:
 
     @property
     def request(self) -> type[Examine]:
-        """The type of the request."""
+        """The class of this service's request."""
         return REQUESTS[f"{self._service.principal}.examine"]  # type: ignore[return-value]  # found by its name
 
     def add(self, kind: PartKind, probe: Probe) -> None:
-        """Add a check. It may take up to `ENOUGH` seconds; an error of the broker or a timeout counts as no reply."""
+        """Add a check. If it fails with an error of the broker or takes longer than `ENOUGH`, it counts as no reply."""
         self._probes.append((kind, probe))
 
     async def answer(self, _request: IncomingRequest[Any]) -> Examination:
@@ -71,21 +71,21 @@ class Diagnostics:
     async def examine(self) -> Examination:
         """The current state of the service."""
         service = self._service
-        looking = [self._declared(), *(self._probe(kind, probe) for kind, probe in self._probes)]
+        checking = [self._declared(), *(self._probe(kind, probe) for kind, probe in self._probes)]
         found, waiting = await asyncio.gather(
-            asyncio.gather(*looking), _within(self._backlog.read(service.bus), list[ConsumerBacklog]())
+            asyncio.gather(*checking), _within(self._backlog.read(service.bus), list[ConsumerBacklog]())
         )
         return Examination(
             service=service.principal.value,
             version=version("sandherd"),
             instance=service.instance,
             now=self._clock(),
-            credential_expires_at=self._expires(),
-            parts=[*self._own(), *(part for parts in found for part in parts)],
+            credential_expires_at=self._credential_expiry(),
+            parts=[*self._own_parts(), *(part for parts in found for part in parts)],
             waiting=waiting,
         )
 
-    def _own(self) -> list[Part]:
+    def _own_parts(self) -> list[Part]:
         health, problems = self._service.health, self._service.health.problems()
         parts = [
             Part(
@@ -101,20 +101,20 @@ class Diagnostics:
         ]
 
     async def _declared(self) -> list[Part]:
-        """The streams and consumers that differ from their declaration; one part, `all`, if the broker is silent."""
-        silent = [Part(kind=PartKind.STREAM, name="all", problem="the broker does not respond")]
-        return await _within(self._faults(), silent)
+        """The streams and consumers that differ from their declaration; a part `all` if the broker does not respond."""
+        unavailable = [Part(kind=PartKind.STREAM, name="all", problem="the broker does not respond")]
+        return await _within(self._faults(), unavailable)
 
     async def _faults(self) -> list[Part]:
         faults = await check(self._service.bus.js, self._service.principal)
         return [Part(kind=PartKind.STREAM, name=fault.thing, problem=fault.problem) for fault in faults]
 
     async def _probe(self, kind: PartKind, probe: Probe) -> list[Part]:
-        silent = {"all": f"no reply within {ENOUGH:g} s"}
-        found = await _within(probe(), silent)
+        unavailable = {"all": f"no reply within {ENOUGH:g} s"}
+        found = await _within(probe(), unavailable)
         return [Part(kind=kind, name=name, problem=problem) for name, problem in found.items()]
 
-    def _expires(self) -> datetime | None:
+    def _credential_expiry(self) -> datetime | None:
         path = self._service.settings.credentials
         return bearer(path.read_text()).expires_at if path else None
 
@@ -123,13 +123,16 @@ def _kind_of(name: str) -> PartKind:
     return PartKind.CONSUMER if name.startswith(_CONSUMER) else PartKind.READINESS
 
 
-async def _within(looking: Awaitable[AnswerT], otherwise: AnswerT) -> AnswerT:
-    """The result within `ENOUGH` seconds, else `otherwise`. In a separate task: nats-py may swallow a cancellation."""
-    task = asyncio.ensure_future(looking)
+async def _within(checking: Awaitable[AnswerT], default: AnswerT) -> AnswerT:
+    """The result of `checking`, or `default` after `ENOUGH` seconds or an error of the broker.
+
+    It runs in a task of its own, because nats-py may swallow a cancellation.
+    """
+    task = asyncio.ensure_future(checking)
     try:
         done, _ = await asyncio.wait([task], timeout=ENOUGH)
-        return task.result() if done else otherwise
+        return task.result() if done else default
     except _UNANSWERED:
-        return otherwise
+        return default
     finally:
         await cancel_and_wait([task])

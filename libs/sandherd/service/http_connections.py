@@ -1,8 +1,8 @@
-"""Time and number limits for the connections of a service's HTTP server; uvicorn itself has neither.
+"""Limits the number of connections of a service's HTTP server, and their time; uvicorn itself has neither limit.
 
-Every exchange (a complete request and its complete response) has one deadline, however the peer delays it: no bytes,
-half a header, half a body, a response that is not read, a connection that is never closed. Above a number of
-connections those without progress are closed, oldest first, so that a new one, such as a probe's, is always accepted.
+Every exchange (a complete request and its complete response) has one deadline, whatever delays it: no request, half a
+header, half a body, a response that is not read, a connection that is not closed. Above a number of connections,
+idle ones are closed, the oldest first, so that new ones, such as those of Kubernetes probes, are always accepted.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ _SHARE: Final = 4
 """The HTTP server may use at most this fraction (1 / N) of the process's file descriptors."""
 _FREE_PIECES: Final = 64
 _PIECE_BYTES: Final = 128
-"""A body may come in this number of pieces of any size, and one more for each of these bytes of it: a piece takes as
-long to read whatever its size, so a body in chunks of one byte would occupy the event loop for seconds."""
+"""A body may have `_FREE_PIECES` pieces of any size, and one more piece for each `_PIECE_BYTES`. A small piece costs as
+much CPU time as a large one, so a body in chunks of one byte would occupy the event loop for seconds."""
 _log: Final = logs.get("http_connections")
 
 
@@ -36,22 +36,23 @@ class ConnectionLimits:
     usual: int = 256
     """Number of connections above which those idle for longer than `grace` are closed, oldest first."""
     maximum: int = 4096
-    """Maximum number of connections: above it one is closed, whatever its age, if possible one without a response."""
+    """Maximum number of connections. For each further one, one is closed, if possible one without a response."""
     grace: float = 4.0
-    """How long a connection may take for an exchange while there are more than `usual`."""
+    """Maximum time of an exchange while there are more than `usual` connections."""
     exchange: float = 10.0
-    """How long a connection may take for an exchange at any time."""
+    """Maximum time of an exchange."""
 
     def within(self, descriptors: int) -> "ConnectionLimits":
-        """These limits, reduced for a process with this limit of file descriptors."""
+        """These limits, reduced for a process that may open this number of file descriptors."""
         maximum = min(self.maximum, max(8, descriptors // _SHARE))
         return ConnectionLimits(min(self.usual, maximum), maximum, self.grace, self.exchange)
 
 
 class OpenConnections:
-    """The open connections of one server, ordered by their last progress. `dropped` is called with the close reason.
+    """The open connections of one server, ordered by the time at which their current exchange began.
 
-    `now` is a monotonic clock in seconds; `soon` calls a function in the next iteration of the event loop.
+    `now` is a monotonic clock in seconds. `soon` calls a function in the next iteration of the event loop. `dropped` is
+    called for each connection that is closed by a limit, with the reason.
     """
 
     def __init__(
@@ -75,29 +76,29 @@ class OpenConnections:
         """Add a new connection, and close others if there are too many."""
         self.progressed(connection)
         while len(self._since) > self.limits.maximum:
-            self.drop(self._dispensable(), EVICTED)
+            self.drop(self._oldest_idle(), EVICTED)
         if len(self._since) > self.limits.usual and not self._evicting:
             self._evicting = True
             self._soon(self._choose)
 
-    def _dispensable(self) -> "BoundedConnection":
-        """The oldest connection without a response under way, but the newest; the oldest one if all have one.
+    def _oldest_idle(self) -> "BoundedConnection":
+        """The oldest connection that is not sending a response, or the oldest of all. Never the newest one.
 
-        Long responses, such as streams of events, are the oldest. They must not be ended because another
-        connection, which sends no request, is accepted.
+        Long responses, such as streams of events, are the oldest connections. They must not be closed in favour of a
+        new connection, which may never send a request.
         """
         older = list(self._since)[:-1]
         return next((one for one in older if not one.responding), older[0])
 
     def progressed(self, connection: "BoundedConnection") -> None:
-        """Make the connection the youngest: an exchange is complete, or the first one begins."""
+        """Note that a new exchange of the connection begins: it is the youngest now."""
         self._since.pop(connection, None)
         self._since[connection] = self._now()
 
     def _choose(self) -> None:
-        """Choose which connections to close, and close them one event loop iteration later.
+        """Choose the connections to close, and close them one iteration of the event loop later.
 
-        On a busy machine a request that arrived long ago may not have been read yet; it is read in between.
+        On a busy machine a request may have arrived that is not read yet. It is read in between.
         """
         excess = len(self._since) - self.limits.usual
         latest = self._now() - self.limits.grace
@@ -111,7 +112,7 @@ class OpenConnections:
                 self.drop(connection, EVICTED)
 
     def drop(self, connection: "BoundedConnection", why: str) -> None:
-        """Close a connection at once, even if data is still to be sent on it."""
+        """Close a connection at once, even if not all data is sent, and count it by the reason."""
         self.closed(connection)
         self._dropped(why)
         connection.abort()
@@ -122,7 +123,7 @@ class OpenConnections:
 
 
 class BoundedBodies(h11.Connection):
-    """Refuses a body in pieces that are too small."""
+    """h11's parser, which refuses a body in pieces that are too small."""
 
     _pieces = 0
     _bytes = 0
@@ -141,9 +142,9 @@ class BoundedBodies(h11.Connection):
 
 
 class BoundedConnection(H11Protocol):
-    """uvicorn's HTTP/1.1 connection with a deadline for each exchange and a place in the table.
+    """uvicorn's HTTP/1.1 connection, with a deadline for each exchange. It is counted in `OpenConnections`.
 
-    h11 and not httptools: httptools accepts headers of any length.
+    It uses h11, because httptools accepts headers of any length.
     """
 
     def __init__(self, table: OpenConnections, **options: Any) -> None:
@@ -165,16 +166,13 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Begin the next exchange, before uvicorn possibly reads a further request that has already arrived."""
+        """Begin the next exchange. This is before `super()`, which may read a request that has already arrived."""
         self._start_deadline()
         self._table.progressed(self)
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse input that is not a valid request.
-
-        If another response has begun, only the connection's end reports it.
-        """
+        """Refuse input that is not a valid request. If a response has begun already, the connection is only closed."""
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             super().send_400_response(msg)
         else:
@@ -186,7 +184,7 @@ class BoundedConnection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         self._end()
         self.transport.abort()
 

@@ -34,9 +34,9 @@ class ServiceHttpServer:
 
     @asynccontextmanager
     async def open(self, broker: NatsBroker, host: str, port: int, port_file: Path | None) -> AsyncIterator[None]:
-        """Serve HTTP meanwhile. Port 0 means any free port; the actual one is in `self.port`, and in the file.
+        """Serve HTTP until the block ends. Raises `HttpServerError` if the port is in use.
 
-        Raises `HttpServerError` if the port is in use.
+        Port 0 means any free port. The actual port is in `self.port`, and is written to `port_file`.
         """
         async with serving(self._config(broker, host, port)) as server:
             self.port = server.servers[0].sockets[0].getsockname()[1]
@@ -54,7 +54,7 @@ class ServiceHttpServer:
             http=partial(BoundedConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
             ws="none",
             lifespan="off",
-            # Without it uvicorn waits for the last connection as long as that takes.
+            # Without it, uvicorn waits without limit until all connections are closed.
             timeout_graceful_shutdown=int(self.limits.exchange),
             h11_max_incomplete_event_size=LONGEST_HEADER,
             log_config=None,
@@ -75,11 +75,11 @@ class ServiceHttpServer:
         )
 
     async def _healthz(self, _scope: Any) -> AsgiResponse:
-        """Liveness: the event loop runs."""
+        """Liveness: a reply shows that the event loop runs."""
         return AsgiResponse(b"ok\n", 200)
 
     async def _readyz(self, _scope: Any) -> AsgiResponse:
-        """Readiness: every required part is healthy; the body lists each, and the warnings."""
+        """Readiness: 200 if every required part is healthy, else 503. The body lists the parts and the warnings."""
         parts = self.health.parts()
         ready = all(state == "ok" for state in parts.values())
         warnings = {name: f"{WARNING_PREFIX} {text}" for name, text in self.health.warnings().items()}

@@ -1,19 +1,19 @@
-"""Limits of purging, for every requester. Pure."""
+"""Decides whether messages of a stream may be purged. The limits are the same for every requester. Pure."""
 
 from typing import Final
 
 from sandherd.service.stream_usage import StreamFill
 
 GOAL: Final = 0.5
-"""Streams are purged down to this fill ratio: the newest half stays for consumers that read it again."""
+"""The fill ratio down to which streams are purged: the newest half stays, for readers of older messages."""
 MIN_PIECES: Final = 512
-"""The newest artifact pieces of a sandbox that are never purged; 512 full ones are 128 MiB."""
+"""How many of a sandbox's newest artifact pieces are never purged; 512 pieces of maximum size have 128 MiB."""
 
 
 def events_refusal(fill: StreamFill, handled: int, below: int) -> str | None:
-    """Why events below a sequence may not be removed; None if they may.
+    """The reason why events below the sequence `below` may not be purged; None if they may.
 
-    `handled` is the last sequence up to which every durable consumer has acknowledged.
+    `handled` is the last sequence up to which every durable consumer has acknowledged all events.
     """
     if below > handled + 1:
         return f"events below {below} can't be purged: not every consumer has acknowledged beyond {handled}"
@@ -21,7 +21,7 @@ def events_refusal(fill: StreamFill, handled: int, below: int) -> str | None:
 
 
 def artifacts_refusal(fill: StreamFill, keep: int) -> str | None:
-    """Why the oldest pieces of a sandbox may not be removed; None if they may."""
+    """The reason why all but the newest `keep` pieces of a sandbox may not be purged; None if they may."""
     if keep < MIN_PIECES:
         return f"at least {MIN_PIECES} pieces must be retained, not {keep}"
     return _not_full(fill)

@@ -1,4 +1,4 @@
-"""Limits the cost of each project's requests per minute: a token bucket of seconds and one of rows."""
+"""Limits the cost of each project's requests per minute, by two token buckets: one of seconds, one of rows."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ MINUTE: Final = 60.0
 
 @dataclass(frozen=True)
 class Budget:
-    """What one project may use per minute; also its maximum burst."""
+    """The processing time and the returned rows that one project may use per minute, and also at once."""
 
     seconds: float
     rows: float
@@ -24,7 +24,7 @@ class _Remaining:
 class Budgets:
     """The remaining budget of each project. `now` is in seconds of a monotonic clock.
 
-    A request is accepted while budget is left, and may overdraw it: its cost is known only after it is processed.
+    A request is accepted while budget is left, and may exceed it: its cost is known only after it is processed.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -32,7 +32,7 @@ class Budgets:
         self._left: dict[str, _Remaining] = {}
 
     def wait(self, project: str, now: float) -> float:
-        """After how many seconds the project may send a request again; 0 if it may now."""
+        """The seconds after which the project may send a request again; 0 if it may send one now."""
         left = self._refilled(project, now)
         if left is None:
             return 0.0

@@ -1,8 +1,8 @@
-"""Refuses requests of a source that sends too many, before they are decoded or queued: others don't wait behind them.
+"""Refuses requests of a source that sends too many, before they are decoded or queued, so that others need not wait.
 
-A source is the subject of a request, which has its kind, its project and the sandbox that sends it, if one does: the
-broker permits no other. Refusing a request takes a fraction of the CPU time that queueing it does; as all refusals have
-one text, those that wait are sent in one write.
+A source is the subject of a request. It has the kind of the request, the project and, if a sandbox sent it, the
+sandbox: the broker permits no other subject. To refuse a request takes a fraction of the CPU time of queueing it. All
+refusals have the same text, so all that wait are sent in one write.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from sandherd.telemetry.line_limit import LineLimit
 from sandherd.telemetry.meters import Meters
 
 SOURCE_RATE: Final = Rate(per_second=500, burst=1_000)
-"""Requests of one kind that one sandbox, or the clients of one project, may send."""
+"""Maximum rate of requests of one kind from one sandbox, or from all clients of one project."""
 PROJECT_RATE: Final = Rate(per_second=2_000, burst=4_000)
-"""Requests of one kind that all sandboxes of a project may send."""
+"""Maximum rate of requests of one kind from all sandboxes of a project."""
 MANY_UNREAD: Final = 1_000
-"""Requests of one kind that wait to be decoded, above which the service does not keep up with them: a whole burst."""
+"""If more requests of one kind wait to be decoded, the service is overloaded with them: this is a burst of a source."""
 BUSY_RATE: Final = Rate(per_second=20, burst=64)
-"""What is queued of one source while that many wait."""
+"""Maximum rate of requests from one source while the service is overloaded."""
 MAX_REFUSALS: Final = 16_384
-"""Refusals that wait to be sent; beyond them requests are dropped, as the broker takes no more from this connection."""
+"""Maximum refusals that wait to be sent. Above it requests are dropped, because the connection is too slow."""
 _PROJECT_TOKENS: Final = 6
 """Tokens of a request's subject up to its project: prefix, version, `request`, service, verb, project."""
 REFUSAL: Final = Reply[Any](
@@ -44,7 +44,7 @@ _log: Final = logs.get("request_intake")
 
 
 class RequestIntake:
-    """What one service receives on its connection for requests."""
+    """Admits or refuses the requests that a service receives on its connection for requests."""
 
     def __init__(self, meters: Meters, source: Rate = SOURCE_RATE, project: Rate = PROJECT_RATE) -> None:
         self._meters = meters
@@ -52,16 +52,16 @@ class RequestIntake:
         self._projects = RateLimiter(project)
         self._behind = RateLimiter(BUSY_RATE)
         self._refused: list[str] = []
-        """Reply subjects of requests that were refused, and whose refusals are not sent yet."""
+        """Reply subjects of refused requests to which the refusal is not sent yet."""
         self._counts: Counter[bytes] = Counter()
-        """Requests that were refused and are not counted in the metrics yet, by subject."""
+        """Refused requests that are not counted in the metrics yet, by subject."""
         self._any = asyncio.Event()
         self._lines = LineLimit()
 
     def admits(self, subject: bytes, reply: bytes, unread: int) -> bool:
-        """Whether a request may be queued; otherwise it is refused. Called for each message as it is received.
+        """Whether a request may be queued; otherwise it is refused. Called for each received message.
 
-        `unread` of its kind wait to be decoded.
+        `unread` is the number of requests of its kind that wait to be decoded.
         """
         if self._permits(subject, unread, time.monotonic()):
             return True
@@ -91,7 +91,7 @@ class RequestIntake:
             try:
                 if refused:
                     await bus.client.publish_each(refused, document)
-            except (nats.errors.Error, OSError) as error:  # the requesters repeat them, as after any lost connection
+            except (nats.errors.Error, OSError) as error:  # the requesters time out, as after any lost connection
                 _log.warning("reply not sent", times=len(refused), error=repr(error))
 
     def _count(self, counts: Counter[bytes]) -> None:

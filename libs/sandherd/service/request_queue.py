@@ -1,7 +1,7 @@
-"""Fair queues for the requests of a service: which wait, and which is next. Pure: it neither blocks nor reads a clock.
+"""Fair queues for the requests of a service: they decide which request is processed next. Pure.
 
-A lane is a set of request kinds that share slots. Projects take turns in it, and within a project the sandboxes that
-send requests do. So a request waits for the requests of its own project, and for one turn of each other project.
+A lane is a set of request kinds that share slots. In a lane projects take turns, and within a project its sandboxes. So
+a request waits for earlier requests of its own project, and for one request of each other project per turn.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 ItemT = TypeVar("ItemT")
 
 _SHARE_OF_SANDBOX: Final = 4
-"""One sandbox may use 1 / N of its project's queue."""
+"""One sandbox may use at most this fraction (1 / N) of its project's queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class RequestLane:
 
     @classmethod
     def of_kind(cls, request_type: str, at_once: int) -> "RequestLane":
-        """A lane for one kind; one project gets at most half of its slots."""
+        """A lane for one kind of request; one project gets at most half of its slots."""
         return cls(name=request_type, at_once=at_once, per_project=max(1, at_once // 2))
 
 
@@ -66,7 +66,7 @@ class _ProjectQueue(Generic[ItemT]):
 
 
 class RequestQueue(Generic[ItemT]):
-    """The requests of one lane: at most `limit` of each project wait."""
+    """The requests of one lane. At most `limit` of each project wait."""
 
     def __init__(self, lane: RequestLane, limit: int) -> None:
         self._lane = lane
@@ -86,12 +86,12 @@ class RequestQueue(Generic[ItemT]):
         return True
 
     def take(self) -> tuple[str, ItemT] | None:
-        """The next request to process and its project, if a slot is free for one. `done` frees the slot."""
+        """Take the next request, with its project; None if no slot is free or none may run. `done` frees its slot."""
         if self._running >= self._lane.at_once:
             return None
         for project, queue in self._projects.items():
             if queue.waiting and queue.running < self._lane.per_project:
-                self._served(project)
+                self._move_to_end(project)
                 queue.running += 1
                 self._running += 1
                 return project, queue.take()
@@ -101,11 +101,11 @@ class RequestQueue(Generic[ItemT]):
         """Free the slot of a request that was taken."""
         self._running -= 1
         self._projects[project].running -= 1
-        self._served(project)
+        self._move_to_end(project)
         self._remove_if_idle(project)
 
     def remove(self, project: str, unwanted: Callable[[ItemT], bool]) -> list[ItemT]:
-        """Remove and return the waiting requests of a project that are unwanted."""
+        """Remove and return the waiting requests of a project for which `unwanted` is true."""
         queue = self._projects.get(project)
         return queue.remove(unwanted) if queue else []
 
@@ -118,7 +118,7 @@ class RequestQueue(Generic[ItemT]):
         queue = self._projects.get(project)
         return queue.waiting if queue else 0
 
-    def _served(self, project: str) -> None:
+    def _move_to_end(self, project: str) -> None:
         """Move the project behind the others."""
         self._projects[project] = self._projects.pop(project)
 

@@ -1,8 +1,8 @@
 """Schedules the requests of a service: projects take turns, each within its limits, and every request gets a reply.
 
-A request is received at once, waits in its project's queue, and is processed when it has its turn. If the queue is
-full or the budget used up, it is refused with `busy` and the time after which to retry. If its requester has stopped
-waiting, it is dropped, or cancelled while it is processed if it changes nothing.
+A request is received at once, waits in its project's queue, and is processed when it is its turn. If the queue is full
+or the budget is used up, it is refused with `busy` and the time after which to retry. When its requester stops waiting,
+a request that waits is not processed any more, and a running one that changes nothing is cancelled.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.line_limit import LineLimit
 
 USUAL_SECONDS: Final = 30.0
-"""Timeout of a requester that does not state one."""
+"""The assumed timeout of a requester that does not state one, in seconds."""
 MAX_SECONDS: Final = 120.0
-"""Maximum timeout that is assumed, whatever a requester states."""
+"""Maximum timeout of a requester that is respected, in seconds."""
 _USUAL_PAYLOAD: Final = 1024 * 1024
 _FULL_SECONDS: Final = 1.0
 _TURN_SECONDS: Final = 0.01
-"""After this time of receiving, others have a turn: nats-py passes all requests that it has read without a pause."""
+"""After receiving requests for this time in seconds, other tasks run: nats-py passes requests on without a pause."""
 _LATE: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
 _ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
-_unsent: Final = LineLimit()
-"""Limits log lines of this process: any number of requests may wait while the connection is lost."""
+_unsent_log_limit: Final = LineLimit()
+"""Limits the log lines about replies that are not sent: there may be any number while the connection is lost."""
 _log: Final = logs.get("request_scheduler")
 
 Process = Callable[[NatsMessage], Awaitable[Reply[Any] | None]]
-"""Returns the reply; None if another replica replies."""
+"""Processes a request. Returns the reply, or None if another replica replies."""
 Count = Callable[[str, Reply[Any], float], None]
 """Called for each reply with the request kind, the reply, and the seconds since the request was received."""
 
@@ -76,9 +76,9 @@ class RequestScheduler:
     def receiver(
         self, lane: RequestLane, request_type: str, process: Process
     ) -> Callable[[NatsMessage], Awaitable[None]]:
-        """A callback that receives requests of one kind as they arrive; it never waits until one is processed.
+        """A callback that receives requests of one kind as they arrive. It does not wait until they are processed.
 
-        A request that only reads and has no reply subject is dropped.
+        It drops a request without a reply subject if the request changes nothing.
         """
         self._lanes.setdefault(lane.name, (lane, RequestQueue(lane, self._limits.waiting)))
 
@@ -86,7 +86,7 @@ class RequestScheduler:
             if lane.cancels and not message.raw_message.reply:
                 return
             now = _now()
-            pending = _Pending(request_type, process, message, now, now + patience_of(message))
+            pending = _Pending(request_type, process, message, now, now + timeout_of(message))
             refusal = self._enter(lane, pending)
             if refusal is not None:
                 await self._answer(pending, Reply[Any](error=refusal))
@@ -98,14 +98,14 @@ class RequestScheduler:
         return receive
 
     async def close(self) -> None:
-        """Reply to all waiting requests now."""
+        """Refuse all waiting requests, and cancel the running ones, which are refused, too."""
         self._ending = True
         waiting = [pending for _, queue in self._lanes.values() for pending in queue.clear()]
         await asyncio.gather(*[self._answer(pending, Reply[Any](error=_ENDING)) for pending in waiting])
         await cancel_and_wait(list(self._tasks))
 
     def _enter(self, lane: RequestLane, pending: _Pending) -> Problem | None:
-        """Queue a request; returns a `Problem` if it is refused."""
+        """Queue a request. Returns None, or the reason if it is refused."""
         if self._ending:
             return _ENDING
         project, sandbox = _sender(pending.message)
@@ -168,8 +168,8 @@ async def _processed(lane: RequestLane, pending: _Pending) -> Reply[Any] | None:
         return Reply[Any](error=_LATE)
 
 
-def patience_of(message: NatsMessage) -> float:
-    """How many seconds the requester waits, from its header."""
+def timeout_of(message: NatsMessage) -> float:
+    """How many seconds the requester waits, from the header of its request."""
     try:
         seconds = float(message.headers.get(TIMEOUT_HEADER, USUAL_SECONDS))
     except ValueError:
@@ -178,7 +178,7 @@ def patience_of(message: NatsMessage) -> float:
 
 
 def budget_refusal(project: str, wait: float, budget: Budget) -> Problem:
-    """The refusal if a project has used up its time or its rows."""
+    """The refusal if a project has used up its budget of time or rows. `wait` is in seconds."""
     return Problem(
         code=Code.BUSY,
         message=f"{project} has used its request budget of {budget.seconds:g} s or {budget.rows:g} rows per minute",
@@ -188,7 +188,7 @@ def budget_refusal(project: str, wait: float, budget: Budget) -> Problem:
 
 
 def queue_full(project: str, waiting: int) -> Problem:
-    """The refusal if too many requests of a project wait."""
+    """The refusal if the maximum number of requests of a project or a sandbox wait."""
     return Problem(
         code=Code.BUSY,
         message=f"{waiting} requests of {project} are waiting already",
@@ -198,7 +198,7 @@ def queue_full(project: str, waiting: int) -> Problem:
 
 
 def too_large(size: int, maximum: int) -> Problem:
-    """The refusal if a reply does not fit in a message: without it, the requester would wait until its timeout."""
+    """The refusal that is sent in place of a reply that does not fit in a message."""
     return Problem(
         code=Code.TOO_LARGE,
         message=f"the reply has {size} bytes, and a message at most {maximum}",
@@ -207,7 +207,7 @@ def too_large(size: int, maximum: int) -> Problem:
 
 
 def rows_of(reply: Reply[Any]) -> int:
-    """The number of rows in a reply."""
+    """The number of rows in a reply: the items of all its lists."""
     answer = reply.ok
     fields = vars(answer).values() if isinstance(answer, BaseModel) else ()
     return sum(len(value) for value in fields if isinstance(value, list))
@@ -238,9 +238,9 @@ async def _respond(message: NatsMessage, document: bytes) -> None:
     if not isinstance(request, Msg) or not request.reply:
         return
     try:
-        # nats-py repeats the request's headers in the reply. The requester chooses both headers and reply subject, so
-        # the reply would look like what they imitate to other receivers on that subject.
+        # nats-py would copy the request's headers into the reply. The requester chooses headers and reply subject, so
+        # it could make the reply look like another message to the receivers on that subject.
         await replace(request, headers=None).respond(document)
     except (nats.errors.Error, OSError) as error:
-        if times := _unsent.add(request.subject, time.monotonic()):
+        if times := _unsent_log_limit.add(request.subject, time.monotonic()):
             _log.warning("reply not sent", subject=request.subject, error=repr(error), times=times)

@@ -1,4 +1,4 @@
-"""Spans of requests. Each would be a trace of its own, and most say nothing: a share of them is exported."""
+"""Spans of requests. Each is a trace of its own, and few are of interest, so only a share of them is exported."""
 
 import random
 import time
@@ -12,12 +12,12 @@ from sandherd.telemetry import spans
 from sandherd.telemetry.traces import error_type_of, is_exported, record, span
 
 SLOW: Final = 1.0
-"""A request that takes longer has a span, in seconds."""
+"""A request that takes longer than this always has a span, in seconds."""
 _FAULTS_OF_REQUESTERS: Final = frozenset(Code) - {Code.UNAVAILABLE, Code.INTERNAL}
 
 
 def is_notable(error_type: str | None, seconds: float) -> bool:
-    """Whether a request has a span in any case: it was slow, or failed by a fault of the service."""
+    """Whether a request always has a span: it was slow, or has failed because of the service."""
     return seconds > SLOW or (error_type is not None and error_type not in _FAULTS_OF_REQUESTERS)
 
 
@@ -30,7 +30,7 @@ class RequestSpans:
 
     @contextmanager
     def span(self, request_type: str) -> Iterator[None]:
-        """Handle a request meanwhile. Only in a span of the share, log lines and events have its trace."""
+        """Handle a request in the block. Log lines and events have its trace only if it belongs to the share."""
         if not is_exported():
             yield
         elif self._draw() < self._share:
@@ -46,7 +46,7 @@ def _recorded_if_notable(request_type: str) -> Iterator[None]:
     begun, error_type = time.monotonic(), None
     try:
         yield
-    except Exception as error:  # raised again: the span only shows of which kind it was
+    except Exception as error:  # raised again: only its type is needed
         error_type = error_type_of(error)
         raise
     finally:

@@ -1,4 +1,4 @@
-"""Replying to requests: FastStream receives them, and every requester gets a reply, be it a typed refusal."""
+"""Replies to requests. FastStream receives them, and every requester gets a reply or a typed refusal."""
 
 import logging
 import sys
@@ -25,18 +25,18 @@ from sandherd.telemetry.meters import Meters
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
 MAX_UNREAD: Final = 16_384
-"""Maximum of requests of one kind that were received and not read. Further ones are dropped, so that no other kind is
-delayed; a requester repeats them, as after a loss of its connection."""
+"""Maximum number of received requests of one kind that are not decoded yet. Further ones are dropped, so that they
+delay no other kind; the requester times out, as after a loss of the connection."""
 _log: Final = logs.get("requests")
 
 
 class OtherReplicaRepliesError(Exception):
-    """Raised by a handler if another replica replies; only for requests that every replica receives."""
+    """Raised by a handler if another replica replies. Only for requests that every replica receives."""
 
 
 @dataclass(frozen=True)
 class IncomingRequest(Generic[RequestT]):
-    """A request, and the names in its subject, which identify the requester: the broker has checked them."""
+    """A request, and the names in its subject, such as project and sandbox. The broker has checked them."""
 
     request: RequestT
     names: Mapping[str, str]
@@ -62,14 +62,14 @@ async def _decoded(message: NatsMessage) -> NatsMessage:
 
 
 class _NoRecorder:
-    """In place of the mock of a subscriber."""
+    """Replaces the mock of a subscriber."""
 
 
 @contextmanager
 def _without_mocks() -> Iterator[None]:
-    """Create subscribers without mocks, which only FastStream's test brokers call: a third of a service's start.
+    """Create subscribers without mocks, which only FastStream's test brokers use, and which take a third of a start.
 
-    No effect if a later FastStream has its mocks elsewhere.
+    It has no effect if a later version of FastStream has its mocks elsewhere.
     """
     recorders: Any = sys.modules.get("faststream._internal.testing.calls")
     usual = getattr(recorders, "MagicMock", None)
@@ -84,11 +84,11 @@ def _without_mocks() -> Iterator[None]:
 
 
 class HerdBroker(NatsBroker):
-    """FastStream on a `Bus` connection: FastStream's own fails after 60 attempts and makes unwanted declarations."""
+    """FastStream's broker on the connection of a `Bus`. FastStream's own connection gives up after 60 attempts."""
 
     def __init__(self, bus: Bus) -> None:
-        # Handlers get the raw message: resolving typed parameters costs a worker thread for each, and the serializer
-        # creates a pydantic model for each kind of request, a fifth of the CPU time of a service's start.
+        # Handlers get the raw message. FastStream would use a thread for each typed parameter, and create a pydantic
+        # model for each kind of request, which takes a fifth of the CPU time of a service's start.
         super().__init__(
             logger=_FastStreamLog(),
             log_level=logging.DEBUG,
@@ -105,7 +105,7 @@ class HerdBroker(NatsBroker):
 
 
 class RequestRouter:
-    """The requests that one service replies to."""
+    """The handlers of the requests to one service, by kind of request."""
 
     def __init__(self, principal: Principal, meters: Meters, limits: RequestLimits, spans: RequestSpans) -> None:
         self._principal = principal
@@ -115,15 +115,15 @@ class RequestRouter:
         self._scheduler = RequestScheduler(limits, self._count)
 
     def add(self, request: type[Request[Any]], handle: Answerer, lane: RequestLane) -> None:
-        """Reply to a kind of request within the limits of a lane. Raises `ValueError` for another service's kind."""
+        """Register the handler of a kind of request, with its lane. Raises `ValueError` for another service's kind."""
         if request.answered_by != self._principal:
             raise ValueError(f"{request.type} is not a request for {self._principal}")
         self._answers[request.type] = handle, lane
 
     def broker(self, bus: Bus, *, by_each: bool = False) -> NatsBroker:
-        """FastStream's broker with a subscriber for each kind; not started yet.
+        """A FastStream broker with a subscriber for each kind of request. It is not started yet.
 
-        One replica receives a request, as all are in the service's queue group; with `by_each` every replica.
+        Each request is received by one replica, because all are in one queue group; with `by_each` by every replica.
         """
         queue = "" if by_each else self._principal
         broker = HerdBroker(bus)
@@ -135,7 +135,7 @@ class RequestRouter:
         return broker
 
     async def close(self) -> None:
-        """Reply to waiting requests that this replica is shutting down."""
+        """Refuse waiting requests, because this replica is shutting down."""
         await self._scheduler.close()
 
     def _processing(self, request_type: str, handle: Answerer) -> Process:
@@ -165,7 +165,7 @@ async def _reply(request_type: str, handle: Answerer, message: NatsMessage, span
 
 
 def read_request(request_type: str, body: bytes, names: Mapping[str, str]) -> IncomingRequest[Any]:
-    """The request, validated strictly against its schema. Raises `ContractError`, only for the requester's errors."""
+    """The request, validated strictly against its schema. Raises `ContractError` if it is invalid."""
     try:
         for field, name in names.items():
             safe_name(name, field)

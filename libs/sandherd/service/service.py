@@ -1,6 +1,6 @@
-"""The frame of every service: broker connection, consumers, request handlers, background tasks, and an HTTP server.
+"""The base of every service: broker connections, consumers, request handlers, background tasks, and an HTTP server.
 
-FastStream handles the requests and HTTP; durable consumption is in `bus.consumers`, for the reasons given there.
+FastStream receives the requests and serves HTTP. Durable consumers are read by `bus.consumers`.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ from sandherd.telemetry.metrics import GROUPS
 __all__ = ["Answerer", "IncomingRequest", "RequestLane", "Service", "ServiceFailedError", "serve"]
 
 Run = Callable[[], Awaitable[None]]
-GivenT = TypeVar("GivenT")
-ComesT = TypeVar("ComesT")
+ArgumentT = TypeVar("ArgumentT")
+ResultT = TypeVar("ResultT")
 _log: Final = logs.get("service")
 
 
 class ServiceFailedError(Exception):
-    """A required part has ended; the service stops so that it is restarted."""
+    """A required part of the service has ended. The service stops, so that it is restarted."""
 
 
 class Service:
@@ -64,13 +64,13 @@ class Service:
         self.principal = principal
         self.settings = settings
         self.instance = str(new_uuid())
-        self._window = ServiceHttpServer()
-        self.health = self._window.health
-        self.meters = self._window.meters
-        self.registry = self._window.registry
+        self._http_server = ServiceHttpServer()
+        self.health = self._http_server.health
+        self.meters = self._http_server.meters
+        self.registry = self._http_server.registry
         self.bus: Bus
         self._incoming: Bus
-        """The connection on which requests are received and answered."""
+        """The connection on which requests are received and replied to."""
         self._runs: dict[str, Run] = {}
         self._answers = RequestRouter(
             principal, self.meters, _request_limits(settings), RequestSpans(settings.traced_requests)
@@ -84,7 +84,7 @@ class Service:
     def _measure_streams(self) -> None:
         fullness = StreamUsage(streams_of(self.principal), self.meters)
         self.health.add_warning("streams", fullness.warning)
-        # Only the spawner has a home with data in it; other services may run on machines without one.
+        # Only the spawner measures the disk: other services may run on machines without a home.
         storage = StorageWatch(
             self.principal, self.settings.home, self.meters, measured=self.principal is Principal.SPAWNER
         )
@@ -116,7 +116,7 @@ class Service:
         )
 
     def consume_commands(self, consumer: str, handle: Handler, *, concurrency: int = 1) -> None:
-        """Like `consume`; a command that becomes a dead letter is also published as an event of its project."""
+        """Like `consume`. If a command becomes a dead letter, an event is published in its project, too."""
         refused = RefusedCommands(self.settings.dead_letters_per_minute * PROJECT_SHARE)
 
         async def handle_command(delivery: consuming.Delivery) -> Outcome:
@@ -145,9 +145,9 @@ class Service:
     def answer(
         self, request: type[Request[Any]], handle: Answerer, *, at_once: int = 1, lane: RequestLane | None = None
     ) -> None:
-        """Reply to a kind of request: in a shared lane, or in its own with `at_once` concurrent requests.
+        """Register the handler of a kind of request, in `lane`, or in its own lane with `at_once` concurrent requests.
 
-        Projects take turns. An exception of `handle` becomes a typed refusal; every requester gets a reply.
+        Projects take turns in a lane. An exception of `handle` becomes a typed refusal: every requester gets a reply.
         """
         self._answers.add(request, handle, lane or RequestLane.of_kind(request.type, at_once))
 
@@ -173,7 +173,7 @@ class Service:
             await router.close()
 
     def requeues(self, handlers: Mapping[str, Handler]) -> None:
-        """Handle this service's `requeue` request: a dead letter goes to the handler of the stream it is from."""
+        """Register this service's `requeue` request. `handlers` are the handlers of dead letters, by their stream."""
 
         async def handle(incoming: IncomingRequest[Any]) -> BaseModel:
             return await requeue(self.bus, self.principal, incoming.request, incoming.project, handlers)
@@ -181,18 +181,18 @@ class Service:
         self.answer(REQUEUES[self.principal], handle)
 
     def background(self, name: str, run: Run) -> None:
-        """Register a task that runs as long as the service. If it ends, the service stops with an error."""
+        """Register a task that has to run as long as the service. If it ends, the service stops with an error."""
         self._runs[name] = run
 
     async def run(self) -> None:
-        """Run until SIGTERM or SIGINT. Raises `ServiceFailedError` if a part ended, or the error of a failed part."""
+        """Run until SIGTERM or SIGINT. Raises the error of a failed part, or `ServiceFailedError` if a part ended."""
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         async with self.running():
             assert self._failure is not None
             stopped = asyncio.create_task(stop.wait())
-            stopped.add_done_callback(lambda _task: self._conclude())
+            stopped.add_done_callback(lambda _task: self._end_run())
             try:
                 await self._failure
             finally:
@@ -200,11 +200,11 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Service"]:
-        """The service, running; for `run()` and for tests."""
+        """Run the service until the block ends. Used by `run()` and by tests."""
         self._failure = asyncio.get_running_loop().create_future()
         async with AsyncExitStack() as stack:
             self.bus = await stack.enter_async_context(self._open_bus(self.principal))
-            # A flood of requests must not delay what the broker sends beside them: acknowledgements, records, leases.
+            # Requests have a connection of their own: a flood of them must not delay acknowledgements and leases.
             self._incoming = await stack.enter_async_context(self._open_bus(f"{self.principal}-requests"))
             self._incoming.client.admits = self._intake.admits
             self.health.add("broker", lambda: None if self._connected else "no connection")
@@ -212,7 +212,7 @@ class Service:
             broker = self._answers.broker(self._incoming)
             await broker.start()
             stack.push_async_callback(self._answers.close)
-            await stack.enter_async_context(self._open_window(broker))
+            await stack.enter_async_context(self._open_http_server(broker))
             for name, run in self._runs.items():
                 stack.push_async_callback(cancel_and_wait, [asyncio.create_task(self._guard(name, run), name=name)])
             _log.info("service running", instance=self.instance, http_port=self.http_port)
@@ -225,12 +225,12 @@ class Service:
 
     @property
     def http_port(self) -> int:
-        """The port of its HTTP server, while it runs."""
-        return self._window.port
+        """The port of the HTTP server, while the service runs."""
+        return self._http_server.port
 
-    def _open_window(self, broker: NatsBroker) -> AbstractAsyncContextManager[None]:
+    def _open_http_server(self, broker: NatsBroker) -> AbstractAsyncContextManager[None]:
         settings = self.settings
-        return self._window.open(broker, settings.http_host, settings.http_port, settings.http_port_file)
+        return self._http_server.open(broker, settings.http_host, settings.http_port, settings.http_port_file)
 
     def _open_bus(self, name: str) -> AbstractAsyncContextManager[Bus]:
         watch = ConnectionCallbacks()
@@ -255,7 +255,7 @@ class Service:
             _log.error("part of the service failed", failed=name, exc_info=error)
             self._fail(error)
 
-    def _conclude(self) -> None:
+    def _end_run(self) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_result(None)
 
@@ -266,9 +266,9 @@ class Service:
     # --- counting ----------------------------------------------------------------------------------------------
 
     def _timed(
-        self, consumer: str, handle: Callable[[GivenT], Awaitable[ComesT]]
-    ) -> Callable[[GivenT], Awaitable[ComesT]]:
-        async def timed(argument: GivenT) -> ComesT:
+        self, consumer: str, handle: Callable[[ArgumentT], Awaitable[ResultT]]
+    ) -> Callable[[ArgumentT], Awaitable[ResultT]]:
+        async def timed(argument: ArgumentT) -> ResultT:
             begun = time.monotonic()
             try:
                 return await handle(argument)
@@ -289,7 +289,7 @@ def _request_limits(settings: Settings) -> RequestLimits:
 
 
 def serve(principal: Principal, compose: Callable[[Settings], Service]) -> None:
-    """The main program of a service: create it from the settings, then `run()`. Exit status 1 if it fails."""
+    """The main program of a service: create it from the settings by `compose`, and run it. Raises what `run` raises."""
     settings = load().settings
     logs.configure(principal, settings.log_level)
     raise_open_files()
@@ -300,7 +300,7 @@ def serve(principal: Principal, compose: Callable[[Settings], Service]) -> None:
 
 @contextmanager
 def _exported(service: Service) -> Iterator[None]:
-    """Meanwhile export telemetry to the OTLP collector, if one is configured."""
+    """Export telemetry to the OTLP collector until the block ends, if one is configured."""
     endpoint = service.settings.otlp_endpoint
     if not endpoint:
         yield

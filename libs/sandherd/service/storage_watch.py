@@ -1,4 +1,4 @@
-"""Checks whether the broker stores what a service writes, and measures the free space of its home's file systems."""
+"""Checks whether the broker stores messages, and measures the free space of the file systems of the home."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from sandherd.telemetry.meters import Meters
 EVERY: Final = 3.0
 _WRITE_SECONDS: Final = 5.0
 FAILING_AFTER: Final = 6.0
-"""Seconds without an acknowledgement after which the broker counts as not storing; a shorter delay is not a failure."""
+"""After this number of seconds without an acknowledgement, the broker counts as not storing."""
 _PAYLOAD: Final = b"." * 5000
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 _NAMES: Final = {
@@ -32,14 +32,14 @@ _log: Final = logs.get("storage_watch")
 
 
 def storage_problem(error: str, short: list[str]) -> str:
-    """Why the broker does not store, as far as a service can determine it. Pure."""
+    """The reason why the broker does not store, from its last error and the exhausted file systems. Pure."""
     cause = cause_of(error)
     why = "; ".join(short) or (_NAMES[cause] if cause else "its disk, descriptors or memory may be exhausted")
     return f"the broker responds but does not store: {why}. See docs/runbooks/SandherdBrokerNotStoring.md"
 
 
 class StorageWatch:
-    """Writes a probe periodically. With `measured`, also measures the file systems of the folders below `home`."""
+    """Publishes a probe periodically. With `measured`, it also measures the file systems of the folders in `home`."""
 
     def __init__(self, service: str, home: Path, meters: Meters, *, measured: bool) -> None:
         self._subject = probe_subject(service)
@@ -61,7 +61,7 @@ class StorageWatch:
 
     async def _probe(self, bus: Bus) -> None:
         if not bus.connected:
-            self._failing_since = None  # unavailable, which another part of readiness reports
+            self._failing_since = None  # the broker is unavailable: the health check of the connection reports it
             return
         begun = time.monotonic()
         writing = asyncio.create_task(bus.js.publish(self._subject, _PAYLOAD, timeout=_WRITE_SECONDS))
@@ -97,11 +97,11 @@ class StorageWatch:
         self._logged = bool(problem)
 
     def problem(self) -> str | None:
-        """For readiness: why the broker does not store; None if it does."""
+        """The reason, for readiness, why the broker does not store messages; None if it does."""
         if self._failing_since is None or time.monotonic() - self._failing_since < FAILING_AFTER:
             return None
         return storage_problem(self._error, self._short)
 
     def warning(self) -> str | None:
-        """The warning for `/readyz`: which file systems are full; None if none is."""
+        """The warning about full file systems, for `/readyz`; None if none is full."""
         return "; ".join(self._short) or None

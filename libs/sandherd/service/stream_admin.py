@@ -1,8 +1,8 @@
-"""Changes to streams for services that may not make them: the spawner checks each request, then makes the change.
+"""Changes streams and consumers on request of other services: the spawner checks each request, then makes the change.
 
-JetStream checks neither the reply subject of a request nor the subjects that its body names. A service that could
-create a consumer, for example, could have any message of the stream delivered to any subject, with the broker's
-permissions. So only the spawner's credential may send such requests, and the bodies are built here, from typed fields.
+JetStream checks neither the reply subject of a request nor the subjects in its body. A service that may create a
+consumer, for example, can have any message of the stream delivered to any subject. So only the spawner's credential
+permits such requests to JetStream, and their bodies are built here, from typed fields.
 """
 
 import json
@@ -48,7 +48,7 @@ _log: Final = logs.get("stream_admin")
 
 
 class StreamAdmin:
-    """Handles the requests of `contracts.requests.stream_admin`, in every replica of the spawner."""
+    """The handlers of the requests in `contracts.requests.stream_admin`. Every replica of the spawner has them."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -66,22 +66,22 @@ class StreamAdmin:
             self._service.answer(request, answer, at_once=_AT_ONCE)
 
     async def create_consumer(self, incoming: IncomingRequest[CreateConsumer]) -> BaseModel:
-        """Create a pull consumer on events of only this project. Raises `ContractError`."""
+        """Create a pull consumer for events of this project, or change its events. Raises `ContractError`."""
         request, project = incoming.request, incoming.project
         check_project(project)
-        _check_slot(request.place)
+        _check_place(request.place)
         terms = SubscriptionTerms(limit=len(PLACES), ack_wait=request.ack_wait_seconds, idle=request.idle_seconds)
         check_terms(terms)
-        question = Subscribe(name=request.name, types=request.types, start=request.start, entities=request.entities)
+        subscribe = Subscribe(name=request.name, types=request.types, start=request.start, entities=request.entities)
         consumer = consumer_name(project, request.place)
         if request.update:
             found = await self._api("INFO", consumer, {})
             named = (found.get("config") or {}).get("metadata") or {}
-            if named.get(NAME) != request.name:  # it was deleted, and perhaps another one has its place
+            if named.get(NAME) != request.name:  # it was deleted, and another subscription may have its place
                 raise ContractError(Code.NOT_FOUND, f"there is no consumer {consumer}", field="place")
-            body = update(question, project, found["config"])
+            body = update(subscribe, project, found["config"])
         else:
-            body = creation(question, project, request.place, terms)
+            body = creation(subscribe, project, request.place, terms)
         refusal = (await self._api("CREATE", consumer, {"stream_name": STREAM} | body)).get("error")
         if refusal and refusal.get("err_code") != _EXISTS:
             raise ContractError(
@@ -103,7 +103,7 @@ class StreamAdmin:
     async def delete_consumer(self, incoming: IncomingRequest[DeleteConsumer]) -> BaseModel:
         """Delete the consumer in one place of the project. Raises `ContractError`."""
         check_project(incoming.project)
-        _check_slot(incoming.request.place)
+        _check_place(incoming.request.place)
         try:
             await self._service.bus.js.delete_consumer(STREAM, consumer_name(incoming.project, incoming.request.place))
         except nats.js.errors.NotFoundError:
@@ -113,7 +113,7 @@ class StreamAdmin:
         return ConsumerDeleted(deleted=True)
 
     async def purge_events(self, incoming: IncomingRequest[PurgeEvents]) -> BaseModel:
-        """Remove events that every durable consumer has acknowledged, if the stream is full enough."""
+        """Purge the events below a sequence. Raises `ContractError` if `events_refusal` has a reason against it."""
         bus, below = self._service.bus, incoming.request.below
         try:
             fill = await read_fill(bus, _EVENTS)
@@ -124,7 +124,7 @@ class StreamAdmin:
             raise _unavailable(error) from error
 
     async def purge_artifacts(self, incoming: IncomingRequest[PurgeArtifacts]) -> BaseModel:
-        """Remove the oldest pieces of one sandbox, if the stream is full enough."""
+        """Purge the oldest pieces of a sandbox. Raises `ContractError` if `artifacts_refusal` has a reason against."""
         bus, request = self._service.bus, incoming.request
         check_project(incoming.project)
         try:
@@ -137,7 +137,7 @@ class StreamAdmin:
             raise _unavailable(error) from error
 
     async def delete_dead(self, incoming: IncomingRequest[DeleteDead]) -> BaseModel:
-        """Delete a dead letter."""
+        """Delete a dead letter by its sequence. Raises `ContractError` if the broker does not respond."""
         try:
             await self._service.bus.js.get_msg(_DEAD, incoming.request.number)
             await self._service.bus.js.delete_msg(_DEAD, incoming.request.number)
@@ -148,7 +148,7 @@ class StreamAdmin:
         return DeadDeleted(deleted=True)
 
 
-def _check_slot(place: int) -> None:
+def _check_place(place: int) -> None:
     if place not in PLACES:
         raise ContractError(Code.INVALID_FIELD, f"{place} is not a valid place of a subscription", field="place")
 

@@ -1,4 +1,4 @@
-"""How full streams are: requested from the broker, exported as metrics, and shown as a warning before they are full."""
+"""Measures how full streams are: exported as metrics, and shown as a warning before they are full."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,14 +14,17 @@ from sandherd.contracts.streams import CONSUMERS
 from sandherd.telemetry.meters import Meters
 
 WARNING_RATIO: Final = 0.8
-"""Fill ratio from which a warning is shown. A stream that is purged regularly stays below it, unless purging fails."""
+"""Fill ratio from which a warning is shown. Regular purging keeps a stream below it."""
 _MEASURED_EVERY: Final = 5.0
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFill:
-    """A stream's bytes and messages, its first and last sequence, and whether it refuses messages when it is full."""
+    """The state of a stream: its bytes and their limit, its messages, its first and last sequence.
+
+    `refuses` is whether it refuses new messages when it is full, instead of removing old ones.
+    """
 
     stream: str
     held: int
@@ -33,7 +36,7 @@ class StreamFill:
 
     @property
     def ratio(self) -> float:
-        """From 0 for an empty stream to 1 for a full one; 0 for one without a limit."""
+        """The fill ratio: 0 for an empty stream, 1 for a full one, and 0 for a stream without a limit."""
         return self.held / self.limit if self.limit > 0 else 0.0
 
 
@@ -55,7 +58,7 @@ async def read_fill(bus: Bus, stream: str) -> StreamFill:
 async def handled(bus: Bus, fill: StreamFill) -> int:
     """The last sequence up to which every durable consumer of the stream table has acknowledged.
 
-    `fill` must have been read before. Raises nats-py's errors, and `TimeoutError`.
+    `fill` is the state of the stream, read before this call. Raises nats-py's errors, and `TimeoutError`.
     """
     return min([await _acknowledged_by(bus, row.name, fill) for row in CONSUMERS if row.stream == fill.stream])
 
@@ -63,13 +66,13 @@ async def handled(bus: Bus, fill: StreamFill) -> int:
 async def _acknowledged_by(bus: Bus, consumer: str, fill: StreamFill) -> int:
     info = await bus.js.consumer_info(fill.stream, consumer)
     if not info.num_pending and not info.num_ack_pending:
-        # A consumer with a narrow filter may have an old ack floor and still have handled all its messages.
+        # If the filter selects few messages, the ack floor may be old although all of them are handled.
         return fill.last
     return info.ack_floor.stream_seq if info.ack_floor else 0
 
 
 def fill_warning(fills: Sequence[StreamFill]) -> str | None:
-    """A warning for streams that will soon refuse messages. None if there are none."""
+    """The warning about streams that will soon refuse messages; None if there are none."""
     near = [f"{fill.stream} is {fill.ratio:.0%} full" for fill in fills if fill.refuses and fill.ratio >= WARNING_RATIO]
     return f"{', '.join(near)}; a full stream accepts no messages, and its publishers wait" if near else None
 
@@ -96,7 +99,7 @@ class StreamUsage:
             await asyncio.wait([reading])
             fill = reading.result()
         except _UNANSWERED:
-            return  # the broker is unavailable, which other parts report
+            return  # the broker is unavailable: the health check of the connection reports it
         finally:
             await cancel_and_wait([reading])
         self._fills[stream] = fill
@@ -105,5 +108,5 @@ class StreamUsage:
         self._meters.set("sandherd_stream_messages", fill.messages, stream=stream)
 
     def warning(self) -> str | None:
-        """The warning for `/readyz`; None if all have free space."""
+        """The warning about almost full streams, for `/readyz`; None if there are none."""
         return fill_warning([*self._fills.values()])

@@ -1,4 +1,4 @@
-"""uvicorn within a service: started and stopped by a context, without its handling of signals."""
+"""Runs uvicorn within a service, as a context manager, and without uvicorn's signal handlers."""
 
 import asyncio
 import socket
@@ -9,7 +9,7 @@ from typing import Final
 import uvicorn
 
 LONGEST_HEADER: Final = 16 * 1024
-"""Maximum bytes of request line and headers together."""
+"""Maximum bytes of a request's first line and headers together."""
 
 
 class HttpServerError(Exception):
@@ -18,7 +18,7 @@ class HttpServerError(Exception):
 
 @asynccontextmanager
 async def serving(config: uvicorn.Config, listening: socket.socket | None = None) -> AsyncIterator[uvicorn.Server]:
-    """Serve meanwhile, at the configured address or with a listening socket.
+    """Serve HTTP until the block ends, at the configured address or on the socket `listening`.
 
     Raises `HttpServerError` if the port is in use.
     """

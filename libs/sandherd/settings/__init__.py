@@ -1,6 +1,6 @@
 """All settings: name, environment variable, default, meaning, and the source of the value.
 
-The exported names are imported on first use: a client needs few settings.
+The exported names are imported on first use, because a client needs only a few settings.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The settings of the model that assesses soft findings of the monitor. Without one there is none."""
+"""The settings of the model that assesses soft findings of the monitor. By default no model does."""
 
 from typing import Annotated, Final
 
@@ -21,10 +21,11 @@ class AssessorSettings(BaseModel):
         Annotated[str, StringConstraints(pattern=_MODEL)] | None, Env("SANDHERD_ASSESSOR_MODEL")
     ] = None
     """The model that confirms or drops soft findings of the guardian: `anthropic:MODEL`, or `openai:MODEL`, also for
-    servers with OpenAI's API. None: soft findings are acted upon as they are, and the rule `drift` is not evaluated."""
+    other servers with OpenAI's API. If unset, soft findings are acted upon without confirmation, and the rule `drift`
+    is not evaluated."""
     assessor_url: Annotated[Annotated[str, StringConstraints(pattern=_URL)] | None, Env("SANDHERD_ASSESSOR_URL")] = None
-    """The address of the model's API, if it is not the vendor's."""
+    """The URL of the model's API; if unset, the vendor's own."""
     assessor_key: Annotated[Key | None, Env("SANDHERD_ASSESSOR_KEY", secret=True)] = Field(None, repr=False)
     """The key for the model's API. No sandbox gets it."""
     assessor_tokens: Annotated[int, Env("SANDHERD_ASSESSOR_TOKENS"), Field(ge=0)] = 1_000_000
-    """Maximum tokens within 24 hours, input and output. Then findings have no verdict."""
+    """Maximum tokens of input and output within 24 hours. Above it, findings are not assessed."""

@@ -1,4 +1,4 @@
-"""The settings of a client. It loads no others unless there is a settings file, which is validated as a whole."""
+"""The settings of a client. Unless there is a settings file, which is validated completely, it loads no others."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from sandherd.settings.fields import AnyBrokerAddress, Env
 
 
 def default_home() -> Path:
-    """The local stack's folder, by the XDG base directory specification."""
+    """The default folder of the local stack, by the XDG base directory specification."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "sandherd"
 
@@ -39,6 +39,6 @@ class ClientSettings(BaseModel):
 
 
 def variables_of(model: type[BaseModel]) -> dict[str, Env]:
-    """The environment variable of each setting of a model."""
+    """The environment variable of each setting in a class of settings."""
     fields = model.model_fields.items()
     return {name: next(item for item in field.metadata if isinstance(item, Env)) for name, field in fields}

@@ -1,4 +1,4 @@
-"""The settings of the Conductor."""
+"""The settings of the conductor."""
 
 from typing import Annotated, Final, Literal
 
@@ -14,19 +14,19 @@ IGNORED_FILES: Final = frozenset(
         *("node_modules", "__pycache__", ".venv", "dist", "build", "target", "coverage", ".git", ".cache"),
     }
 )
-"""Lock files, generated files, and folders of dependencies and results: programs write them, not agents."""
+"""Lock files, generated files, and folders of dependencies and build results, which programs write and not agents."""
 
 
 class CoordinationSettings(BaseModel):
-    """What the monitor does about sandboxes that hinder each other."""
+    """Settings of how the monitor handles sandboxes that hinder each other."""
 
     conductor: Annotated[ConductorMode, Env("SANDHERD_CONDUCTOR")] = "inform"
     """What the monitor does about sandboxes of a project that hinder each other: `report` publishes findings, `inform`
-    also sends the agents a message, `ask` also notifies users, `pause` also pauses the later one of two. `off`: they
-    are not compared. [docs/conductor.md](conductor.md)."""
+    also sends the agents a message, `ask` also notifies users, `pause` also pauses the later one of two sandboxes. With
+    `off`, sandboxes are not compared. [docs/conductor.md](conductor.md)."""
     conductor_ignore: Annotated[
         frozenset[Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]], Names, NONE, Env("SANDHERD_CONDUCTOR_IGNORE")
     ] = IGNORED_FILES
-    """Files whose edits by two sandboxes are no conflict, such as generated ones: patterns as those of a shell, without
-    spaces, of a part of a path, or with a slash of the entire path. The default is replaced, not extended; `none`: no
-    files."""
+    """Files that two sandboxes may edit without a conflict, such as generated ones: shell patterns without spaces. A
+    pattern with a slash has to match the entire path, another one a part of the path. A value replaces the default;
+    `none`: no files."""

@@ -1,4 +1,4 @@
-"""The settings of the Daytona runtime. Variables that Daytona's own programs read have the same names here."""
+"""The settings of the Daytona runtime. Variables that Daytona's own programs read, too, have the names used there."""
 
 import ipaddress
 import re
@@ -26,7 +26,7 @@ def _network(text: str) -> str:
 
 
 def _snapshot(text: str) -> str:
-    """A name of a snapshot at Daytona, or nothing for another text, which other programs may read."""
+    """The text if it may be the name of a snapshot at Daytona, else an empty text: the variable has other uses."""
     return text if re.fullmatch(_IDENTIFIER, text) else ""
 
 
@@ -36,46 +36,45 @@ _DISK: Final = Env("SANDHERD_DAYTONA_DISK_GB", aliases=(Alias(DISK, lambda text:
 
 
 class DaytonaSettings(BaseModel):
-    """The address of Daytona, and how sandboxes are created there."""
+    """The address and the credential of Daytona, and how sandboxes are created there."""
 
     daytona_api_key: Annotated[Secret | None, Env("DAYTONA_API_KEY", secret=True)] = Field(default=None, repr=False)
     """The key for Daytona's API."""
     daytona_jwt_token: Annotated[Secret | None, Env("DAYTONA_JWT_TOKEN", secret=True)] = Field(default=None, repr=False)
-    """A token, in place of a key; it requires the organization, too."""
+    """A token in place of a key; `daytona_organization_id` has to be set, too."""
     daytona_organization_id: Annotated[Identifier | None, Env("DAYTONA_ORGANIZATION_ID")] = None
     """The organization that the token is used for."""
     daytona_api_url: Annotated[ApiAddress | None, Env("DAYTONA_API_URL")] = None
-    """The URL of Daytona's API; if unset, that of Daytona's own service."""
+    """The URL of Daytona's API; if unset, the URL of Daytona's own service."""
     daytona_target: Annotated[Identifier | None, Env("DAYTONA_TARGET")] = None
     """The region of sandboxes; if unset, the organization's default."""
     daytona_snapshot: Annotated[Identifier | None, _SNAPSHOT] = None
-    """The snapshot of sandboxes that name neither one nor an image; if unset, SANDBOX_IMAGE, which is built."""
+    """The snapshot of sandboxes that name neither a snapshot nor an image; if unset, one is built of SANDBOX_IMAGE."""
     daytona_user: Annotated[Identifier | None, Env("SANDHERD_DAYTONA_USER")] = None
-    """The user that everything in a sandbox runs as; if unset, that of the snapshot or image."""
+    """The user that everything in a sandbox runs as; if unset, the user of the snapshot or image."""
     daytona_cpu: Annotated[int | None, Env("SANDHERD_DAYTONA_CPU"), Field(ge=1, le=256)] = None
-    """The cores of a sandbox that is created from an image; a snapshot has its own."""
+    """The number of cores of a sandbox that is created from an image. A snapshot has its own number."""
     daytona_disk_gb: Annotated[int | None, _DISK, Field(ge=_DISK_GB[0], le=_DISK_GB[1])] = None
-    """The disk of a sandbox that is created from an image. Its memory comes from its limits."""
+    """The disk size of a sandbox that is created from an image, in GB. Its memory is set by its limits."""
     daytona_auto_stop: Annotated[int, Env("SANDHERD_DAYTONA_AUTO_STOP"), Field(ge=0)] = 0
-    """After how many minutes without a request Daytona stops a sandbox; its agent's activity does not count. 0: never.
-    """
+    """After how many minutes without a request to it Daytona stops a sandbox, even if its agent is active. 0: never."""
     daytona_auto_archive: Annotated[int | None, Env("SANDHERD_DAYTONA_AUTO_ARCHIVE"), Field(ge=0)] = None
     """After how many minutes Daytona archives a stopped sandbox; 0: as late as possible; if unset, its default."""
     daytona_auto_delete: Annotated[int | None, Env("SANDHERD_DAYTONA_AUTO_DELETE"), Field(ge=1)] = None
     """After how many minutes Daytona deletes a stopped sandbox, even a retained one; if unset, never."""
     daytona_ephemeral: Annotated[bool, Env("SANDHERD_DAYTONA_EPHEMERAL")] = False
-    """Whether Daytona deletes a sandbox as soon as it is stopped; it is then kept running until it is removed."""
+    """Whether Daytona deletes a sandbox as soon as it is stopped. If so, Sandherd only stops it to remove it."""
     daytona_block_network: Annotated[bool, Env("SANDHERD_DAYTONA_BLOCK_NETWORK")] = False
-    """Whether a sandbox has no network; it needs the broker, unless Daytona is configured otherwise."""
+    """Whether sandboxes have no network. They need the broker, so Daytona has to be configured to allow that."""
     daytona_allowed_networks: Annotated[
         frozenset[Annotated[str, AfterValidator(_network), schema_of(NETWORK)]],
         Names,
         Env("SANDHERD_DAYTONA_ALLOWED_NETWORKS"),
     ] = frozenset()
-    """The only networks that a sandbox can reach, such as 10.1.2.0/24, including the broker's; if unset, all."""
+    """The only networks that a sandbox can reach, such as 10.1.2.0/24, with that of the broker; if unset, all."""
     daytona_volumes: Annotated[frozenset[DaytonaVolume], Names, Env("SANDHERD_DAYTONA_VOLUMES")] = frozenset()
     """Daytona volumes that are mounted in every sandbox: id:/path or id:/path:part."""
     daytona_patience: Annotated[float, Env("SANDHERD_DAYTONA_PATIENCE"), Field(ge=1, le=3600)] = 120
-    """How long Daytona may take to create, start, stop or remove a sandbox; building an image takes minutes."""
+    """How long Daytona may take to create, start, stop or remove a sandbox. Building an image takes minutes."""
     daytona_look_interval: Annotated[float, Env("SANDHERD_DAYTONA_LOOK_INTERVAL"), Field(ge=0.05, le=600)] = 5
-    """How often to check whether the program of a sandbox has ended, which Daytona does not report."""
+    """The interval at which is checked whether a sandbox's program has ended: Daytona does not report it."""

@@ -23,20 +23,20 @@ Numbers = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}:[0-9]{1,9}$")]
 
 
 Platform = Annotated[str, StringConstraints(pattern=r"^linux/[a-z0-9]{1,16}(/v[0-9]{1,2})?$")]
-"""An operating system, a machine, and where needed its variant, as OCI images name them."""
+"""The operating system, the architecture and, if needed, its variant, as in OCI images."""
 
 
 class DockerSettings(BaseModel):
-    """The address of the engine, and how containers are created there."""
+    """The address of the Docker Engine, and how containers are created there."""
 
     docker_host: Annotated[EngineAddress | None, Env("DOCKER_HOST")] = None
-    """The address of the Docker Engine, unix:// or tcp://; if unset, where Docker's own programs look for it."""
+    """The address of the Docker Engine, unix:// or tcp://; if unset, the address that Docker's own programs use."""
     docker_network: Annotated[DockerName, Env("SANDHERD_DOCKER_NETWORK")] = "bridge"
     """The name of the containers' network, which has to reach the broker."""
     docker_user: Annotated[Numbers, Env("SANDHERD_DOCKER_USER")] = "1000:1000"
     """The uid and gid that everything in a container runs as."""
     docker_platform: Annotated[Platform | None, Env("SANDHERD_DOCKER_PLATFORM")] = None
-    """The platform of the containers, as linux/arm64, of images for several; if unset, the engine's own. The engine
-    needs an emulator (binfmt) for a machine that is not its own."""
+    """The platform of the containers, such as linux/arm64, if images have several; if unset, the engine's own. The
+    engine needs an emulator (binfmt) for another architecture than its own."""
     docker_read_only: Annotated[bool, Env("SANDHERD_DOCKER_READ_ONLY")] = True
-    """Whether the image's folders are read-only in a container, so that it may write only to its own."""
+    """Whether the image's folders are read-only in a container, so that agents write only to the sandbox's folders."""

@@ -1,4 +1,4 @@
-"""Building blocks of settings: the variable of each, and types that several of them share."""
+"""Building blocks of settings: their environment variables, and types that several settings share."""
 
 import math
 import re
@@ -12,16 +12,16 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 @dataclass(frozen=True)
 class Alias:
-    """Another variable of a setting, which its own takes precedence over."""
+    """A further environment variable of a setting. The setting's own variable takes precedence over it."""
 
     name: str
     convert: Callable[[str], str] = str
-    """Converts a value of that variable to one of the setting's own; empty: the setting has none for it."""
+    """Converts the variable's text to one that the setting accepts. If it returns an empty text, that is ignored."""
 
 
 @dataclass(frozen=True)
 class Env:
-    """The environment variable of a setting; `secret` values are never shown."""
+    """The environment variable of a setting. With `secret`, the value is never shown."""
 
     name: str
     secret: bool = False
@@ -29,14 +29,14 @@ class Env:
 
 
 DISK: Final = "SANDBOX_DISK_GB"
-"""The usual name of the disk size of a sandbox, whatever its runtime."""
+"""The variable with the disk size of a sandbox for every runtime, as an alias of the runtimes' own variables."""
 _MB_PER_GB: Final = 1024
 MAX_FILE_MIB: Final = 1024
 """The largest value of SANDHERD_MAX_FILE_MB: no herd accepts a larger file."""
 
 
 def in_megabytes(text: str) -> str:
-    """A number of GB in MB; another text as it is, so that the setting refuses it."""
+    """A number of GB as a number of MB. Any other text is returned unchanged, so that the setting refuses it."""
     try:
         return str(math.ceil(float(text) * _MB_PER_GB))
     except (ValueError, OverflowError):
@@ -44,7 +44,7 @@ def in_megabytes(text: str) -> str:
 
 
 def whole(text: str) -> str:
-    """A number, rounded up; another text as it is."""
+    """A number, rounded up. Any other text is returned unchanged, so that the setting refuses it."""
     try:
         return str(math.ceil(float(text)))
     except (ValueError, OverflowError):
@@ -52,7 +52,10 @@ def whole(text: str) -> str:
 
 
 def within(minimum: float, maximum: float) -> Callable[[str], str]:
-    """A conversion to nothing for a number outside this range: another runtime's setting may allow it."""
+    """A function that returns an empty text for a number outside this range, and any other text unchanged.
+
+    So the variable is ignored if only the setting of another runtime may have this number.
+    """
 
     def convert(text: str) -> str:
         try:
@@ -66,11 +69,11 @@ def within(minimum: float, maximum: float) -> Callable[[str], str]:
 Positive = Annotated[float, Field(gt=0)]
 Limit = Annotated[int, Field(ge=0)] | None
 OWN_RUNTIMES: Final = ("process", "docker", "daytona", "remote", "kubernetes")
-"""The runtimes that are part of Sandherd; plugins add further ones, which only the spawner knows."""
+"""The runtimes that are part of Sandherd. Plugins add others, which only the spawner knows."""
 Names = BeforeValidator(lambda value: [name.strip() for name in value.split(",")] if isinstance(value, str) else value)
-"""Accepts names also as one text, separated by commas."""
+"""Accepts names also as a text in which commas separate them."""
 NONE: Final = BeforeValidator(lambda value: [] if value in ("none", "") else value)
-"""Accepts `none` and an empty text for no names, where the default has some."""
+"""Accepts `none` and an empty text as an empty list, for settings whose default is not empty."""
 
 _OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4: Final = rf"{_OCTET}(\.{_OCTET}){{3}}"
@@ -78,7 +81,7 @@ _GROUP: Final = "[0-9a-fA-F]{1,4}"
 
 
 def _shortened(before: int) -> str:
-    """IPv6 addresses with `::` behind this number of groups: it stands for one group or more."""
+    """The pattern of IPv6 addresses with `::` after this number of groups; `::` stands for one group or more."""
     begin = f"{_GROUP}(:{_GROUP}){{{before - 1}}}" if before else ""
     after = 7 - before
     rest = [f"({_GROUP}:){{0,{after - 1}}}{_GROUP}"] if after else []
@@ -90,12 +93,12 @@ _IPV6: Final = "|".join(
     [f"({_GROUP}:){{7}}{_GROUP}", f"({_GROUP}:){{6}}{_IPV4}", *(_shortened(before) for before in range(8))]
 )
 NETWORK: Final = rf"({_IPV4}(/(3[0-2]|[12]?[0-9]))?|({_IPV6})(/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))?)"
-"""The form of an address or a network, for schemas. That it has no host bits is checked by `ipaddress`, and for IPv4 by
-the chart."""
+"""The pattern of an address or a network, for schemas. It allows host bits. `ipaddress` refuses them, and the chart
+does for IPv4."""
 
 
 def schema_of(pattern: str) -> WithJsonSchema:
-    """The form of a text in schemas, such as that of the chart's values, if Python code validates it."""
+    """The JSON Schema of a text that Python code validates, for example in the schema of the chart's values."""
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
 
 
@@ -125,7 +128,6 @@ def _with_scheme(text: object) -> object:
 
 
 BrokerAddress = Annotated[str, AfterValidator(_brokers)]
-"""The URL of a broker, or of several servers, separated by commas. A refused value is not repeated: it may be secret.
-"""
+"""The URL of a broker, or of several servers, separated by commas. Errors do not show the value: it may be secret."""
 AnyBrokerAddress = Annotated[str, BeforeValidator(_with_scheme), AfterValidator(_brokers)]
 """A `BrokerAddress` whose scheme may be omitted."""

@@ -1,4 +1,4 @@
-"""The settings of forges: their hosts, and where the credentials of their APIs and repositories are."""
+"""The settings of forges: their hosts, and the files with credentials for their APIs and repositories."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -28,7 +28,7 @@ AppId = Annotated[
 
 
 class ForgeSettings(BaseModel):
-    """Which forges there are besides github.com, gitlab.com and codeberg.org, and their credentials.
+    """Forges besides github.com, gitlab.com and codeberg.org, and the credentials of forges.
 
     No sandbox gets a credential. Files are read for each use.
     """
@@ -40,13 +40,13 @@ class ForgeSettings(BaseModel):
     """A folder with a file for each forge, whose content is a token: named by the host, such as `git.example.com`, or
     `git.example.com_8443` with a port."""
     github_app_id: Annotated[AppId | None, Env("SANDHERD_GITHUB_APP_ID")] = None
-    """The id or client id of a GitHub App, whose tokens are limited to one repository and an hour."""
+    """The id or client id of a GitHub App. Its tokens are limited to one repository and one hour."""
     github_app_key: Annotated[Path | None, Env("SANDHERD_GITHUB_APP_KEY")] = None
     """The PEM file with the App's private key."""
     github_app_installation: Annotated[int | None, Env("SANDHERD_GITHUB_APP_INSTALLATION"), Field(ge=1)] = None
-    """The only installation of the App that is used, as anyone can install a public App; if unset, all are."""
+    """The only installation of the App that is used, because anyone can install a public App; if unset, all are."""
     github_app_host: Annotated[ForgeUrl, Env("SANDHERD_GITHUB_APP_HOST")] = "https://github.com"
-    """The GitHub that the App is of."""
+    """The URL of the GitHub server that has the App."""
     github_app_workflows: Annotated[bool, Env("SANDHERD_GITHUB_APP_WORKFLOWS")] = False
-    """Whether tokens of the App may change workflows, which GitHub refuses otherwise. The App has to have this
-    permission."""
+    """Whether tokens of the App may change workflows; otherwise GitHub refuses that. The App itself needs this
+    permission, too."""

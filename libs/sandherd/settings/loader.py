@@ -1,4 +1,4 @@
-"""Loads settings: each value comes from a parameter, else the environment, else the YAML file, else the default."""
+"""Loads settings: each value comes from a parameter, else the environment, else a YAML file, else the default."""
 
 import os
 from collections.abc import Mapping
@@ -37,10 +37,10 @@ class LoadedSettings(Generic[SettingsT_co]):
     settings: SettingsT_co
     sources: Mapping[str, SettingSource]
     variables: Mapping[str, str] = field(default_factory=dict)
-    """The variable that each value from the environment comes from."""
+    """For each value from the environment, the name of its variable."""
 
     def rows(self) -> list[tuple[str, str, str, SettingSource]]:
-        """`(setting, variable, value, source)` of each, secrets masked."""
+        """`(setting, variable, value, source)` of each setting. Values of secrets are masked."""
         from sandherd.settings.model import environment_names
 
         rows = []
@@ -56,9 +56,9 @@ def load(
     environ: Mapping[str, str] | None = None,
     yaml_file: Path | None = None,
 ) -> "LoadedSettings[Settings]":
-    """Read the settings; without `yaml_file`, also from the one that `SANDHERD_CONFIG` names, if there is one.
+    """Read all settings. The YAML file is `yaml_file`, or else the file that `SANDHERD_CONFIG` names.
 
-    Raises `ContractError` naming the setting and the source of a value that is not allowed.
+    Raises `ContractError` for an invalid value, with the setting and the source of the value.
     """
     from sandherd.settings.model import Settings
 
@@ -69,7 +69,7 @@ def load(
 def load_client(
     parameters: Mapping[str, Any], environ: Mapping[str, str], yaml_file: Path | None = None
 ) -> LoadedSettings[ClientSettings]:
-    """Like `load`, but without a settings file it reads the settings of a client only, which takes less time."""
+    """Like `load`, but without a YAML file it reads only the settings of a client, which takes less time."""
     if yaml_file is not None or _named_file(environ) is not None:
         return load(parameters, environ, yaml_file)
     return _load(ClientSettings, parameters, environ, None)
@@ -102,7 +102,7 @@ def _load(
 
 
 def _from_environment(model: type[ClientSettings], environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    """The variable and the value of each setting that the environment has; its own variable before an alias."""
+    """The settings in the environment: setting → (variable, value). Its own variable comes before its aliases."""
     found = {}
     for name, env in variables_of(model).items():
         for alias in (Alias(env.name), *env.aliases):
@@ -114,7 +114,7 @@ def _from_environment(model: type[ClientSettings], environ: Mapping[str, str]) -
 
 
 def _structured(model: type[ClientSettings], name: str, variable: str, text: str) -> Any:
-    """A variable's value; for a structured setting, parsed as YAML (and so JSON)."""
+    """The value of a variable. For a structured setting, the text is parsed as YAML, of which JSON is a part."""
     if not isinstance(model.model_fields[name].get_default(call_default_factory=True), dict | BaseModel):
         return text
     import yaml  # as in `from_yaml`
@@ -136,9 +136,9 @@ def _refusal(
     sources: Mapping[str, SettingSource],
     read: tuple[Path | None, Mapping[str, str]],
 ) -> ContractError:
-    """The refusal, with the source of the value and a remedy. The value itself may be a secret, and is left out.
+    """The error for an invalid setting, with the source of the value and a remedy.
 
-    `read` is the settings file that was read, and the variable of each setting.
+    It does not contain the value, which may be a secret. `read` is the YAML file, and the variable of each setting.
     """
     path, variables = read
     problem = ContractError.from_validation(error).problem

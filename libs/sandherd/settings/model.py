@@ -60,7 +60,7 @@ class Settings(
     WebhookSettings,
     BaseModel,
 ):
-    """The settings of all components; each uses what it needs. Times are in seconds."""
+    """The settings of all components. Each component uses some of them. Times are in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -79,46 +79,46 @@ class Settings(
     otlp_endpoint: Annotated[str | None, Env("OTEL_EXPORTER_OTLP_ENDPOINT")] = None
     """An OTLP/HTTP collector that services export traces and metrics to; if unset, there is only /metrics."""
     traced_requests: Annotated[float, Env("SANDHERD_TRACED_REQUESTS"), Field(ge=0, le=1)] = 0.01
-    """The share of requests whose spans are exported; those that are slow, or fail in the service, always are."""
+    """The share of requests whose spans are exported. Spans of slow requests and of errors of services always are."""
     sandbox_otlp_endpoint: Annotated[ApiAddress | None, Env("SANDHERD_SANDBOX_OTLP_ENDPOINT")] = None
-    """An OTLP/HTTP collector that agents in sandboxes may export to; if unset, sandboxes connect to the broker only."""
+    """An OTLP/HTTP collector that agents in sandboxes may export to; if unset, they export nothing."""
 
     max_sandboxes: Annotated[int, Env("SANDHERD_MAX_SANDBOXES"), Field(ge=1)] = 8
     """Maximum of live sandboxes."""
     max_sandboxes_per_project: Annotated[Limit, Env("SANDHERD_MAX_SANDBOXES_PER_PROJECT")] = None
-    """Maximum of live sandboxes of one project; if unset, only the limit for all applies."""
+    """Maximum of live sandboxes of one project; if unset, only the limit for all projects applies."""
     project_limits: Annotated[dict[SafeName, Limit], Env("SANDHERD_PROJECT_LIMITS")] = {}
     """Maximum of live sandboxes of single projects, by name."""
     runtime_limits: Annotated[dict[SafeName, Limit], Env("SANDHERD_RUNTIME_LIMITS")] = {}
-    """Maximum of live sandboxes in each runtime, by name; for one not named, only the limit for all applies."""
+    """Maximum of live sandboxes in each runtime, by name. For other runtimes only the limit for all applies."""
     priority_age: Annotated[Positive, Env("SANDHERD_PRIORITY_AGE")] = 3600
-    """How many seconds of waiting one step of priority is worth; see docs/scheduling.md."""
+    """The time of waiting that increases a task's rank as much as one step of priority; see docs/scheduling.md."""
     max_attempts: Annotated[int, Env("SANDHERD_MAX_ATTEMPTS"), Field(ge=1, le=20)] = 3
-    """Maximum of attempts of a task that does not set its own; only transient errors are retried by default."""
+    """Maximum of attempts of a task that sets no maximum. By default only transient errors are retried."""
     attempt_timeout: Annotated[Positive | None, Env("SANDHERD_ATTEMPT_TIMEOUT")] = None
-    """How long an attempt without a limit of its own may take; if unset, as long as a sandbox may live."""
+    """Maximum time of an attempt of a task that sets no maximum; if unset, as long as a sandbox may live."""
     runtime: Annotated[SafeName, Env("SANDHERD_RUNTIME")] = "process"
     """The default runtime of sandboxes."""
     runtimes: Annotated[frozenset[SafeName], Names, Env("SANDHERD_RUNTIMES")] = frozenset()
-    """Further runtimes that sandboxes may use; the default one, and those of the profiles, are always available."""
+    """Further runtimes that sandboxes may use. The default runtime and those of profiles are always available."""
     sandbox_image: Annotated[Image | None, Env("SANDBOX_IMAGE")] = None
     """The default image of sandboxes, in runtimes with images."""
     sandbox_nats_url: Annotated[BrokerAddress | None, Env("SANDHERD_SANDBOX_NATS_URL")] = None
-    """The URL of the broker for sandboxes that do not run on this host; if unset, that of the services."""
+    """The URL of the broker for sandboxes that do not run on this host; if unset, NATS_URL."""
     sandbox_nats_ca: Annotated[Path | None, Env("SANDHERD_SANDBOX_NATS_CA")] = None
-    """A PEM file with the authorities that sandboxes trust for TLS to the broker; if unset, those of their image."""
+    """A PEM file with the authorities that sandboxes trust for TLS to the broker; if unset, the ones in their image."""
     sandbox_nats_cert: Annotated[Path | None, Env("SANDHERD_SANDBOX_NATS_CERT")] = None
     """A PEM file with the client certificate that sandboxes present to the broker."""
     sandbox_nats_key: Annotated[Path | None, Env("SANDHERD_SANDBOX_NATS_KEY")] = None
-    """The PEM file with its key. Agents can read it in their sandboxes: it identifies no one but sandboxes."""
+    """The PEM file with the certificate's key. Agents can read it: the certificate must only identify sandboxes."""
     sandbox_memory_gb: Annotated[float, Env("SANDBOX_MEMORY_GB"), Field(ge=0.0625, le=64)] = 2
     """The memory of a sandbox without limits of its own."""
     sandbox_cores: Annotated[float | None, Env("SANDBOX_CPU"), Field(ge=0.05, le=256)] = None
-    """The cores of a sandbox whose limits do not set any; if unset, as many as its runtime gives."""
+    """The number of cores of a sandbox whose limits set none; if unset, its runtime decides."""
     sandbox_disk_mb: Annotated[int | None, _DISK, Field(ge=0, le=16_777_216)] = None
-    """The size in MiB of the separate file system of each sandbox of the process runtime; if unset, a quarter of the
-    file system of the home, at most 16 GiB, where a spawner that is root can create one. 0: the disk of sandboxes is
-    not limited, which `sandherd runtimes` shows."""
+    """The size in MiB of the separate file system of each sandbox of the process runtime. If unset, it is a quarter of
+    the file system of the home, at most 16 GiB, if the spawner is root and can create file systems. 0: the disk of
+    sandboxes is not limited, which `sandherd runtimes` shows."""
     caps: Annotated[SandboxLimits, Env("SANDHERD_CAPS")] = SandboxLimits(
         memory_mb=65_536, cpu_seconds=604_800, open_files=65_536, processes=32_768
     )
@@ -126,7 +126,7 @@ class Settings(
     forward_env: Annotated[frozenset[EnvName], Names, Env("SANDHERD_FORWARD_ENV")] = frozenset()
     """Names of the spawner's own environment variables that every sandbox gets, as secrets; profiles may name more."""
     sandbox_mounts: Annotated[frozenset[MountSource], Names, Env("SANDHERD_SANDBOX_MOUNTS")] = frozenset()
-    """What profiles may mount: names of volumes, and folders of the host with everything below them."""
+    """The sources that profiles may mount: names of volumes, and folders of the host with everything in them."""
     profiles: Annotated[dict[SafeName, Profile], Env("SANDHERD_PROFILES")] = {}
     """Named configurations of sandboxes: runtime, limits, variables, and how many are started in advance."""
     constraints: Annotated[Constraints, Env("SANDHERD_CONSTRAINTS")] = Constraints()
@@ -173,22 +173,23 @@ class Settings(
     flood_mb: Annotated[int, Env("SANDHERD_FLOOD_MB"), Field(ge=1)] = 256
     """A sandbox that publishes more than this many MiB within a minute floods the shared stream, and is ended."""
     flood_messages: Annotated[int, Env("SANDHERD_FLOOD_MESSAGES"), Field(ge=1000)] = 1000
-    """The sustained rate of messages per second that a sandbox may publish; messages beyond it are handled later, and a
-    sandbox that is 10 seconds' worth ahead of it is cut off. Sandherd's worker stays below 800."""
+    """The sustained rate of messages per second that a sandbox may publish. Messages above it are handled later. A
+    sandbox that exceeds it by more than 10 seconds' worth of messages is cut off. Sandherd's worker stays below 800."""
     flood_project_messages: Annotated[int, Env("SANDHERD_FLOOD_PROJECT_MESSAGES"), Field(ge=1000)] = 10_000
     """The sustained rate of messages per second of all sandboxes of a project together; the sandbox that publishes most
     is cut off."""
     person_connections: Annotated[int, Env("SANDHERD_PERSON_CONNECTIONS"), Field(ge=1)] = 100
     """Maximum of open connections with one user's credential; further ones are closed."""
     client_messages: Annotated[int, Env("SANDHERD_CLIENT_MESSAGES"), Field(ge=1)] = 2000
-    """The sustained rate of messages per second of all clients of a project together. When they are 10 seconds' worth
-    ahead of it, the connections of the credential that publishes most are closed; they may connect again."""
+    """The sustained rate of messages per second of all clients of a project together. If they exceed it by more than 10
+    seconds' worth of messages, the connections of the credential that publishes most are closed; its clients may
+    connect again."""
     project_commands_mb: Annotated[int, Env("SANDHERD_PROJECT_COMMANDS_MB"), Field(ge=1)] = 128
-    """Maximum MiB of the waiting commands of one project. Above it the connections of its clients that publish are
-    closed."""
+    """Maximum MiB of the commands of one project that are not handled yet. Above it, the connections of its clients
+    that publish are closed."""
     project_uploads_mb: Annotated[int, Env("SANDHERD_PROJECT_UPLOADS_MB"), Field(ge=1)] = 2048
-    """Maximum MiB of the uploads of one project that are stored at a time, each for an hour, those of a task as
-    long as its record; further ones are refused. Files up to 256 KiB are not stored."""
+    """Maximum MiB of the stored uploads of one project; further ones are refused. An upload is stored for an hour, the
+    upload of a task as long as its record. Files up to 256 KiB are not stored."""
     dead_letters_per_minute: Annotated[int, Env("SANDHERD_DEAD_LETTERS_PER_MINUTE"), Field(ge=1)] = 60
     """Maximum of dead letters of one sandbox that are stored within a minute; further ones are only counted."""
     open_approvals: Annotated[int, Env("SANDHERD_OPEN_APPROVALS"), Field(ge=1)] = 100
@@ -196,14 +197,14 @@ class Settings(
     project_messages: Annotated[int, Env("SANDHERD_PROJECT_MESSAGES"), Field(ge=1)] = 2000
     """Maximum of messages that wait for the sandboxes of one project; further ones are rejected."""
     project_records_mb: Annotated[int, Env("SANDHERD_PROJECT_RECORDS_MB"), Field(ge=1)] = 128
-    """Maximum MiB of the stored tasks of one project, and the same for its sandboxes; further ones are rejected."""
+    """Maximum MiB of the records of one project's tasks, and also of its sandboxes; further ones are rejected."""
     max_age: Annotated[Positive, Env("SANDHERD_MAX_AGE")] = 43_200
     """Maximum age of a sandbox that has no time to live of its own (`--ttl`), in seconds."""
     check_interval: Annotated[Positive, Env("SANDHERD_CHECK_INTERVAL")] = 5
-    """How often the time-based rules and sweeps run."""
+    """The interval at which the monitor evaluates rules that depend on time, and runs its sweeps."""
     monitor_partitions: Annotated[int, Env("SANDHERD_MONITOR_PARTITIONS"), Field(ge=1, le=64)] = 8
-    """Into how many partitions the monitor divides sandboxes, which its replicas share; 1: one replica watches all. A
-    replica with another number watches nothing until those with the former number have ended."""
+    """The number of partitions into which the monitor divides sandboxes. Its replicas share them; 1: one replica
+    watches all sandboxes. A replica with another number watches nothing until all with the former number have ended."""
     loop_repeats: Annotated[int, Env("SANDHERD_LOOP_REPEATS"), Field(ge=2)] = 4
     """How many equal tool calls with equal results in a row are a loop."""
     steering_cooldown: Annotated[Positive, Env("SANDHERD_STEERING_COOLDOWN")] = 300
@@ -213,8 +214,8 @@ class Settings(
     what is found and sends nothing, `nudge` sends a message, `interrupt` also interrupts the agent's turn, `pause`
     pauses the sandbox and asks a user, `terminate` ends it. Rules that end sandboxes, floods and budgets always act."""
     rules: Annotated[RuleSettings, Env("SANDHERD_RULES")] = {}
-    """Thresholds of the monitor's rules, and which guardian rules are off: `{"loop": {"repeats": 5}}`, or a list as
-    `loop.repeats=5,loop=off`; docs/monitor.md lists all. It takes precedence over the settings of single thresholds."""
+    """Thresholds of the monitor's rules, and which guardian rules are off: `{"loop": {"repeats": 5}}`, or as a list,
+    `loop.repeats=5,cycle=off`; docs/monitor.md lists all. It overrides the settings of single thresholds."""
     budgets: Annotated[HerdBudgets, Env("SANDHERD_BUDGETS")] = HerdBudgets()
     """Budgets of the herd, of each project and of each task, as a list such as
     `task.cost=5usd,project.day.cost=50usd,herd.month.tokens=900m`; see docs/budgets.md."""
@@ -235,9 +236,11 @@ class Settings(
     requests_waiting: Annotated[int, Env("SANDHERD_REQUESTS_WAITING"), Field(ge=1)] = 256
     """Maximum of requests of one project that wait at a service, in each lane; further ones are refused with `busy`."""
     request_seconds: Annotated[Positive, Env("SANDHERD_REQUEST_SECONDS")] = 60
-    """How many seconds per minute a replica of event-ingest works on requests of one project; then `busy`."""
+    """How many seconds per minute a replica of event-ingest works on requests of one project. Above it, it refuses them
+    with `busy`."""
     request_rows: Annotated[int, Env("SANDHERD_REQUEST_ROWS"), Field(ge=1)] = 1_000_000
-    """How many rows per minute a replica of event-ingest returns to one project; then `busy`."""
+    """How many rows per minute a replica of event-ingest returns to one project. Above it, it refuses requests with
+    `busy`."""
 
     subscriptions_per_project: Annotated[
         int, Env("SANDHERD_SUBSCRIPTIONS_PER_PROJECT"), Field(ge=0, le=len(PLACES))
@@ -248,7 +251,7 @@ class Settings(
     subscription_idle: Annotated[Positive, Env("SANDHERD_SUBSCRIPTION_IDLE")] = 604_800
     """After this time without a fetch, a subscription is deleted."""
     subscription_warning: Annotated[Positive, Env("SANDHERD_SUBSCRIPTION_WARNING")] = 86_400
-    """How long before that the event `subscription.neglected` warns; at most half of that time."""
+    """How long before the deletion the event `subscription.neglected` warns; at most half of `subscription_idle`."""
 
     @field_validator("profiles", mode="after")
     @classmethod
@@ -268,6 +271,6 @@ class Settings(
 
 
 def environment_names() -> dict[str, Env]:
-    """The environment variable of each setting; those of single runtimes come last."""
+    """The environment variable of each setting. The inherited settings, such as those of runtimes, come last."""
     general = {*ClientSettings.__annotations__, *Settings.__annotations__}
     return dict(sorted(variables_of(Settings).items(), key=lambda setting: setting[0] not in general))

@@ -9,16 +9,17 @@ from sandherd.settings.fields import Env, Names
 
 
 class NetworkSettings(BaseModel):
-    """What sandboxes of the process runtime can reach; profiles may override it (`network`)."""
+    """Settings of what sandboxes of the process runtime can reach. Profiles may override them (`network`)."""
 
     sandbox_network: Annotated[NetworkMode, Env("SANDHERD_SANDBOX_NETWORK")] = "internet"
-    """What sandboxes can reach: `internet`: public addresses; `allow`: only those in `sandbox_allow`; `none`: only
-    broker and endpoints; `host`: all that this host can, with its loopback services, and a warning for each sandbox."""
+    """What sandboxes can reach beside the broker and `sandbox_endpoints`: with `internet` public addresses, with
+    `allow` only those in `sandbox_allow`, with `none` nothing. With `host` they can reach all that this host can, also
+    services on its loopback, and there is a warning for each sandbox."""
     sandbox_allow: Annotated[frozenset[Allowed], Names, Env("SANDHERD_SANDBOX_ALLOW")] = frozenset()
-    """Public hosts for `allow`: names (`*.example.org`: all below it) and addresses, with or without a port, or
-    networks."""
+    """The public hosts that `allow` permits: names (`*.example.org` means all below it) or addresses, with or without a
+    port, and networks."""
     sandbox_endpoints: Annotated[frozenset[Endpoint], Names, Env("SANDHERD_SANDBOX_ENDPOINTS")] = frozenset()
-    """Further `host:port` that every sandbox can reach, also private ones and this host's own loopback: a local model,
-    a database, a proxy."""
+    """Further endpoints, as `host:port`, that every sandbox can reach, such as a local model, a database or a proxy.
+    They may be private or on this host's own loopback."""
     sandbox_deny: Annotated[frozenset[DeniedNetwork], Names, Env("SANDHERD_SANDBOX_DENY")] = frozenset()
     """Public networks that no sandbox can reach, such as those of your own site."""

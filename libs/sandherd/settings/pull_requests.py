@@ -1,4 +1,4 @@
-"""The settings of pull requests: whether they are opened and merged, and how. A task may choose otherwise."""
+"""The settings of pull requests: whether they are opened and merged, and how. A task may override some of them."""
 
 from typing import Annotated, Final
 
@@ -20,16 +20,16 @@ _SESSION: Final = explained(
 
 
 class PullRequestSettings(BaseModel):
-    """Whether the spawner opens and merges pull requests, if a task does not choose."""
+    """Whether and how the spawner opens and merges pull requests, unless a task overrides it."""
 
     pull_requests: Annotated[PullRequestMode | None, Env("SANDHERD_PULL_REQUESTS")] = None
-    """Whether a pull request is opened for a pushed branch once its last attempt has ended: `none`: only at a user's
-    request, `draft`, or `ready` for review if the task has completed. If unset, it is `none`."""
+    """Whether a pull request is opened for a pushed branch when its last attempt has ended: `none` (only at a user's
+    request), `draft`, or `ready` (for review, if the task has completed). If unset, it is `none`."""
     merge_policy: Annotated[MergePolicy, Env("SANDHERD_MERGE_POLICY")] = "never"
     """Whether pull requests are merged: `never`, `when_permitted` by checks and reviews, or by the forge's `queue`.
     With another value than `never`, `pull_requests` has to be set, too."""
     merge_method: Annotated[MergeMethod, Env("SANDHERD_MERGE_METHOD")] = "merge"
-    """How the commits of a pull request get into its base branch."""
+    """How a pull request is merged into its base branch."""
     pull_request_labels: Annotated[
         list[PullRequestLabel], Names, NONE, Env("SANDHERD_PULL_REQUEST_LABELS"), Field(max_length=MAX_LABELS)
     ] = []
@@ -39,7 +39,7 @@ class PullRequestSettings(BaseModel):
     ] = []
     """Accounts whose reviews are requested."""
     pull_request_title: Annotated[Template | None, Env("SANDHERD_PULL_REQUEST_TITLE")] = None
-    """The template of titles; docs/repositories.md has the placeholders."""
+    """The template of titles. docs/repositories.md lists the placeholders."""
     pull_request_body: Annotated[Template | None, Env("SANDHERD_PULL_REQUEST_BODY")] = None
     """The template of bodies, as Markdown."""
     conflict_follow_up: Annotated[bool, Env("SANDHERD_CONFLICT_FOLLOW_UP")] = False
@@ -47,8 +47,8 @@ class PullRequestSettings(BaseModel):
     session_url: Annotated[
         Annotated[str, StringConstraints(max_length=1000, pattern=_SESSION)] | None, Env("SANDHERD_SESSION_URL")
     ] = None
-    """The page of a task, with `{project}` and `{task}`; pull requests link to it. Without it they have the command
-    that shows the task."""
+    """The URL of a task's page, with `{project}` and `{task}`. Pull requests link to it; if unset, they have the
+    command that shows the task."""
     pull_request_days: Annotated[int, Env("SANDHERD_PULL_REQUEST_DAYS"), Field(ge=1, le=365)] = 30
     """The number of days after its last change for which a pull request is polled at its forge."""
 

@@ -1,4 +1,4 @@
-"""The settings of the remote runtime: OpenHands' Runtime API, under the names that OpenHands itself reads."""
+"""The settings of the remote runtime, which uses OpenHands' Runtime API. Most variables have OpenHands' own names."""
 
 from typing import Annotated, Final, Literal
 
@@ -11,7 +11,7 @@ ApiAddress = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@?#/]+(/[^
 ApiKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$")]
 """A value that is valid in an HTTP header."""
 FACTORS: Final = (1, 2, 4, 8)
-"""The sizes of a runtime."""
+"""The sizes that a runtime may have (the API's resource factors)."""
 
 
 _FACTORS: Final = WithJsonSchema({"type": "integer", "enum": list(FACTORS)})
@@ -33,20 +33,20 @@ class RemoteSettings(BaseModel):
     remote_resource_factor: Annotated[
         int, Env("SANDBOX_REMOTE_RUNTIME_RESOURCE_FACTOR"), AfterValidator(_factor), _FACTORS
     ] = 1
-    """Minimum size of a runtime; one with a higher memory limit becomes larger, up to 8."""
+    """Minimum size of a runtime. A sandbox with a higher memory limit gets a larger one, up to 8."""
     remote_factor_memory_gb: Annotated[Positive, Env("SANDHERD_REMOTE_FACTOR_MEMORY_GB")] = 4
-    """How much memory each unit of that size has, which the Runtime API does not report."""
+    """The memory of a runtime of size 1, in GB. The Runtime API does not report it."""
     remote_runtime_class: Annotated[Literal["sysbox", "gvisor"] | None, Env("SANDBOX_REMOTE_RUNTIME_CLASS")] = None
     """How a runtime is isolated; if unset, the Runtime API's default."""
     remote_command: Annotated[str, Env("SANDHERD_REMOTE_COMMAND"), Field(min_length=1)] = (
         "/usr/local/bin/openhands-agent-server --port 60000"
     )
-    """The command that starts the OpenHands agent server in the image; files and the worker are uploaded through it."""
+    """The command that starts the OpenHands agent server in the image, by which files and the worker are uploaded."""
     remote_keep_alive: Annotated[bool, Env("SANDBOX_KEEP_RUNTIME_ALIVE")] = True
     """Whether a runtime that is retained because its sandbox ended with undelivered events keeps running."""
     remote_pause_on_close: Annotated[bool, Env("SANDBOX_PAUSE_CLOSED_RUNTIMES")] = False
-    """Whether such a runtime is paused if it does not keep running; one of the two has to be set."""
+    """Whether a retained runtime is paused if `remote_keep_alive` is false. One of the two has to be true."""
     remote_init_timeout: Annotated[Positive, Env("SANDBOX_REMOTE_RUNTIME_INIT_TIMEOUT")] = 300
     """How long a runtime may take until its agent server responds."""
     remote_api_timeout: Annotated[Positive, Env("SANDBOX_REMOTE_RUNTIME_API_TIMEOUT")] = 60
-    """How long a single response of the Runtime API or of an agent server may take."""
+    """Timeout of each request to the Runtime API and to agent servers."""

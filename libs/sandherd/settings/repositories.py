@@ -12,7 +12,7 @@ _HOST: Final = explained(
     r"^(http://)?[A-Za-z0-9.-]+(:[0-9]{1,5})?$", "a host, with a port if that is not 443, such as git.example.com:8443"
 )
 RepositoryHost = Annotated[str, StringConstraints(pattern=_HOST)]
-"""A host name, with a port if it is not that of https; `http://` before it permits http in place of https."""
+"""A host name, with a port if that is not 443. `http://` before it permits http in place of https."""
 Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$")]
 _HOSTS: Final = ("github.com", "gitlab.com", "codeberg.org", "bitbucket.org")
 _LFS_HOSTS: Final = ("github-cloud.githubusercontent.com", "github-cloud.s3.amazonaws.com")
@@ -48,7 +48,7 @@ BranchPrefix = Annotated[
         ),
     ),
 ]
-"""A prefix of names of branches, and the words of titles that get it; without words, any other title gets it."""
+"""A prefix of branch names, and words: branches of tasks whose title has one of them get it. Without words, all do."""
 BRANCH_PREFIXES: Final = (
     "hotfix=hotfix|urgent|outage|emergency|incident",
     "bugfix=bugfix|bug|fix|fixes|repair|crash|broken|regression|failing|fails",
@@ -57,7 +57,7 @@ BRANCH_PREFIXES: Final = (
     "feature",
 )
 LONGEST_PREFIX: Final = 30
-"""Half of a branch's name."""
+"""Maximum characters of a prefix: half of those of a branch's name."""
 
 
 Committer = Annotated[
@@ -102,54 +102,55 @@ class RepositorySettings(BaseModel):
     github_token: Annotated[Token | None, Env("GITHUB_TOKEN", secret=True)] = Field(None, repr=False)
     """A token for repositories on github.com. No sandbox gets it."""
     git_credentials: Annotated[Path | None, Env("SANDHERD_GIT_CREDENTIALS")] = None
-    """A file with credentials of other hosts, one `https://USER:TOKEN@HOST` a line (git-credential-store(1)); it is
-    read for each use. No sandbox gets them."""
+    """A file with credentials of other hosts, one `https://USER:TOKEN@HOST` in each line (git-credential-store(1)). It
+    is read for each use. No sandbox gets them."""
     repository_approval: Annotated[list[str], Names, NONE, Env("SANDHERD_REPOSITORY_APPROVAL")] = list(_APPROVED)
     """Paths, as in .gitignore, whose changes a user has to approve before a branch is pushed."""
     branch_prefixes: Annotated[list[BranchPrefix], Names, Env("SANDHERD_BRANCH_PREFIXES")] = list(BRANCH_PREFIXES)
-    """The prefixes of branch names, in their order, such as `bugfix=fix|bug,feature`: a branch gets the first one that
-    has a word of the task's title. The last one may have no words: it is for any other title, or else `feature`."""
+    """The prefixes of branch names, such as `bugfix=fix|bug,feature`: a branch gets the first prefix that has a word of
+    the task's title. The last prefix may have no words: branches of all other tasks get it. If it has words, they get
+    `feature`."""
     max_repository_mb: Annotated[int, Env("SANDHERD_MAX_REPOSITORY_MB"), Field(ge=1, le=1_048_576)] = 4096
     """Maximum size of the spawner's mirror of a repository."""
     max_mirrors: Annotated[int, Env("SANDHERD_MAX_MIRRORS"), Field(ge=1, le=100_000)] = 100
     """Maximum number of the spawner's mirrors of one project's repositories."""
     max_mirrors_mb: Annotated[int, Env("SANDHERD_MAX_MIRRORS_MB"), Field(ge=1, le=104_857_600)] = 20_480
-    """Maximum size of all mirrors of one project: above it, those that no live branch needs are removed."""
+    """Maximum size of all mirrors of one project. Above it, mirrors that no live branch needs are removed."""
     mirror_filter: Annotated[Literal["none", "blob:none"], Env("SANDHERD_MIRROR_FILTER")] = "none"
-    """What mirrors of repositories leave out: with `blob:none`, files are fetched when they are needed, and the forge
-    always has to be reachable."""
+    """The filter of mirrors, as in git: with `blob:none` they contain no files. These are fetched when they are needed,
+    so the forge always has to be reachable."""
     share_mirrors: Annotated[bool, Env("SANDHERD_SHARE_MIRRORS")] = False
-    """Whether a new mirror begins with what another project's mirror of the same repository has, of the branches that
-    the forge shows to the project's own credential."""
+    """Whether a new mirror is copied from another project's mirror of the same repository, as far as the forge shows
+    its branches to the new project's own credential."""
     max_lfs_mb: Annotated[int, Env("SANDHERD_MAX_LFS_MB"), Field(ge=1, le=1_048_576)] = 1024
-    """Maximum size of the files of one checkout that are stored in Git LFS, of a task that wants them (`lfs`)."""
+    """Maximum size of the Git LFS files in one checkout, for tasks that request them (`lfs`)."""
     lfs_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_LFS_HOSTS")] = list(_LFS_HOSTS)
     """The hosts from which objects of Git LFS are fetched, and to which they are uploaded, if the repository's own host
-    names them; those of `SANDHERD_REPOSITORY_HOSTS` are permitted, too."""
+    names them. The hosts in `SANDHERD_REPOSITORY_HOSTS` are permitted, too."""
     keep_mirrors: Annotated[Positive, Env("SANDHERD_KEEP_MIRRORS")] = 2_592_000
     """How long a mirror that no live branch needs stays after its last use."""
 
     git_proxy_url: Annotated[ProxyUrl | None, Env("SANDHERD_GIT_PROXY_URL")] = None
-    """The URL at which sandboxes reach the git proxy, such as `http://127.0.0.1:9402`: tasks with `git_proxy` fetch and
-    push by it. If unset, there is none."""
+    """The URL at which sandboxes reach the git proxy, such as `http://127.0.0.1:9402`. Tasks with `git_proxy` fetch and
+    push through it. If unset, there is no git proxy."""
     git_proxy_listen: Annotated[ListenAddress, Env("SANDHERD_GIT_PROXY_LISTEN")] = "127.0.0.1:9402"
-    """The address on which the spawner serves the git proxy, if `git_proxy_url` is set: by HTTP, without TLS."""
+    """The address on which the spawner serves the git proxy, if `git_proxy_url` is set. It is HTTP without TLS."""
 
     signing_key: Annotated[Path | None, Env("SANDHERD_SIGNING_KEY")] = None
-    """The file with the private key of SSH, Ed25519 or RSA without a passphrase, that commits of sandboxes are signed
-    with if `signing_committer` is set; it is read for each use. No sandbox gets it."""
+    """The file with the SSH private key (Ed25519 or RSA, without a passphrase) that signs the commits of sandboxes, if
+    `signing_committer` is set. It is read for each use. No sandbox gets it."""
     signing_committer: Annotated[Committer | None, Env("SANDHERD_SIGNING_COMMITTER")] = None
-    """The committer of signed commits, in the form `NAME <ADDRESS>`; their author is the agent. A forge shows them as
-    verified if the address is one of the account that has the public key. If unset, commits are not signed."""
+    """The committer of signed commits, as `NAME <ADDRESS>`. Their author is the agent. A forge shows them as verified
+    if the account with the public key also has the address. If unset, commits are not signed."""
 
     @field_validator("branch_prefixes", mode="after")
     @classmethod
     def _each_prefix_has_an_effect(cls, entries: list[str]) -> list[str]:
         prefixes = [entry.partition("=")[0] for entry in entries]
         if any("=" not in entry for entry in entries[:-1]):
-            raise ValueError("only the last prefix may have no words: those after it would have no effect")
+            raise ValueError("only the last prefix may have no words: prefixes after it would have no effect")
         if len(set(prefixes)) < len(prefixes):
             raise ValueError("a prefix is listed twice; list its words together")
         if any(len(prefix) > LONGEST_PREFIX for prefix in prefixes):
-            raise ValueError(f"a prefix may have {LONGEST_PREFIX} characters")
+            raise ValueError(f"a prefix may have at most {LONGEST_PREFIX} characters")
         return entries

@@ -1,4 +1,4 @@
-"""The setting of the monitor's rules: thresholds by rule, checked against the table of rules."""
+"""The setting with the thresholds of the monitor's rules, which is validated by the table of rules."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
@@ -13,9 +13,9 @@ _ROWS: Final = {row.name: row for row in RULES}
 
 
 def read_rules(value: Any) -> dict[str, Any]:
-    """Thresholds by rule, or `off`; from a mapping, or from a list such as `loop.repeats=5,loop=off`.
+    """For each rule its thresholds, or `off`, from a mapping or from a list such as `loop.repeats=5,cycle=off`.
 
-    Raises `ValueError` that names the valid ones.
+    Raises `ValueError`, which names the valid rules or thresholds.
     """
     entries = _from_list(value) if isinstance(value, str | list | tuple) else value
     if not isinstance(entries, Mapping):
@@ -26,8 +26,8 @@ def read_rules(value: Any) -> dict[str, Any]:
 def _from_list(value: str | Iterable[object]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for text in value.split(",") if isinstance(value, str) else map(str, value):
-        place, equals, number = text.partition("=")
-        rule, dot, threshold = place.strip().partition(".")
+        key, equals, number = text.partition("=")
+        rule, dot, threshold = key.strip().partition(".")
         if not equals or (not dot and number.strip() != OFF):
             raise ValueError("an entry of the list is rule.threshold=value, or rule=off")
         if entries.get(rule) == OFF or (not dot and rule in entries):
@@ -71,7 +71,7 @@ def _number(rule: RuleRow, name: str, value: Any) -> float:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of the mapping."""
+    """The JSON Schema of the mapping that `read_rules` accepts."""
     return {"type": "object", "additionalProperties": False, "properties": {row.name: _schema_of(row) for row in RULES}}
 
 

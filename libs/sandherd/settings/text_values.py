@@ -1,4 +1,4 @@
-"""Settings as text: read from YAML, and shown, without secrets in errors and output."""
+"""Reads settings from YAML, and shows values as text. Errors and output contain no secrets."""
 
 import json
 import re
@@ -11,13 +11,13 @@ from pydantic_core import to_jsonable_python
 from sandherd.contracts.errors import Code, ContractError
 
 CONFIG_VARIABLE: Final = "SANDHERD_CONFIG"
-"""The path of the YAML file with settings."""
+"""The environment variable with the path of the YAML file."""
 MASK: Final = "********"
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s,]+(?=@)")
 
 
 def as_text(value: Any) -> str:
-    """A value as it may be written in YAML or a variable; user and password in a URL are masked."""
+    """A value as text, in the form of a variable's value. User and password in a URL are masked."""
     if isinstance(value, BaseModel | dict):
         return json.dumps(to_jsonable_python(value, exclude_none=True), ensure_ascii=False)
     text = ",".join(sorted(map(str, value))) if isinstance(value, frozenset) else str(value)
@@ -25,10 +25,10 @@ def as_text(value: Any) -> str:
 
 
 def from_yaml(path: Path | None) -> dict[str, Any]:
-    """The settings in a file, none without one. Raises `ContractError` that names the file."""
+    """The settings in a YAML file; none if `path` is None. Raises `ContractError`, which names the file."""
     if path is None:
         return {}
-    import yaml  # it takes a quarter of the time to load all settings, and not every process has a file
+    import yaml  # imported late: it takes a quarter of the time to load all settings, and most processes have no file
 
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
@@ -48,7 +48,7 @@ def from_yaml(path: Path | None) -> dict[str, Any]:
 
 
 def describe_error(error: Exception) -> str:
-    """What is wrong with a document and where, without its content, which may be a secret."""
+    """The error in a YAML document and its line, without the document's content, which may be a secret."""
     from yaml import MarkedYAMLError
 
     if isinstance(error, MarkedYAMLError):

@@ -1,4 +1,4 @@
-"""The local stack: an embedded broker and database, and the services as processes, on one machine."""
+"""The local stack: broker, database and services, as processes on one machine."""
 
 import sandherd.bus  # noqa: F401  # first: loads nats-py without what only websockets need
 from sandherd.stack.control import ShutdownResult, StackStatus, down, status, up

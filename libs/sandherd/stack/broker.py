@@ -1,6 +1,6 @@
-"""The complete broker of one herd: identity, one nats-server or three, streams and credentials, in one directory.
+"""The broker of one herd in one directory: identity, one nats-server or three, streams, and credentials.
 
-The local stack uses it, and so does every test that needs a real broker.
+The local stack uses it, and every test that needs a real broker.
 """
 
 import time
@@ -47,7 +47,7 @@ DEFAULT_PROJECT = "default"
 class Broker:
     """One herd's broker in `home`: `identity/`, `creds/` and `nats/`. Use it as an async context manager.
 
-    Three servers have a directory each, `nats-1/` and so on, and every stream is replicated to all of them.
+    Of three servers each has its own directory, `nats-1/` and so on, and every stream is replicated to all of them.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Broker:
         ports: Sequence[int] = (),
         capacity: Capacity | None = None,
     ) -> None:
-        """`size` is the number of servers; without it, that of the existing herd. Raises `SizeError`.
+        """`size` is the number of servers, by default that of the existing herd, or one. Raises `SizeError`.
 
-        `capacity` is the number of connections of each; without it, what this process's limit of open files allows.
+        `capacity` is the number of connections of each server, by default what the limit of open files allows.
         """
         self.home = home
         self.capacity = capacity or own_capacity()
@@ -82,12 +82,12 @@ class Broker:
 
     @property
     def child(self) -> ChildProcess:
-        """The process of the (first) server."""
+        """The process of the server, or of the first of several."""
         return self.nats.child
 
     @property
     def url(self) -> str:
-        """The URLs for clients: every server, separated by commas."""
+        """The URL for clients: the URLs of all servers, separated by commas."""
         return ",".join(server.url for server in self.servers or [self.nats])
 
     @property
@@ -97,21 +97,21 @@ class Broker:
 
     @property
     def watcher(self) -> Path:
-        """The credential with which the servers' health is requested."""
+        """The file with the credential that may request the health of servers."""
         return Home(self.home).watcher_credentials
 
     @property
     def probe(self) -> Path:
-        """The credential that writes the probe of `store_guard`."""
+        """The file with the credential that may publish the probe of `store_guard`."""
         return self.identity.root / cluster.PROBE
 
     @property
     def probed(self) -> tuple[str, Path, Path]:
-        """The arguments of `StoreGuard.keep`: the address and its two credentials."""
+        """The arguments of `StoreGuard.run`: the URL and its two credentials."""
         return self.url, self.watcher, self.probe
 
     def initialise(self) -> None:
-        """Create missing keys, tokens and credentials, and update them to this version's permissions."""
+        """Create missing keys, tokens and credentials, and replace those without the permissions of this version."""
         self.identity.create(int(time.time()))
         self.write_credentials()
         password = cluster.route_password(self.identity.root / "routes.password") if self.size > 1 else ""
@@ -148,15 +148,15 @@ class Broker:
         await self.prepare()
 
     async def prepare(self) -> None:
-        """Provision servers that were just started. Raises `ChildFailedError`."""
+        """Provision servers that were just started. Raises `ChildFailedError`, also if a server ends meanwhile."""
         try:
             await run_until_first(self.provision(), self._watch_end())
         except (BusError, ProvisionError, nats.errors.Error) as error:
             raise ChildFailedError(f"nats-server runs but can't be provisioned: {error}") from error
 
     async def _watch_end(self) -> None:
-        """Raise if a server ends: provisioning would otherwise wait for it until it times out."""
-        await run_until_first(*(cluster.ended_early(server.child) for server in self.servers))
+        """Raise `ChildFailedError` as soon as a server ends: otherwise provisioning would wait until its timeout."""
+        await run_until_first(*(cluster.raise_on_end(server.child) for server in self.servers))
 
     async def stop(self) -> None:
         """Stop every server gracefully."""
@@ -167,17 +167,17 @@ class Broker:
         await cluster.each(server.kill() for server in self.servers)
 
     async def restart(self) -> None:
-        """Restart every server on the same port and data."""
+        """Restart every server with the same port and data."""
         await cluster.each(server.restart() for server in self.servers)
 
     async def provision(self) -> None:
-        """Create streams, consumers and buckets, or update them to this version."""
+        """Create streams, consumers and buckets, or update them to the declarations of this version."""
         async with self.provisioner() as jetstream:
             await cluster.patiently(lambda: provision(jetstream, self.size), self.size)
 
     @asynccontextmanager
     async def provisioner(self) -> AsyncIterator[JetStreamContext]:
-        """The whole JetStream API, with a credential that is valid for a minute and is not written to a file."""
+        """A client of the whole JetStream API. Its credential is valid for a minute and is not written to a file."""
         token, seed = parts_of(Registrar(self.identity).mint_stream_admin())
         connection_identity = ConnectionIdentity.renewing(lambda: token, seed)
         async with Bus.open(self.url, name=PROVISIONER, identity=connection_identity, inbox=INBOX, patience=20) as bus:
@@ -186,10 +186,10 @@ class Broker:
     def credentials(
         self, principal: Principal, *, project: str = DEFAULT_PROJECT, sandbox: str = "", life: float = 3600
     ) -> Path:
-        """The credentials file of a principal, minted if there is none, or if it lacks permissions of this version.
+        """The credentials file of a principal. It is created if it is missing, or has other permissions than declared.
 
-        A joiner's credential is minted each time. A worker's is minted for a key created here; in a real sandbox the
-        worker creates its own.
+        Those of joiners and workers are created at each call. The key of a worker is created here, too; in a real
+        sandbox the worker creates it.
         """
         if principal in {Principal.WORKER, Principal.JOINER}:
             return self._sandbox_credentials(principal, project, sandbox, life)
@@ -207,7 +207,7 @@ class Broker:
         return self._open(path, who.name, who.inbox, **options)
 
     def settings(self, principal: Principal, *, project: str = DEFAULT_PROJECT, **values: Any) -> Settings:
-        """The settings of a service or a user on this broker; `values` are further ones."""
+        """The settings of a service or a user of this broker. `values` are further settings."""
         own: dict[str, Any] = {
             "nats_url": self.url,
             "home": self.home,

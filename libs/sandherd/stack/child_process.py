@@ -1,4 +1,4 @@
-"""A child process: started, watched, stopped and killed by its process id, never by name."""
+"""Starts, watches, stops and kills a child process by its process id, never by its name."""
 
 import asyncio
 import ctypes
@@ -16,7 +16,7 @@ from sandherd.process_signals import ended
 _POLL: Final = 0.01
 _PR_SET_PDEATHSIG: Final = 1
 _UMASK: Final = 0o077
-"""For all our processes: only their own user can read what they write."""
+"""The umask of processes: only their own user can read the files that they create."""
 
 
 class ChildFailedError(Exception):
@@ -25,7 +25,10 @@ class ChildFailedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ChildCommand:
-    """What to start. `user` and `group` are the ids it runs as, if not ours; `linked` ends it with its parent."""
+    """A command to start. `user` and `group` are the ids that it runs as, by default our own.
+
+    With `linked` the kernel kills the process when its parent ends.
+    """
 
     arguments: Sequence[str]
     log: Path
@@ -38,7 +41,7 @@ class ChildCommand:
 
 
 class ChildProcess:
-    """One process of a command; it may be started again after it has ended."""
+    """The process of a command. It may be started again after it has ended."""
 
     def __init__(self, command: ChildCommand) -> None:
         self.command = command
@@ -55,16 +58,16 @@ class ChildProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it is running."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def status(self) -> int | None:
-        """Its exit status (negative signal number if a signal ended it), or None while it is running."""
+        """The exit status, or the negative number of the signal that ended the process; None while it is running."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Start it, with its output appended to the log."""
+        """Start the process. Its output is appended to the log. Raises `RuntimeError` if it is running."""
         if self.alive:
             raise RuntimeError(f"{self.command.arguments[0]} is already running")
         with os.fdopen(open_log(self.command.log), "ab") as log:
@@ -91,14 +94,14 @@ class ChildProcess:
             await self.kill()
 
     async def wait_ended(self) -> None:
-        """Wait until it has ended. Works in any event loop, so that a test may stop what a fixture started."""
+        """Wait until the process has ended. It may have been started in another event loop, such as a fixture's."""
         if self.alive:
             await ended(self.pid)
         while self.alive:  # noqa: ASYNC110  # reaping it is a system call, not an event
             await asyncio.sleep(_POLL)
 
     async def until(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait for a condition while it is running. Raises `ChildFailedError` if it ends first, or on timeout."""
+        """Wait until `ready` returns true. Raises `ChildFailedError` if the process ends before, or after `seconds`."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not ready():
             if not self.alive:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from sandherd.stack.nats import ClusterMember
 
 SIZES: Final = (1, 3)
-"""One server, or the smallest cluster that can lose one and still has a majority."""
+"""The possible numbers of servers: one, or the smallest cluster that has a majority without one of its servers."""
 PROBE: Final = "probe.creds"
-_AGAIN: Final = 0.2
+_RETRY_SECONDS: Final = 0.2
 _ELECTION: Final = 60.0
-"""How long restarted servers may take to elect the leaders, in seconds; it usually takes about ten."""
+"""Maximum time in seconds in which restarted servers elect the leaders of streams. It usually takes about ten."""
 
 
 class SizeError(Exception):
@@ -30,7 +30,7 @@ class SizeError(Exception):
 
 
 def directories(home: Path, size: int) -> list[Path]:
-    """The directory of each server; its name is the name of the part."""
+    """The directories of the servers. The name of each is also the name of its part of the stack."""
     return [home / "nats"] if size == 1 else [home / f"nats-{number}" for number in range(1, size + 1)]
 
 
@@ -40,10 +40,11 @@ def size_of(home: Path) -> int | None:
 
 
 def size_for(home: Path, wanted: int | None) -> int:
-    """How many servers to run. Raises `SizeError` for an unsupported number, or one that differs from the herd's.
+    """The number of servers to run: `wanted`, or that of the existing herd, or one.
 
-    A server that joins others deletes the streams that they do not know, and a server that is alone again knows none
-    of theirs: the stored data would be lost.
+    Raises `SizeError` for an unsupported number, or one that differs from the herd's: stored data would be lost. A
+    server that joins a cluster deletes streams that the cluster does not have, and a server that leaves one has none of
+    its streams.
     """
     held = size_of(home)
     if wanted is None or wanted == held:
@@ -59,7 +60,7 @@ def size_for(home: Path, wanted: int | None) -> int:
 
 
 def memberships(size: int, password: str) -> "list[ClusterMember | None]":
-    """The cluster membership of each server; None for a single one."""
+    """The cluster membership of each server; None for the server of a herd that has only one."""
     from sandherd.stack.nats import ClusterMember, free_ports  # only needed to start servers
 
     if size == 1:
@@ -74,29 +75,29 @@ def memberships(size: int, password: str) -> "list[ClusterMember | None]":
 
 
 def route_password(path: Path) -> str:
-    """The password of the routes between the servers: created once, and known to them alone."""
+    """The password of the routes between the servers, from this file. It is created if the file is missing."""
     if not path.exists():
         write_secret(path, secrets.token_hex(32))
     return path.read_text()
 
 
 def newest_token(servers: Sequence[Path], account: str) -> str | None:
-    """The latest of the account's tokens that the servers have stored; None if none has one.
+    """The latest token of an account that any of the servers has stored; None if no server has one.
 
-    A server does not replace the file, it writes over it: one that writes now, or was killed meanwhile, has no token.
+    A server overwrites the file in place, so the file of a server that is writing, or was killed then, is invalid.
     """
-    aged = [found for server in servers if (found := _aged(server / "jwt" / f"{account}.jwt"))]
+    aged = [found for server in servers if (found := _ordered_token(server / "jwt" / f"{account}.jwt"))]
     return max(aged)[1] if aged else None
 
 
 def newest_tokens(servers: Sequence[Path], identity: "HerdIdentity") -> tuple[str | None, str | None]:
-    """The latest tokens of the accounts of sandboxes and of users, which the spawner signs again at a revocation."""
+    """The latest stored tokens of the accounts of sandboxes and of users, which change at each revocation."""
     sandboxes, people = (newest_token(servers, identity.root_key(name).public) for name in ("sandboxes", "people"))
     return sandboxes, people
 
 
-def _aged(path: Path) -> tuple[tuple[int, int], str] | None:
-    """A stored token with its age. Of two of one second, the one that revokes more is the later one."""
+def _ordered_token(path: Path) -> tuple[tuple[int, int], str] | None:
+    """A stored token after a key to order tokens by: the second of its issue, then its number of revocations."""
     try:
         token = path.read_text()
         claims = read_claims(token)
@@ -110,21 +111,21 @@ def _servers(count: int) -> str:
 
 
 async def each(runs: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run these concurrently, each to its end; then raise the first error, in order, if any failed."""
+    """Run these concurrently until all have ended. Then raise the error of the first one that failed, if any."""
     ended = await asyncio.gather(*runs, return_exceptions=True)
     for error in ended:
         if error is not None:
             raise error
 
 
-async def ended_early(child: ChildProcess) -> None:
-    """Wait until a server has ended, which it should not. Raises `ChildFailedError`."""
+async def raise_on_end(child: ChildProcess) -> None:
+    """Wait until a server that should keep running has ended, and raise `ChildFailedError`."""
     await child.wait_ended()
     raise ChildFailedError(f"nats-server ended with status {child.status} while it was being provisioned")
 
 
 async def patiently(run: Callable[[], Coroutine[Any, Any, object]], size: int) -> None:
-    """Run it; with several servers, retry for as long as leader elections may take. Raises the last error."""
+    """Call `run`; with several servers, retry it while they may elect leaders. Raises the last error."""
     deadline = asyncio.get_running_loop().time() + (_ELECTION if size > 1 else 0)
     while True:
         try:
@@ -133,4 +134,4 @@ async def patiently(run: Callable[[], Coroutine[Any, Any, object]], size: int) -
         except (TimeoutError, nats.errors.Error):
             if asyncio.get_running_loop().time() > deadline:
                 raise
-        await asyncio.sleep(_AGAIN)
+        await asyncio.sleep(_RETRY_SECONDS)

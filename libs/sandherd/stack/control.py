@@ -1,4 +1,4 @@
-"""Starts, ends and inspects a stack from outside: what `sandherd up`, `down` and `status` do."""
+"""Starts, ends and inspects a stack from another process, for `sandherd up`, `down` and `status`."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ class OtherSizeError(StackFailedError):
 
 @dataclass(frozen=True, kw_only=True)
 class StackStatus:
-    """The state of a stack. `phase` is by the actual state of its parts, whatever was recorded."""
+    """The state of a stack. `phase` depends on the actual state of its parts, not only on the record."""
 
     home: Path
     phase: StackPhase
@@ -58,7 +58,7 @@ class StackStatus:
     parts: tuple[PartStatus, ...] = ()
     error: str | None = None
     lost: str | None = None
-    """What of the home is missing, without which the stack can't be started again."""
+    """A description of missing files of the home without which the stack can't be started again, or None."""
 
     @property
     def ready(self) -> bool:
@@ -68,12 +68,12 @@ class StackStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class ShutdownResult:
-    """What `down` ended."""
+    """The result of `down`. `names` are the parts that it ended."""
 
     home: Path
     names: tuple[str, ...] = field(default=())
     sandboxes_left: bool = False
-    """Whether something of a sandbox could not be ended; the spawner's log names it."""
+    """Whether a sandbox could not be ended completely. The spawner's log has the reason."""
 
     @property
     def was_running(self) -> bool:
@@ -91,16 +91,16 @@ async def up(
     environ: Mapping[str, str] | None = None,
     on_step: OnStep = ignore_step,
 ) -> StackStatus:
-    """Start the stack of this home, or find that it is running; `wait` until every part is ready.
+    """Start the stack of this home unless it is running. With `wait`, return when every part is ready.
 
-    `config` is the settings file of every part; without it, the file in `SANDHERD_CONFIG`, or that of a stack that was
-    not ended by `down`, if there is one.
+    `config` is the settings file of all parts, by default the file in `SANDHERD_CONFIG`, or the file of the last stack
+    if that was not ended by `down`.
 
-    `nats` is the number of nats-servers: 1 or 3; without it that of the existing herd, and one for a new herd.
+    `nats` is the number of nats-servers, 1 or 3, by default that of the existing herd, or 1.
 
-    `environ` is the environment of the stack, with the settings of every part; without it, ours.
+    `environ` is the environment of the stack, by default that of this process.
 
-    `on_step` is given what is being started, and then what is not ready yet.
+    `on_step` is called with the parts that are being started, and then with those that are not ready yet.
 
     The stack continues to run when the caller ends. Raises `StackFailedError`, and `UnsafeHomeError` before it writes.
     """
@@ -114,7 +114,7 @@ async def up(
     supervisor = _running(place)
     if supervisor is None:
         _refuse_without_space(place, servers)
-        supervisor = start_supervisor(place, servers, _surroundings(place, config, environ))
+        supervisor = start_supervisor(place, servers, _environment(place, config, environ))
     elif wait and (short := shortages(measure_home(place.path))):
         raise DiskTooSmallError("; ".join(short))
     if not wait:
@@ -129,10 +129,10 @@ async def up(
 
 
 async def down(home: Path, *, seconds: float | None = None, on_step: OnStep = ignore_step) -> ShutdownResult:
-    """End the stack of this home with its sandboxes, also what a killed supervisor left. Does nothing if none runs.
+    """End the stack of this home with its sandboxes, and processes that a killed supervisor has left.
 
-    `seconds` is how long the supervisor may take; without it, as long as it has recorded that it may need. Raises
-    `UnsafeHomeError`: another user could have recorded which processes are to be ended.
+    `seconds` is the maximum time of the supervisor, by default the time in its record. Raises `UnsafeHomeError`:
+    in an unsafe home another user could have recorded the processes to be ended.
     """
     check_home(home)
     place = Home(home.resolve())
@@ -143,7 +143,7 @@ async def down(home: Path, *, seconds: float | None = None, on_step: OnStep = ig
         written = record.stop_seconds if record else STOP_SECONDS
         await end(supervisor, signal.SIGTERM, grace=written if seconds is None else seconds)
     on_step("ending sandboxes that are left")
-    all_ended = await end_with_sandboxes(place, _surroundings(place))
+    all_ended = await end_with_sandboxes(place, _environment(place))
     if all_ended:
         delete_config(place)
     return ShutdownResult(
@@ -174,7 +174,7 @@ async def status(home: Path) -> StackStatus:
 
 
 def phase_of(written: StackPhase, parts: Iterable[PartStatus], *, supervised: bool) -> StackPhase:
-    """The phase of a stack: as its supervisor recorded it, if that is alive, and by the actual state of its parts."""
+    """The phase of a stack, from the recorded phase, the state of its parts, and whether its supervisor is alive."""
     seen = list(parts)
     if not supervised:
         left = any(part.running for part in seen)
@@ -188,8 +188,8 @@ def _running(home: Home) -> ProcessRecord | None:
     return record.supervisor if record and record.supervisor.alive else None
 
 
-def _surroundings(home: Home, config: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """`environ`, or ours, with an absolute path of the settings file: the stack's working directory is its home."""
+def _environment(home: Home, config: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """`environ`, or our own, with an absolute path of the settings file: the stack's working directory is its home."""
     outer = os.environ if environ is None else environ
     named = outer.get(CONFIG_VARIABLE)
     found = config or (Path(named) if named else noted_config(home))
@@ -197,15 +197,15 @@ def _surroundings(home: Home, config: Path | None = None, environ: Mapping[str, 
 
 
 def _refuse_without_space(home: Home, servers: int) -> None:
-    """Raise `DiskTooSmallError` before anything is written."""
+    """Raise `DiskTooSmallError` if the home has too little space to start a stack."""
     if missing := missing_space(home.path, servers):
         raise DiskTooSmallError(missing)
 
 
 async def _until_ready(home: Home, on_step: OnStep) -> StackStatus:
-    """Wait until every part is ready: even a stack that was running may have a part that is being restarted.
+    """Wait until every part is ready, and the files for clients exist. `Stack.repair_files` restores deleted ones.
 
-    A running supervisor also writes deleted files of clients again (`Stack.repair_files`).
+    A stack that was running may also have a part that is being restarted.
     """
     while True:
         standing = await status(home.path)
@@ -217,7 +217,7 @@ async def _until_ready(home: Home, on_step: OnStep) -> StackStatus:
 
 
 def _is_complete(home: Home) -> bool:
-    """Whether clients find the stack: its context, and the credentials that it names."""
+    """Whether clients can find the stack: its context exists, and the credentials that the context names."""
     named = read_context(home).get("creds")
     return isinstance(named, dict) and bool(named) and all(Path(str(path)).exists() for path in named.values())
 
@@ -226,7 +226,7 @@ async def _until_started(home: Home, supervisor: ProcessRecord, servers: int, on
     while True:
         record = read_record(home)
         if record is not None and record.supervisor.alive:
-            # It may be another process: of two started at once, one finds the lock taken and ends.
+            # It may be another process: if two were started at once, one finds that the lock is held, and ends.
             supervisor = record.supervisor
             if record.phase is StackPhase.READY:
                 return
@@ -240,7 +240,7 @@ async def _until_started(home: Home, supervisor: ProcessRecord, servers: int, on
 
 
 def _failure(home: Home, servers: int) -> StackFailedError:
-    """Why the supervisor has ended."""
+    """The error that states why the supervisor has ended."""
     reported = why_ended(home)
     short = refused_for_space(home.path, servers, reported)
     return DiskTooSmallError(short) if short else StackFailedError(reported)

@@ -1,4 +1,4 @@
-"""Owners and permissions of directories: Postgres does not run as root, so root has to give it access."""
+"""Gives Postgres access to its directories: if root starts it, it runs as another user."""
 
 import os
 import shutil
@@ -13,9 +13,9 @@ _log: Final = logs.get("postgres")
 
 
 def grant_traversal(path: Path, uid: int) -> None:
-    """Let a user through every directory on the way to `path`: with execute permission, not read permission.
+    """Give a user execute permission, but not read permission, for all parent directories of `path`.
 
-    Only for root, whose home is closed to the user that Postgres runs as.
+    It is needed if root starts the stack: other users can't enter root's home.
     """
     for parent in path.resolve().parents:
         state = parent.stat()
@@ -25,7 +25,10 @@ def grant_traversal(path: Path, uid: int) -> None:
 
 
 def grant_read(tree: Path) -> None:
-    """Let others read and execute what is installed here, where a strict umask prevented it."""
+    """Give all users permission to read a directory tree, and to execute the programs in it.
+
+    A strict umask may have prevented that during the installation.
+    """
     for path in (tree, *tree.rglob("*")):
         state = path.lstat()
         wanted = stat.S_IROTH | (stat.S_IXOTH if state.st_mode & stat.S_IXUSR else 0)
@@ -34,10 +37,10 @@ def grant_read(tree: Path) -> None:
 
 
 def change_owner(directory: Path, uid: int | None, before: frozenset[int] = frozenset()) -> None:
-    """Give a directory and its files to the user of the server; refuse a directory of an unexpected owner.
+    """Change the owner of a directory and its files to `uid`, or to our own user if that is None.
 
-    `before` are the users that an earlier version ran the server as. Raises `PermissionError` for a directory of any
-    other user, or for a file of any other user below it.
+    `before` are the users that earlier versions ran the server as. Raises `PermissionError` if the directory or a file
+    in it belongs to any other user.
     """
     state = directory.lstat()
     wanted = os.geteuid() if uid is None else uid
@@ -45,7 +48,7 @@ def change_owner(directory: Path, uid: int | None, before: frozenset[int] = froz
     if not stat.S_ISDIR(state.st_mode) or state.st_uid not in expected:
         raise _foreign(directory, state.st_uid, wanted)
     if state.st_uid != wanted:
-        # First the top, with mode 0700: from then on no other user can change anything below it during the walk.
+        # The top directory first, with mode 0700: then no other user can change anything in it during the walk.
         os.chown(directory, wanted, -1)
         directory.chmod(_PRIVATE)
         _change_owner_below(directory, wanted, expected)
@@ -53,9 +56,9 @@ def change_owner(directory: Path, uid: int | None, before: frozenset[int] = froz
 
 
 def renew(directory: Path, uid: int | None, before: frozenset[int]) -> None:
-    """Create the directory, or change its owner to `uid`. It is emptied first if its owner is one of `before`.
+    """Create the directory, or change its owner to `uid`. If its owner is one of `before`, it is deleted first.
 
-    This is for a directory whose files the server of another user can't use.
+    It is used for a directory whose files are useless to a server that runs as another user.
     """
     if directory.is_dir() and not directory.is_symlink() and directory.lstat().st_uid in before:
         shutil.rmtree(directory)
@@ -74,5 +77,5 @@ def _change_owner_below(top: Path, wanted: int, expected: set[int]) -> None:
 
 
 def _foreign(path: Path, owner: int, wanted: int) -> PermissionError:
-    remedy = f"give it to user id {wanted} with `chown` if it is of this herd, or use another home"
+    remedy = f"change its owner to user id {wanted} with `chown` if it belongs to this herd, or use another home"
     return PermissionError(f"{path} belongs to user id {owner}; {remedy}")

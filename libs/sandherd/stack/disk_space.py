@@ -1,4 +1,4 @@
-"""The space that a stack needs to start, and whether the file systems of its home have it."""
+"""Checks whether the file systems of a home have the space that a stack needs to start."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ class SpaceNeed:
 
 
 NEW_DATABASE: Final = SpaceNeed(64 * _MIB, 2000)
-"""Measured after the first start: 42 MiB and 1,407 files; a further segment of the write-ahead log takes 16 MiB."""
+"""After its first start a database had 42 MiB and 1,407 files. A further segment of its write-ahead log has 16 MiB."""
 NEW_BROKER: Final = SpaceNeed(8 * _MIB, 400)
 EXISTING_DATABASE: Final = SpaceNeed(20 * _MIB, 64)
-"""One segment of the write-ahead log (16 MiB), without which Postgres does not start, and a checkpoint."""
+"""Space for one segment of the write-ahead log (16 MiB), without which Postgres does not start, and a checkpoint."""
 EXISTING_BROKER: Final = SpaceNeed(4 * _MIB, 64)
 RECORDS: Final = SpaceNeed(4 * _MIB, 64)
-"""Logs and records of the stack itself."""
+"""Space for logs and records of the stack itself."""
 
 
 def missing_space(home: Path, servers: int) -> str | None:
     """The error text if a file system of this home has too little space to start the stack, else None.
 
-    It names the folder, and how much is free and needed. Raises `OSError` if the home can't be inspected.
+    It has the folder, the free space and the needed space. Raises `OSError` if the home can't be inspected.
     """
     new = not _has_database(home)
     for folder, need in _needed(home, servers):
@@ -52,7 +52,10 @@ def missing_space(home: Path, servers: int) -> str | None:
 
 
 def refused_for_space(home: Path, servers: int, reported: str) -> str | None:
-    """Why a start that failed with this text lacked space: there is too little now, or the text is of a full disk."""
+    """The error text if a start failed for lack of space, else None. `reported` is the text with which it failed.
+
+    It lacked space if there is too little space now, or if `reported` is the error of a full disk.
+    """
     missing = missing_space(home, servers)
     if missing or cause_of(reported) not in _DISK:
         return missing
@@ -61,7 +64,7 @@ def refused_for_space(home: Path, servers: int, reported: str) -> str | None:
 
 
 def _needed(home: Path, servers: int) -> Iterator[tuple[Path, SpaceNeed]]:
-    """What is needed on each file system, with a folder on it."""
+    """For each file system: a folder on it, and the space that is needed there."""
     needs: dict[int, tuple[Path, SpaceNeed]] = {}
     for folder, need in _parts(home, servers):
         place = _existing(folder)

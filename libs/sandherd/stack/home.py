@@ -1,4 +1,4 @@
-"""The files of a stack, and the records that it writes of itself."""
+"""The paths of a stack's files, and the records of its processes and addresses."""
 
 import json
 import os
@@ -27,22 +27,22 @@ class Home:
 
     @property
     def logs(self) -> Path:
-        """One log for each process."""
+        """The directory with one log for each process."""
         return self.path / "logs"
 
     @property
     def sandboxes(self) -> Path:
-        """A directory for each sandbox of the process runtime; their content belongs to the spawner."""
+        """The directory with one directory for each sandbox of the process runtime. The spawner manages them."""
         return self.path / "sandboxes"
 
     @property
     def artifacts(self) -> Path:
-        """The artifact store, unless the settings name another."""
+        """The directory of the artifact store, unless the settings name another."""
         return self.path / "artifacts"
 
     @property
     def run(self) -> Path:
-        """Files that are valid only while the stack runs."""
+        """The directory of files that are valid only while the stack runs."""
         return self.path / "run"
 
     @property
@@ -52,7 +52,7 @@ class Home:
 
     @property
     def state(self) -> Path:
-        """The record of what runs, for `up`, `down` and `status`."""
+        """The record of the stack's processes, for `up`, `down` and `status`."""
         return self.run / "state.json"
 
     @property
@@ -62,7 +62,7 @@ class Home:
 
     @property
     def watcher_credentials(self) -> Path:
-        """The credential that may request the health of the nats-servers; `stack.broker` writes it."""
+        """The file with the credential that may request the health of nats-servers; `stack.broker` writes it."""
         return self.identity / "root" / "watcher.creds"
 
     @property
@@ -96,16 +96,16 @@ class StackPhase(StrEnum):
     STARTING = "starting"
     READY = "ready"
     NOT_READY = "not ready"
-    """All was ready, and some part no longer is. Never recorded: only found by checking."""
+    """All parts were ready, and one no longer is. It is never recorded, but determined by checking the parts."""
     UNSUPERVISED = "unsupervised"
-    """Parts are running, but not their supervisor. Never recorded either."""
+    """Parts are running, but not their supervisor. It is never recorded either."""
     STOPPING = "stopping"
     FAILED = "failed"
     STOPPED = "stopped"
 
 
 class ProcessRecord(BaseModel):
-    """A process as it was started. `mark` distinguishes it from a later process with the same pid."""
+    """The record of a started process. `mark` distinguishes it from a later process with the same pid."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -114,22 +114,22 @@ class ProcessRecord(BaseModel):
     restarts: int = 0
     http: str | None = None
     problem: str | None = None
-    """The exhausted resource that ended the process before this one, and when."""
+    """The exhausted resource that ended the previous process of this part, and the time."""
 
     @property
     def running(self) -> ProcessId | None:
-        """This very process; None if it has ended, also if it only waits to be reaped."""
+        """The recorded process; None if it has ended, also if it is a zombie."""
         found = find(self.pid)
         return found if found is not None and found.mark == self.mark and found.alive() else None
 
     @property
     def alive(self) -> bool:
-        """Whether this very process is still running."""
+        """Whether the recorded process is still running."""
         return self.running is not None
 
 
 class StackRecord(BaseModel):
-    """The record of a supervisor. `processes` are in the order in which they were started."""
+    """The record that a supervisor writes of its stack. `processes` are in the order in which they were started."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -140,7 +140,7 @@ class StackRecord(BaseModel):
     database_url: str | None = None
     error: str | None = None
     stop_seconds: float = STOP_SECONDS
-    """How long its supervisor may take to end everything in order, in seconds."""
+    """The maximum time in which the supervisor ends everything in order, in seconds."""
 
 
 def read_record(home: Home) -> StackRecord | None:
@@ -166,14 +166,14 @@ def read_context(home: Home) -> dict[str, Any]:
 
 
 def noted_config(home: Home) -> Path | None:
-    """The settings file of the last stack, unless `down` has ended that since; None if the file does not exist."""
+    """The settings file of the last stack; None if `down` has ended that stack, or if the file does not exist."""
     noted = read_context(home).get("config")
     path = Path(noted) if isinstance(noted, str) and noted else None
     return path if path and path.is_file() else None
 
 
 def delete_config(home: Home) -> None:
-    """Record that the stack was ended: the next one is started with the settings given then."""
+    """Delete the settings file from the context, because `down` has ended the stack: the next one does not use it."""
     context = read_context(home)
     if context.pop("config", None) is not None:
         write_context(home, context)

@@ -12,10 +12,10 @@ MAX_FILES: Final = 3
 
 
 def rotate(directory: Path, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> list[Path]:
-    """Move the content of each log that is too long to `<name>.1`, and so on. Returns the rotated logs.
+    """Copy each log that is longer than `max_bytes` to `<name>.1`, and truncate it. Returns the rotated logs.
 
-    Its process continues to write to the same file, which is open for appending and only truncated; what it writes
-    between the copy and the truncation is lost.
+    An older `<name>.1` becomes `<name>.2`, and so on. The process continues to append to the same file. Lines that it
+    writes between the copy and the truncation are lost.
     """
     rotated = [log for log in sorted(directory.glob("*.log")) if log.stat().st_size > max_bytes]
     for log in rotated:

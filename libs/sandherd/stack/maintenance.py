@@ -1,4 +1,4 @@
-"""Broker and database of a home without its services, for a backup or its restoration."""
+"""Runs broker and database of a home without its services, for a backup or its restoration."""
 
 import os
 from collections.abc import AsyncIterator
@@ -24,44 +24,46 @@ def accepts_size(servers: int) -> bool:
 
 
 async def is_running(home: Path) -> bool:
-    """Whether anything of the stack of this home runs."""
+    """Whether any process of the stack of this home runs."""
     found = await status(home)
     return found.supervisor_pid is not None or any(part.running for part in found.parts)
 
 
 def environment(home: Path) -> dict[str, str] | None:
-    """The environment that the running stack of this home was started with; None without a supervisor.
+    """The environment that the running stack of this home was started with; None if no supervisor runs.
 
-    It is never written to a file: it may have keys of models. Raises `StackFailedError` if it may not be read.
+    It must not be written to a file, because it may have keys of models. Raises `StackFailedError` if it can't be read.
     """
     record = read_record(Home(home.resolve()))
     if record is None or not record.supervisor.alive:
         return None
     pairs = [os.fsdecode(item).partition("=") for item in environment_of(record.supervisor.pid) if item]
     if not pairs:
-        raise StackFailedError(f"the settings of the stack in {home} can't be read: it is of another user")
+        raise StackFailedError(f"the settings of the stack in {home} can't be read: it belongs to another user")
     return {name: value for name, _, value in pairs}
 
 
 async def release(home: Path) -> None:
-    """End the stack of this home and leave its sandboxes running. `stores` ends what a killed supervisor left."""
+    """End the stack of this home, and leave its sandboxes running.
+
+    Does nothing without a supervisor: `stores` ends processes that a killed supervisor has left.
+    """
     record = read_record(Home(home.resolve()))
     if record and record.supervisor.alive:
         await end(record.supervisor, RELEASE, grace=record.stop_seconds)
 
 
 def postgres_program(name: str) -> str:
-    """The path of a program of Postgres, such as `pg_dump`, of the version of the stack's server."""
+    """The path of a program of Postgres, such as `pg_dump`. It has the version of the stack's server."""
     return str(binaries() / name)
 
 
 @asynccontextmanager
 async def stores(home: Path, servers: int | None = None) -> AsyncIterator[Stack]:
-    """Broker and database, which end with the block. Raises `StackFailedError`, also if the stack is running.
+    """Run broker and database until the block ends. Raises `StackFailedError`, also if the stack is running.
 
-    Raises `UnsafeHomeError` before it writes.
-
-    `servers` is the number of nats-servers; without it that of the existing herd, or one.
+    `servers` is the number of nats-servers, by default that of the existing herd, or one. Raises `UnsafeHomeError`
+    before it writes.
     """
     check_home(home)
     place = Home(home.resolve())

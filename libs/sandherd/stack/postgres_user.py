@@ -1,9 +1,9 @@
-"""The system user that a local Postgres runs as when root starts it: its own, shared with no other process.
+"""The user that a local Postgres runs as if root starts it. No other process uses it.
 
-Postgres refuses to run as root. It gets a reserved user id that needs no entry in `/etc/passwd`; only `initdb` looks
-its user up there, so it runs in a user namespace in which the reserved id appears as `nobody`. Where no such namespace
-can be created (a container without CAP_SYS_ADMIN) the system user `sandherd-postgres` is added with that id. If a
-system user of that name exists, its id is used instead.
+Postgres refuses to run as root, so it gets a reserved user id, which needs no entry in `/etc/passwd`. Only `initdb`
+looks up its user there, so it runs in a user namespace in which the reserved id is the id of `nobody`. If no such
+namespace can be created, as in a container without CAP_SYS_ADMIN, the system user `sandherd-postgres` is added with the
+reserved id. If a system user of that name exists, its id is used instead.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from sandherd.postgres_uids import NAME, RESERVED
 from sandherd.telemetry import logs
 
 _NAMESPACE_USER: Final = "nobody"
-"""The user that `initdb` sees in its namespace: any user but root that has an entry in every `/etc/passwd`."""
+"""The user that `initdb` has in its namespace. Every `/etc/passwd` has an entry for it, and it is not root."""
 
 _CLONE_NEWUSER: Final = 0x10000000
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -26,11 +26,11 @@ _log: Final = logs.get("postgres_user")
 
 
 class ReservedUserError(PermissionError):
-    """The reserved user id belongs to another user; the message names the fix."""
+    """The reserved user id belongs to another user, or can't be used here. The message has the remedy."""
 
 
 def server_uid() -> int | None:
-    """The user id that Postgres runs as, or None for our own. Raises `ReservedUserError`."""
+    """The user id that Postgres runs as; None if it runs as our own user. Raises `ReservedUserError`."""
     if os.geteuid() != 0:
         return None
     named = _entry(NAME)
@@ -46,18 +46,18 @@ def server_uid() -> int | None:
 
 
 def group_of(uid: int) -> int:
-    """The group that Postgres runs in: that of the system user, or the one with the same number."""
+    """The group id that Postgres runs with: that of the system user, or else the same number as `uid`."""
     known = _entry_of(uid)
     return uid if known is None else known.pw_gid
 
 
 def run_as(uid: int | None, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a program that looks its own user up, as this user id or as ourselves. Returns its status and output.
+    """Run a program that looks up its own user, as `uid` or as our own user. Returns its status and output.
 
     Adds the system user `sandherd-postgres` if the id has no entry and this host allows no user namespaces.
     Raises `ReservedUserError` if it can't be added.
     """
-    if uid is not None and _entry_of(uid) is None and not _makes_namespaces():
+    if uid is not None and _entry_of(uid) is None and not _can_create_namespaces():
         _add_user(uid)
     return subprocess.run(
         list(command),
@@ -70,8 +70,8 @@ def run_as(uid: int | None, command: Sequence[str], environment: Mapping[str, st
     )
 
 
-def _makes_namespaces() -> bool:
-    """Whether a user namespace can be created here. Tested by creating one in a process that ends at once."""
+def _can_create_namespaces() -> bool:
+    """Whether a user namespace can be created here, by creating one in a process that ends at once."""
     try:
         subprocess.run(["true"], check=True, preexec_fn=_unshare)
     except subprocess.SubprocessError:
@@ -108,7 +108,7 @@ def _entry_of(uid: int) -> pwd.struct_passwd | None:
 
 
 def _becoming(uid: int) -> Callable[[], None]:
-    """The function that makes a new process become the user, between fork and exec."""
+    """A function that a new process calls between fork and exec, to continue as this user."""
     if _entry_of(uid) is not None:
         group = group_of(uid)
         return lambda: _drop(uid, group)
@@ -128,7 +128,7 @@ def _drop(uid: int, group: int) -> None:
 
 
 def _enter_namespace(uids: Mapping[int, int], groups: Mapping[int, int]) -> None:
-    """Enter a new user namespace. Only a process outside may map other ids, so a helper forked before does that."""
+    """Enter a new user namespace. Only a process outside of it may map other ids, so a forked helper does that."""
     read_end, write_end = os.pipe()
     ourselves = os.getpid()
     helper = os.fork()

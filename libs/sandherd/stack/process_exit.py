@@ -1,4 +1,4 @@
-"""Why a process of a stack ended, as far as its exit status, its log and the kernel show."""
+"""Determines why a process of a stack has ended, from its exit status, its log and the kernel's counters."""
 
 import os
 import signal
@@ -18,29 +18,32 @@ _TEXTS: Final = {
     Cause.MEMORY: "it was out of memory",
 }
 KILLED: Final = "it was killed, perhaps by the kernel, which killed processes for lack of memory while it ran"
-"""The kernel only counts kills, including those of sandboxes that exceeded their limit; whether this one is unknown."""
+"""The kernel only counts its kills, also those of sandboxes that exceeded their limit, so this cause is uncertain."""
 
 
 @dataclass(frozen=True)
 class ProcessLife:
-    """Recorded at the start of a process: the size of its log, and the number of processes killed by the kernel."""
+    """Values at the start of a process: the size of its log, and how many processes the kernel had killed."""
 
     log_size: int
     oom_kills: int
 
 
 def process_life(log: Path) -> ProcessLife:
-    """Record it for a process that is about to be started."""
+    """The values for a process that is about to be started."""
     return ProcessLife(log.stat().st_size if log.exists() else 0, count_oom_kills())
 
 
 def exit_cause(life: ProcessLife, status: int | None, log: Path) -> str | None:
-    """The exhausted resource that ended it; None if none is known."""
+    """The exhausted resource that ended a process; None if none is known."""
     return cause_of_status(status, written_since(log, life.log_size), count_oom_kills() - life.oom_kills)
 
 
 def cause_of_status(status: int | None, written: str, oom_kills: int) -> str | None:
-    """Pure: `written` is what the process logged, `oom_kills` how many processes the kernel killed on this machine."""
+    """The exhausted resource that ended a process, or None. Pure.
+
+    `written` is the text that it logged; `oom_kills` is how many processes the kernel killed on this machine meanwhile.
+    """
     if status == 0:
         return None
     if status == -signal.SIGKILL and oom_kills > 0:
@@ -54,7 +57,7 @@ def cause_of_status(status: int | None, written: str, oom_kills: int) -> str | N
 
 
 def written_since(log: Path, size: int) -> str:
-    """The text of a log from this size on, at most 1 MiB; from its start if it has been truncated since."""
+    """The text of a log from position `size` on, at most 1 MiB; from its start if it was truncated meanwhile."""
     try:
         with log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)

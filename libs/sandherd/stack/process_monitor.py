@@ -1,4 +1,4 @@
-"""Restarts one process whenever it ends, with a backoff that grows with each short life."""
+"""Restarts a process whenever it ends, with a backoff that grows each time that it ends soon after its start."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from sandherd.telemetry import logs
 
 BACKOFF: Final = Backoff(base=0.1, cap=10.0, jitter=0)
 LIVED: Final = 30.0
-"""A process that lived longer than this, in seconds, had started well; its end was not a failed start."""
+"""If a process ran for longer than this, in seconds, its end does not count as a failed start."""
 _log: Final = logs.get("process_monitor")
 
 
@@ -32,7 +32,7 @@ class StackPart(Protocol):
 
 
 def wait_before_start(failures: int) -> float:
-    """The backoff before the next start, in seconds, after this many short lives in a row."""
+    """The backoff before the next start, in seconds, after this many failed starts in a row."""
     return 0.0 if failures == 0 else BACKOFF.delay(failures - 1)
 
 

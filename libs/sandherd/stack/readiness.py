@@ -1,4 +1,4 @@
-"""Whether a service or the database is ready: one request, without a library for it."""
+"""Checks whether a service or the database is ready, by one request and without loading a library."""
 
 import asyncio
 import struct
@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 _TIMEOUT: Final = 5.0
 _SSL_REQUEST: Final = struct.pack("!ii", 8, 80_877_103)
-"""The shortest message that Postgres answers before a client has named its user (SSLRequest): with one byte."""
+"""The message SSLRequest, to which Postgres replies with one byte, and which needs no user."""
 
 
 async def read_readiness(http: str | None) -> tuple[bool, str]:
-    """Whether `/readyz` at this address is green, and its text on each part; red if there is no response."""
+    """Whether the service at this address is ready, and the text of its `/readyz` or the reason without a response."""
     if http is None:
         return False, "no HTTP server yet"
     try:
@@ -24,7 +24,7 @@ async def read_readiness(http: str | None) -> tuple[bool, str]:
 
 
 async def read_database_readiness(sockets: Path) -> str:
-    """`ok` if the Postgres with its socket in this directory responds, else the problem."""
+    """`ok` if the Postgres whose socket is in this directory responds, else the problem."""
     try:
         async with asyncio.timeout(_TIMEOUT):
             reader, writer = await asyncio.open_unix_connection(sockets / ".s.PGSQL.5432")
@@ -39,7 +39,7 @@ async def read_database_readiness(sockets: Path) -> str:
 
 
 async def _get(address: str, path: str) -> tuple[int, str]:
-    """Raises `ValueError` for an invalid response, as of a service that is just ending."""
+    """The status and body of a response. Raises `ValueError` for an invalid one, as of a service that is ending."""
     place = urlsplit(address)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     try:

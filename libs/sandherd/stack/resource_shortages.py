@@ -1,4 +1,4 @@
-"""Shortages of a part of a local stack: space on its file system, or file descriptors of its process."""
+"""Checks whether a part of a local stack lacks space on its file system, or file descriptors."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def measure_descriptors(pid: int) -> Descriptors | None:
 
 
 def measure_shortage(part: str, folder: Path, pid: int | None) -> tuple[Cause, str] | None:
-    """What this part of a stack lacks at present, with a line for users; None if it has enough."""
+    """The resource that a part of a stack lacks at present, and a line for users; None if it has enough."""
     try:
         space = measure_space(folder)
     except OSError:

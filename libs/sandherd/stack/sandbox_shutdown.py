@@ -1,4 +1,4 @@
-"""Ends all sandboxes of a home, before the broker is stopped: they publish their last events."""
+"""Ends all sandboxes of a home. It is done before the broker is stopped, so that they can publish their last events."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from sandherd.stack.service_processes import find_program
 from sandherd.telemetry import logs
 
 _PROGRAM: Final = "spawner-end"
-"""A program of the spawner's package, which alone can find and end sandboxes."""
+"""The program that ends sandboxes. It is in the spawner's package, because only that knows all runtimes."""
 _MARGIN: Final = 60.0
-"""Seconds that are added to the stop grace of sandboxes: to start the program on a busy machine, and to kill what does
-not end."""
+"""Seconds in addition to the stop grace of sandboxes: to start the program on a busy machine, and to kill sandboxes
+that do not end."""
 _log: Final = logs.get("sandboxes")
 
 
 def ending_seconds(outer: Mapping[str, str]) -> float:
-    """Seconds that ending all sandboxes may take, whatever their number. `outer` is the spawner's environment."""
+    """Maximum seconds to end all sandboxes, whatever their number. `outer` is the spawner's environment."""
     try:
         return load(environ=outer).settings.stop_grace + _MARGIN
     except ContractError:
@@ -31,7 +31,7 @@ def ending_seconds(outer: Mapping[str, str]) -> float:
 async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
     """End every sandbox of this home, gracefully and concurrently. Returns whether all have ended.
 
-    Their spawner must have ended, as it would otherwise create others in their place.
+    Their spawner must have ended: otherwise it would create others in their place.
     """
     here = home.sandboxes.is_dir() and any(home.sandboxes.iterdir())
     if not here and not _elsewhere(outer):
@@ -53,7 +53,7 @@ async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
 
 
 def _elsewhere(outer: Mapping[str, str]) -> bool:
-    """Whether there may be sandboxes without files in the home: those of an engine or a provider."""
+    """Whether there may be sandboxes without files in the home, in an engine or a cloud service."""
     try:
         return load(environ=outer).settings.runtimes_used != {"process"}
     except ContractError:
@@ -71,7 +71,7 @@ def _program(home: Home, outer: Mapping[str, str]) -> ChildProcess:
 
 
 def _identity(home: Home) -> Path:
-    """The herd's identity: at a provider, sandboxes are marked with the herd's account."""
+    """The directory of the spawner's keys: by the herd's account in it, the program finds sandboxes at providers."""
     from sandherd.bus.identity import HerdIdentity  # only needed with sandboxes at a provider
 
     return HerdIdentity(home.identity).spawner

@@ -1,9 +1,9 @@
-"""Watches one nats-server of a deployment from a container beside it, and writes a verdict for the server's own probes.
+"""Watches one nats-server of a deployment from a container beside it, and writes its state for the server's own probes.
 
     python -m sandherd.stack.server_guard --server nats-0 --data /data --state /run/store-guard/state
 
-It can't restart anything itself: the health check of Compose and the liveness probe of Kubernetes, which run in the
-server's container, read the file. A verdict that is not renewed expires, so a guard that has ended restarts nothing.
+It can't restart the server itself. The health check of Compose and the liveness probe of Kubernetes, which run in the
+server's container, read the state file. An old file is ignored, so a guard that has ended causes no restarts.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from sandherd.telemetry import logs
 
 PART: Final = "nats"
 RESTART_SECONDS: Final = 6.0
-"""How long a decision to restart stays in the file, in seconds: a little longer than a probe's interval of 5 s."""
+"""How long the state `restart` stays in the file, in seconds: a little longer than a probe's interval of 5 s."""
 _READABLE: Final = 0o644
 _CREDENTIALS_FOLDER: Final = Path("/run/sandherd")
 _DEFAULT_PORT: Final = 4222
@@ -36,13 +36,17 @@ class GuardState(StrEnum):
 
     OK = "ok"
     FAILING = "failing"
-    """It does not store, and a restart would not help yet; or it is starting."""
+    """The server does not store messages, and a restart would not help yet; or it is starting."""
     RESTART = "restart"
 
 
 @dataclass
 class ServerGuard:
-    """`server` is the `server_name` of the nats-server, `data` a folder on the file system on which it stores."""
+    """Checks one nats-server, and writes the state file.
+
+    `server` is its `server_name`, `data` a folder on the file system on which it stores. `alone` is whether the herd
+    has only one server.
+    """
 
     url: str
     server: str
@@ -95,11 +99,11 @@ def main() -> None:
     """Run until ended by a signal."""
     parser = argparse.ArgumentParser(prog="server_guard", description="Checks that one nats-server stores messages.")
     parser.add_argument("--url", default=os.environ.get("NATS_URL", f"nats://127.0.0.1:{_DEFAULT_PORT}"))
-    parser.add_argument("--server", default="sandherd", help="its server_name")
+    parser.add_argument("--server", default="sandherd", help="server_name of the nats-server")
     parser.add_argument(
-        "--data", type=Path, default=Path("/data"), help="a folder on the file system that it stores on"
+        "--data", type=Path, default=Path("/data"), help="a folder on the file system that the nats-server stores on"
     )
-    parser.add_argument("--state", type=Path, default=Path("/run/store-guard/state"), help="the file to write")
+    parser.add_argument("--state", type=Path, default=Path("/run/store-guard/state"), help="the state file to write")
     parser.add_argument("--credentials", type=Path, default=_CREDENTIALS_FOLDER, help="the folder creds/store-guard")
     parser.add_argument("--cluster", action="store_true", help="the herd has several nats-servers")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The health of a herd's nats-servers, as they report it. `sandherd status` needs nothing else of the cluster."""
+"""Requests the health of a herd's nats-servers. It is a separate module, so that `sandherd status` loads little."""
 
 import asyncio
 import json
@@ -12,8 +12,8 @@ from sandherd.bus.auth.health_subjects import HEALTH, WATCHER_INBOX
 from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 
 CLUSTER: Final = "sandherd"
-"""The name of the cluster, and the beginning of its servers' names."""
-_ANSWER: Final = 1.0
+"""The name of the cluster, and the prefix of its servers' names."""
+_REPLY_SECONDS: Final = 1.0
 
 
 def is_broker(part: str) -> bool:
@@ -22,36 +22,36 @@ def is_broker(part: str) -> bool:
 
 
 def server_name(part: str) -> str:
-    """The name of a cluster's server among the others."""
+    """The name of a server in its cluster, from the name of its part: `sandherd-1` of `nats-1`."""
     return part.replace("nats", CLUSTER, 1)
 
 
 async def request_health(url: str, credentials: Path, count: int) -> dict[str, str]:
-    """The health of each server by name, as it reports it: `ok`, or the problem. Unavailable servers are left out.
+    """The health that each server reports, by its name: `ok` or the problem. Unavailable servers are omitted.
 
-    A server is healthy when it has caught up with the others in every stream that it stores.
+    A server of a cluster is healthy if it has caught up with the others in every stream that it stores.
     """
     found: dict[str, str] = {}
-    everybody = asyncio.Event()
+    all_replied = asyncio.Event()
 
     async def receive(msg: Msg) -> None:
         answer: dict[str, Any] = json.loads(msg.data)
         health = answer.get("data") or answer.get("error") or {}
         found[answer["server"]["name"]] = str(health.get("error") or health.get("status") or "unknown")
         if len(found) == count:
-            everybody.set()
+            all_replied.set()
 
     try:
         async with (
-            asyncio.timeout(2 * _ANSWER),
+            asyncio.timeout(2 * _REPLY_SECONDS),
             Bus.open(
                 url, name="watcher", identity=ConnectionIdentity.file(credentials), inbox=WATCHER_INBOX, patience=0
             ) as bus,
         ):
             await bus.client.subscribe(inbox := bus.client.new_inbox(), cb=receive)
             await bus.client.publish(HEALTH, b"", inbox)
-            async with asyncio.timeout(_ANSWER):
-                await everybody.wait()
+            async with asyncio.timeout(_REPLY_SECONDS):
+                await all_replied.wait()
     except (TimeoutError, BusError, nats.errors.Error, OSError):
         return found  # servers that have not replied by now are left out
     return found

@@ -1,4 +1,4 @@
-"""The services as processes: the program of each, and its environment."""
+"""Runs the services as processes, with their programs and environments."""
 
 import shutil
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _GRACE: Final = 20.0
 _UMASK: Final = 0o022
-"""What agents inherit from the spawner, whatever the umask of `up`. Services set the modes of their own files."""
+"""The umask of services, whatever the umask of `up`: agents inherit it. Services set the modes of their own files."""
 _OWN_VARIABLES: Final = frozenset({"NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_IDENTITY_DIR", "SANDHERD_HTTP_PORT"})
 
 
@@ -33,7 +33,7 @@ class ServiceContext:
 
 
 class ServiceProcess:
-    """One service. It is ready when its `/readyz` reports it; starting it does not wait for that."""
+    """The process of one service. `start` does not wait until it is ready: `/readyz` reports that."""
 
     def __init__(self, service: Principal, place: ServiceContext, outer: Mapping[str, str], *, linked: bool) -> None:
         self.name = service.value
@@ -51,17 +51,17 @@ class ServiceProcess:
         self.child = ChildProcess(command)
 
     async def start(self) -> None:
-        """Start it."""
+        """Start the service."""
         self._port_file.unlink(missing_ok=True)
         self.child.start()
 
     async def stop(self) -> None:
-        """Let it finish its work and end; kill it after the grace period."""
+        """Stop the service gracefully (SIGTERM), and kill it after the grace period."""
         await self.child.stop(_GRACE)
 
     @property
     def http(self) -> str | None:
-        """The address of its HTTP server, once it is known."""
+        """The URL of the service's HTTP server; None while it is not known."""
         try:
             port = self._port_file.read_text().strip()
         except FileNotFoundError:
@@ -70,9 +70,9 @@ class ServiceProcess:
 
 
 def environment_of(service: Principal, place: ServiceContext, outer: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a service: the settings that `up` was called with, and the addresses of its own stack.
+    """The environment of a service: `outer`, which is that of `up`, and the addresses and credential of this stack.
 
-    Only the spawner gets the directory of the signing keys, and only the services of this stack get its database.
+    Only the spawner gets the directory of the signing keys.
     """
     own = {
         "NATS_URL": place.nats_url,
@@ -97,7 +97,7 @@ def _names_artifact_store(outer: Mapping[str, str]) -> bool:
 
 
 def find_program(service: str) -> str:
-    """A service's program, beside the Python that runs us or on PATH. Raises `FileNotFoundError`."""
+    """The path of a service's program, in the directory of our Python or on PATH. Raises `FileNotFoundError`."""
     name = f"sandherd-{service}"
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
@@ -107,10 +107,9 @@ def find_program(service: str) -> str:
 
 
 def check_runtimes(settings: "Settings") -> None:
-    """Raise `ContractError` for a runtime that is not installed: the spawner would end at each start.
+    """Raise `ContractError` for a runtime that is not installed: with it, the spawner would end at each start.
 
-    Services of another environment (`find_program`) may have other runtimes; if the spawner is not installed in this
-    one, its names are not known here.
+    If the spawner is not installed in this Python environment, its runtimes are unknown here, and nothing is checked.
     """
     from sandherd.plugins import RUNTIMES, installed, unknown  # with contracts that `sandherd status` does not need
 

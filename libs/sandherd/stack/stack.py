@@ -1,4 +1,4 @@
-"""The whole stack in one process: broker, database and the services, started in that order."""
+"""Starts and stops a whole stack: broker and database, then the services."""
 
 import asyncio
 import os
@@ -29,14 +29,14 @@ DATABASE: Final = "sandherd"
 _SPAWNER: Final = Principal.SPAWNER.value
 _POLL: Final = 0.03
 _MAX_STARTS: Final = 3
-"""A service that has ended this often before everything is ready is not expected to start."""
+"""If a part has ended this often before everything is ready, the start has failed."""
 _NO_CHANGE: Final = lambda: None  # noqa: E731  # does nothing
 
 
 class Stack:
-    """Everything of one home. Use it as an async context manager, or call `start` and `stop`.
+    """The stack of one home. Use it as an async context manager, or call `start` and `stop`.
 
-    `changed` is called whenever a process was started. `linked` processes end with the process that holds this.
+    `changed` is called whenever a process was started. `linked` processes end with the process that has this object.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Stack:
         durable: bool = True,
         servers: int | None = None,
     ) -> None:
-        """`servers` is the number of nats-servers; without it that of the existing herd, or one. Raises `SizeError`."""
+        """`servers` is the number of nats-servers, by default that of the existing herd, or one. Raises `SizeError`."""
         self.home = Home(home.resolve())
         self.broker = Broker(self.home.path, ports=_last_ports(self.home), linked=linked, size=servers)
         self.postgres = PostgresServer(
@@ -65,19 +65,19 @@ class Stack:
 
     @property
     def database_url(self) -> str:
-        """The connection string of the history."""
+        """The URL of the history's database."""
         return self.postgres.url(DATABASE)
 
     def initialise(self) -> None:
-        """Create the home, and in it what is missing: keys, credentials, configuration."""
+        """Create the home, and missing keys, credentials and configurations in it."""
         self.home.make()
         self.broker.initialise()
         self.guard = StoreGuard(guarded(self.broker.servers))
 
     async def start(self, seconds: float = 90) -> None:
-        """Start everything and wait until every service is ready. Raises `ChildFailedError` naming what is not.
+        """Start everything and wait until every service is ready. Raises `ChildFailedError`, which names unready parts.
 
-        Raises `ContractError` for a setting that every service would refuse, and for a runtime that is not installed.
+        Raises `ContractError` for an invalid setting, and for a runtime that is not installed.
         """
         check_runtimes(load(environ=self._outer).settings)
         await self.start_stores()
@@ -97,21 +97,21 @@ class Stack:
         await asyncio.gather(self._start_broker(), self._start_database())
 
     async def run_for(self, seconds: float) -> None:
-        """Let it run for this long. Raises the error of a monitoring task, which should not end."""
+        """Wait for `seconds` while the stack runs. Raises the error of a monitoring task that has failed meanwhile."""
         over, _ = await asyncio.wait(self._tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
         for task in over:
             task.result()
 
     @property
     def stop_seconds(self) -> float:
-        """How long a graceful stop may take."""
+        """The maximum time of a graceful stop, in seconds."""
         return STOP_SECONDS + ending_seconds(self._outer)
 
     async def stop(self, *, sandboxes: bool = True) -> bool:
         """End everything: the spawner, its sandboxes, the other services, then the database and the broker.
 
-        Without `sandboxes` these keep running, for the next stack of this home to find them. Returns whether none of
-        those that were to be ended is left.
+        With `sandboxes=False` the sandboxes keep running, and the next stack of this home finds them. Returns whether
+        all sandboxes that had to be ended have ended.
         """
         await cancel_and_wait(self._tasks)
         self._tasks = []
@@ -122,10 +122,7 @@ class Stack:
         return all_ended
 
     def processes(self) -> dict[str, ProcessRecord]:
-        """What runs or is to run, in the order in which it was started.
-
-        A part that has just ended and is about to be restarted is included; otherwise the rest would pass for all.
-        """
+        """The records of the parts that run or are to be restarted, in the order in which they were started."""
         return {
             name: record_of(
                 monitor.part.child.pid, restarts=monitor.restarts, http=self._http(name), problem=monitor.problem
@@ -140,7 +137,7 @@ class Stack:
         return {name: detail for name, (ready, detail) in zip(self.services, answers, strict=True) if not ready}
 
     def write_context(self) -> None:
-        """Write the addresses of everything for clients."""
+        """Write the context for clients: addresses and paths of credentials."""
         creds = {path.stem: str(path) for path in sorted((self.home.path / "creds").glob("*.creds"))}
         context = {
             "nats_url": self.broker.url,
@@ -152,7 +149,7 @@ class Stack:
         write_context(self.home, context | ({"config": str(Path(config).absolute())} if config else {}))
 
     def repair_files(self) -> list[str]:
-        """Write again what clients need and was deleted: credentials and the context. Returns the names of the files.
+        """Restore deleted files that clients need: credentials and the context. Returns the names of the deleted files.
 
         Raises `OSError` on a full disk.
         """
@@ -183,7 +180,7 @@ class Stack:
         if self.broker.size == 1:
             await self._start_part("nats", self.broker)
             return
-        # Each is monitored separately: one that ends is restarted, while the others continue.
+        # Each server is monitored separately: if one ends, it is restarted while the others continue.
         await each([self._start_part(server.name, server) for server in self.broker.servers])
         await self.broker.prepare()
 
@@ -192,7 +189,7 @@ class Stack:
         await self.postgres.create_database(DATABASE)
 
     def _start_part(self, name: str, part: StackPart) -> Coroutine[Any, Any, None]:
-        """Register the part for monitoring; the returned coroutine starts it."""
+        """Register the part for monitoring. The returned coroutine starts it."""
         self._monitors[name] = ProcessMonitor(name, part)
         part.child.started = self._on_started
         return part.start()
@@ -230,7 +227,7 @@ class Stack:
 
 
 def _last_ports(home: Home) -> list[int]:
-    """The broker's ports of the last run, so that clients' addresses remain valid; 0 for one that is taken."""
+    """The broker's ports of the last run, so that clients' addresses remain valid; 0 for a port that is in use."""
     addresses = str(read_context(home).get("nats_url", "")).split(",")
     return [_if_free(urlsplit(address).port or 0) for address in addresses]
 

@@ -1,4 +1,4 @@
-"""Ends what a killed supervisor left running, by process id and start time, never by name."""
+"""Ends processes that a killed supervisor has left, by process id and start time, never by name."""
 
 import asyncio
 import signal
@@ -14,11 +14,11 @@ from sandherd.stack.server_health import is_broker
 _SPAWNER: Final = frozenset({Principal.SPAWNER.value})
 _GRACE: Final = 10.0
 _SIGNALS: Final = {"postgres": signal.SIGINT}
-"""The signal that ends each; on SIGTERM, Postgres would wait for its clients."""
+"""Signals for parts that are not ended by SIGTERM: Postgres would wait for its clients."""
 
 
 async def end_leftovers(home: Home) -> list[str]:
-    """End what is recorded and still running, the services first. Returns the names of what there was.
+    """End recorded processes that still run, the services first. Returns the names of their parts.
 
     Sandboxes keep running: the next spawner finds them.
     """
@@ -30,9 +30,7 @@ async def end_leftovers(home: Home) -> list[str]:
 
 
 async def end_with_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
-    """End recorded processes and sandboxes: first the spawner, then its sandboxes, then the other processes.
-
-    Returns whether no sandbox is left.
+    """End the spawner, then its sandboxes, then the other recorded processes. Returns whether no sandbox is left.
 
     `outer` is the spawner's environment.
     """
@@ -54,7 +52,7 @@ async def _end_all(left: Mapping[str, ProcessRecord], names: Iterable[str]) -> N
 
 
 async def end(process: ProcessRecord, number: signal.Signals = signal.SIGTERM, grace: float = _GRACE) -> None:
-    """End a process that need not be our child: send it `number`, and kill it after `grace` seconds."""
+    """End a process, also one that is not our child: send it `number`, and kill it after `grace` seconds."""
     for sent, seconds in ((number, grace), (signal.SIGKILL, None)):
         running = process.running
         if running is None:

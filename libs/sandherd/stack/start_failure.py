@@ -1,4 +1,4 @@
-"""Why a supervisor or a part of its stack has ended, for the users of `up`."""
+"""Describes why a supervisor or a part of its stack has ended, for users of `sandherd up`."""
 
 import json
 import re
@@ -14,13 +14,13 @@ _PYTHON_ERROR: Final = re.compile(r"(?P<package>(\w+\.)*)\w+(Error|Exception): "
 
 
 class StackFailedError(Exception):
-    """The stack did not start; the message states the problem and the folder of the logs, `remedy` how to fix it."""
+    """The stack did not start. The message has the problem and the folder of the logs; `remedy` is the fix."""
 
     remedy = "end what still runs with `sandherd down`, then retry"
 
 
 class LostIdentityError(StackFailedError):
-    """The keys of what the broker has stored are missing: new ones would give no access to it."""
+    """The herd's keys are missing, but the broker has stored data, to which new keys would give no access."""
 
     def __init__(self, problem: str, home: Path) -> None:
         super().__init__(problem)
@@ -28,13 +28,16 @@ class LostIdentityError(StackFailedError):
 
 
 def refuse_lost_identity(home: Path) -> None:
-    """Raise `LostIdentityError` before new keys are created beside stored data."""
+    """Raise `LostIdentityError` if the home has stored data and no keys. Called before new keys are created."""
     if problem := lost_identity(home):
         raise LostIdentityError(problem, home)
 
 
 def cause_in(last_lines: str) -> str:
-    """The last lines of a part's log; of a traceback the error alone, without the class if it is not one of Python."""
+    """The error in the last lines of a part's log. If they have a traceback, only its error is returned.
+
+    The class of the error is omitted if it is not one of Python's own.
+    """
     lines = last_lines.splitlines()
     found = [(number, match) for number, line in enumerate(lines) if (match := _PYTHON_ERROR.match(line))]
     if not found:
@@ -45,7 +48,7 @@ def cause_in(last_lines: str) -> str:
 
 
 def why_ended(home: Home) -> str:
-    """The recorded error, else the last lines of its log, and the folder of the logs."""
+    """Why the supervisor has ended: its recorded error or the last lines of its log, and the folder of the logs."""
     record = read_record(home)
     if record is not None and record.error:
         return f"{record.error}\nThe logs are in {home.logs}."
@@ -55,7 +58,7 @@ def why_ended(home: Home) -> str:
 
 
 def _reasons(lines: Sequence[str]) -> Sequence[str]:
-    """The error of the last line if it is one of our log, else all lines."""
+    """The error in the last line if that is a JSON line of our log, else all lines."""
     try:
         return [str(json.loads(lines[-1])["error"])]
     except (IndexError, ValueError, KeyError, TypeError):

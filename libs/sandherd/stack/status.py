@@ -1,4 +1,4 @@
-"""Checks each process of a stack: whether it is running, and whether it reports that it is healthy."""
+"""Checks for each process of a stack whether it is running, and whether it is ready."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from sandherd.stack.server_health import is_broker, request_health, server_name
 
 @dataclass(frozen=True, kw_only=True)
 class PartStatus:
-    """One process of the stack. `detail` is the text of its `/readyz`.
+    """The status of one process of the stack. `detail` is the text of a service's `/readyz`, or the problem of a part.
 
-    The database is ready while it responds and has space; a server of the broker must also store, and have caught up
-    with the others.
+    The database is ready if it responds and has enough space. A server of the broker must also store messages, and have
+    caught up with the others.
     """
 
     name: str
@@ -36,17 +36,14 @@ async def read_status(home: Home, record: StackRecord) -> tuple[PartStatus, ...]
 
 
 def _with_shortage(home: Home, part: PartStatus) -> PartStatus:
-    """For broker and database: add what they lack to store anything, as they keep running without it."""
+    """Mark broker or database as not ready if it lacks space or descriptors: it keeps running, but can't store."""
     stores = part.name == "postgres" or is_broker(part.name)
     short = measure_shortage(part.name, home.path / part.name, part.pid) if stores else None
     return replace(part, ready=False, detail=short[1]) if short else part
 
 
 async def _health(home: Home, record: StackRecord) -> dict[str, str]:
-    """The servers' health as they report it: whether they have caught up with one another, and whether they store.
-
-    That of the database is whether it responds.
-    """
+    """The health of the broker's servers, as they report it, and of the database, by the name of the part."""
     return await _broker_health(home, record) | await _database_health(record)
 
 

@@ -1,4 +1,4 @@
-"""Restarts a nats-server that responds but does not store, once what it lacked is available again."""
+"""Restarts a nats-server that responds but does not store messages, once the resource that it lacked is available."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -19,15 +19,15 @@ _log: Final = logs.get("store_guard")
 
 
 async def _never_silent() -> bool:
-    """A server whose file descriptors can be counted needs no further check."""
+    """The default of `GuardedServer.silent`: a server whose file descriptors can be counted needs no further check."""
     return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuardedServer:
-    """One nats-server: its name among the others, where it stores, its process, and how it is ended.
+    """One nats-server: the name of its part, its own name, its data directory, its pid, and a function that ends it.
 
-    The owner of its process restarts it.
+    The owner of the process then restarts it.
     """
 
     part: str
@@ -36,7 +36,7 @@ class GuardedServer:
     pid: Callable[[], int | None]
     end: Callable[[], Awaitable[None]]
     silent: Callable[[], Awaitable[bool]] = _never_silent
-    """Whether a new connection receives nothing, for servers whose process can't be measured."""
+    """Whether a new connection receives nothing. Used for servers whose file descriptors can't be counted."""
 
 
 def guarded(servers: Iterable[NatsServer]) -> list[GuardedServer]:
@@ -59,21 +59,21 @@ def _pid_of(child: ChildProcess) -> int | None:
 
 @dataclass
 class StoreGuard:
-    """Watches the nats-servers of one broker. Run `run()` beside the process that restarts them."""
+    """Watches the nats-servers of one broker, and ends those that need a restart."""
 
     servers: Sequence[GuardedServer]
     alone: bool | None = None
-    """Whether the herd has one nats-server; None: if there is one in `servers`."""
+    """Whether the herd has only one nats-server; None means that it has those in `servers`."""
     _states: dict[str, StoreState] = field(default_factory=dict)
     _problems: dict[str, str] = field(default_factory=dict)
 
     @property
     def problems(self) -> dict[str, str]:
-        """The servers that do not store, and why, by the name of the part."""
+        """The problems of servers that do not store messages, by the name of the part."""
         return dict(self._problems)
 
     def stores(self, part: str) -> bool:
-        """Whether this server stored at the last check."""
+        """Whether this server stored messages at the last check."""
         state = self._states.get(part, StoreState())
         return state.stored_at is not None and state.unstored_since is None
 

@@ -1,7 +1,8 @@
-"""Whether a nats-server that responds also stores, and when it is to be restarted. Pure: `now` is passed in.
+"""Decides when a nats-server that responds but does not store messages is restarted. Pure.
 
-After a failed write nats-server marks the stream as failed and refuses to store until it is restarted, even when the
-resource is available again. While the resource is exhausted a restart would not help, and would make every client wait.
+After a failed write nats-server marks the stream as failed and stores nothing in it until it is restarted, even if the
+exhausted resource is available again. As long as the resource is exhausted, a restart would not help, and every client
+would have to wait.
 """
 
 from dataclasses import dataclass, replace
@@ -11,12 +12,12 @@ from typing import Final
 from sandherd.backoff import Backoff
 
 WRITE_ERROR: Final = "write error"
-"""In the health of a server: one of its streams was marked as failed, and only a restart fixes that."""
+"""A text in the health of a server with a failed stream. Only a restart fixes that."""
 NOT_STORING: Final = "jetstream not enabled"
 UNACKNOWLEDGED_SECONDS: Final = 15.0
-"""A write without acknowledgement for this long, by a server that otherwise responds, counts as failed."""
+"""If a server that responds has not acknowledged a write for this time, it counts as not storing."""
 RESTART_BACKOFF: Final = Backoff(base=5.0, cap=20.0, jitter=0)
-"""Between two restarts; reset when a server stores for the longest of these delays."""
+"""The backoff between two restarts. It is reset when a server has stored messages for longer than its maximum."""
 
 
 class StoreAction(StrEnum):
@@ -30,16 +31,19 @@ class StoreAction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreCheck:
-    """One check of a server. `health` is its own report, None without a reply; `short`: whether it lacks something."""
+    """The result of checking a server. `health` is its own report, or None without a reply.
+
+    `short` is whether it lacks a resource.
+    """
 
     health: str | None
     stored: bool
     """Whether the probe's write was acknowledged."""
     short: bool
     alone: bool = True
-    """Whether it is the only server: with several, a write may be waiting for another of them."""
+    """Whether it is the herd's only server. With several, another server may be the reason why a write fails."""
     silent: bool = False
-    """Whether a new connection is opened and receives nothing: the server has no file descriptor for it, or hangs."""
+    """Whether a new connection receives nothing: the server has no file descriptor for it, or hangs."""
 
     @property
     def failed(self) -> bool:
@@ -49,11 +53,11 @@ class StoreCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreState:
-    """What is remembered of a server between two checks; times are of a monotonic clock, in seconds."""
+    """The state of a server between two checks. Times are in seconds of a monotonic clock."""
 
     unstored_since: float | None = None
     was_short: bool = False
-    """Whether it lacked something since it last stored."""
+    """Whether it has lacked a resource since it last stored a message."""
     restarts: int = 0
     restarted_at: float | None = None
     stored_at: float | None = None
@@ -65,7 +69,7 @@ class StoreState:
 
 
 def next_state(state: StoreState, check: StoreCheck, now: float) -> tuple[StoreState, StoreAction]:
-    """What to remember after this check, and what to do."""
+    """The state after this check, and the action. `now` is in seconds of a monotonic clock."""
     if check.stored and not check.failed and not check.silent:
         settled = state.restarted_at is None or now - state.restarted_at > RESTART_BACKOFF.cap
         restarts = 0 if settled else state.restarts
@@ -73,7 +77,7 @@ def next_state(state: StoreState, check: StoreCheck, now: float) -> tuple[StoreS
     since = now if state.unstored_since is None else state.unstored_since
     state = replace(state, unstored_since=since, was_short=state.was_short or check.short)
     if check.health is None and not check.silent:
-        # It is starting, has ended, or was stopped: restarting it is up to the owner of its process.
+        # The server is starting, has ended, or was stopped. The owner of its process restarts it if needed.
         return state, StoreAction.WAIT if check.short else StoreAction.NOTHING
     if check.short or not _needs_restart(state, check, now) or _rests(state, now):
         return state, StoreAction.WAIT

@@ -1,6 +1,6 @@
-"""Requests the health of nats-servers and writes a probe, over persistent connections.
+"""Requests the health of nats-servers and publishes a probe, over persistent connections.
 
-They are opened while all is well: a server that is out of file descriptors accepts no new connection.
+They stay open, because a server that is out of file descriptors accepts no new connection.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from sandherd.bus.connection import Bus, ConnectionIdentity
 _ANSWER_SECONDS: Final = 2.0
 _WRITE_SECONDS: Final = 3.0
 _PAYLOAD: Final = b"." * 5000
-"""More than a page, so that on a full file system it does not fit in one that is half used."""
+"""More than a page of memory or disk: a smaller probe could fit into a half-used page of a full file system."""
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 class StoreProbe:
-    """Two connections: one that may request the health of servers, and one that may write the probe."""
+    """Two connections: one that may request the health of servers, and one that may publish the probe."""
 
     def __init__(self, watcher: Bus, writer: Bus) -> None:
         self._watcher = watcher
@@ -38,7 +38,7 @@ class StoreProbe:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, watcher: Path, probe: Path) -> AsyncIterator["StoreProbe"]:
-        """Connect with these two credentials, waiting for the broker as long as it takes."""
+        """Connect with these two credentials. Waits for the broker without limit."""
         async with (
             Bus.open(url, name=WATCHER, identity=ConnectionIdentity.file(watcher), inbox=WATCHER_INBOX) as watching,
             Bus.open(url, name=PROBE, identity=ConnectionIdentity.file(probe), inbox=PROBE_INBOX) as writing,
@@ -46,15 +46,15 @@ class StoreProbe:
             yield cls(watching, writing)
 
     async def read_health(self, servers: AbstractSet[str]) -> dict[str, str]:
-        """The health of these servers by name, and of others that replied before; unavailable ones are left out."""
+        """The health of these servers by name, and perhaps of others. Unavailable servers are omitted."""
         found: dict[str, str] = {}
-        everybody = asyncio.Event()
+        all_replied = asyncio.Event()
 
         async def take(msg: Msg) -> None:
             name, health = read_health(msg.data)
             found[name] = health
             if servers <= found.keys():
-                everybody.set()
+                all_replied.set()
 
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -62,7 +62,7 @@ class StoreProbe:
                 subscription = await self._watcher.client.subscribe(inbox, cb=take)
                 try:
                     await self._watcher.client.publish(HEALTH, b"", inbox)
-                    await everybody.wait()
+                    await all_replied.wait()
                 finally:
                     await subscription.unsubscribe()
         except _UNANSWERED:
@@ -70,12 +70,12 @@ class StoreProbe:
         return found
 
     async def write(self) -> bool:
-        """Whether the broker acknowledged the probe. Also True while the stream `PROBE` has never existed."""
+        """Publish the probe. Returns whether it was acknowledged; also True while the stream `PROBE` never existed."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 await self._writer.js.publish(probe_subject(PROBE), _PAYLOAD, timeout=_WRITE_SECONDS)
         except nats.js.errors.NoStreamResponseError:
-            # A deployment is provisioned after its broker is ready. A disabled JetStream shows in the health.
+            # A deployment is provisioned after its broker is ready. If JetStream is disabled, the health reports it.
             return not self._provisioned
         except _UNANSWERED:
             return False
@@ -84,12 +84,12 @@ class StoreProbe:
 
 
 async def is_silent(host: str, port: int) -> bool:
-    """Whether a new connection is opened, by the kernel, but receives nothing from the server in time."""
+    """Whether a new connection, which the kernel accepts, receives nothing from the server within 2 s."""
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError):
-        return False  # it has ended, or is starting
+        return False  # the server has ended, or is starting
     with closing(writer):
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -102,7 +102,7 @@ async def is_silent(host: str, port: int) -> bool:
 
 
 def read_health(answer: bytes) -> tuple[str, str]:
-    """A server's name, and `ok` or the problem."""
+    """The server's name in its reply to a health request, and `ok` or the problem."""
     document: dict[str, Any] = json.loads(answer)
     health = document.get("data") or document.get("error") or {}
     return document["server"]["name"], str(health.get("error") or health.get("status") or "unknown")

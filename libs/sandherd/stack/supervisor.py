@@ -1,4 +1,4 @@
-"""The process that runs a stack: it starts everything, restarts what ends, and ends everything in order on SIGTERM.
+"""The process that runs a stack. It starts all parts, restarts parts that end, and ends all in order on SIGTERM.
 
     python -m sandherd.stack.supervisor HOME [SERVERS]
 
@@ -52,7 +52,7 @@ class Supervisor:
         self._released = False
 
     async def run(self) -> int:
-        """Run until SIGTERM or SIGINT; returns the exit status. Raises `AlreadyRunningError`."""
+        """Run until SIGTERM, SIGINT or `RELEASE`. Returns the exit status. Raises `AlreadyRunningError`."""
         self._home.make()
         with locked(self._home):
             await end_leftovers(self._home)
@@ -120,7 +120,7 @@ class Supervisor:
         self._write_record()
 
     def _write_record(self) -> bool:
-        """Write the record of what runs, if it has changed. Returns whether it was written."""
+        """Write the record of the stack if it has changed. Returns whether it was written."""
         record = StackRecord(
             phase=self._phase,
             supervisor=self._own_process,
@@ -146,7 +146,7 @@ class Supervisor:
 
 @contextlib.contextmanager
 def locked(home: Home) -> Iterator[None]:
-    """Hold the lock of a home. Raises `AlreadyRunningError`."""
+    """Hold the lock of a home until the block ends. Raises `AlreadyRunningError` if another process holds it."""
     descriptor = open_log(home.lock)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -160,7 +160,7 @@ def locked(home: Home) -> Iterator[None]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the supervisor; returns the exit status."""
+    """Run the supervisor. Returns the exit status."""
     home, *servers = sys.argv[1:] if arguments is None else arguments
     logs.configure("supervisor", "info")
     try:

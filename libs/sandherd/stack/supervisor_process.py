@@ -1,4 +1,4 @@
-"""The process of a stack's supervisor, which outlives the command that starts it."""
+"""Starts the supervisor of a stack, as a process that continues when the command that starts it ends."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ PROGRAM: Final = [sys.executable, "-m", "sandherd.stack.supervisor"]
 
 
 def start_supervisor(home: Home, servers: int, environ: Mapping[str, str]) -> ProcessRecord:
-    """Start it with this number of nats-servers."""
+    """Start the supervisor, with this number of nats-servers and this environment. Returns its record."""
     home.make()
     with os.fdopen(open_log(home.logs / "supervisor.log"), "ab") as log:
         process = subprocess.Popen(
@@ -26,6 +26,6 @@ def start_supervisor(home: Home, servers: int, environ: Mapping[str, str]) -> Pr
             env=environ,
             start_new_session=True,
         )
-    # It is not waited for, as it outlives us.
+    # Set, so that Python does not warn about a child that still runs: it outlives this process.
     process.returncode = 0
     return record_of(process.pid)

@@ -1,7 +1,7 @@
-"""Routes answers to approvals: to which sandbox one is delivered, and whether an agent may have received it.
+"""Routes answers to approvals: decides to which sandbox an answer is delivered, and records how far its delivery is.
 
-An answer may be used once. So the store records that it is being delivered to a worker before it is, and reverts that
-only if that worker certainly did not pass it to its agent. Otherwise, the answer is delivered to no other agent.
+An answer may be used only once. So before it is sent to a worker, the store records that it is being delivered. The
+record is reverted only if the worker certainly did not pass the answer to its agent. Otherwise no other agent gets it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 
 
 class LeftoverAnswer(Enum):
-    """What remains in a sandbox's inbox after delivery, and why."""
+    """Whether messages remain in a sandbox's inbox after an attempt to deliver them, and the reason."""
 
     NOTHING = "nothing"
     UNAVAILABLE = "unavailable"
@@ -35,7 +35,10 @@ class LeftoverAnswer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AnswerRoute:
-    """Where an answer is delivered, or why it can't be delivered at present (`left`) or ever (`no_recipient`)."""
+    """The route of an answer: the approval and the addressed message.
+
+    If it can't be delivered at present, `left` has the reason; if it never can, `no_recipient` has it.
+    """
 
     stored: StoredApproval
     message: InboxMessage
@@ -45,14 +48,14 @@ class AnswerRoute:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDelivery:
-    """The result of delivering an answer, and its route as it is stored now."""
+    """The result of an attempt to deliver an answer: the route with the stored approval, and receipt or obstacle."""
 
     route: AnswerRoute
     receipt: Receipt | LeftoverAnswer
 
 
 class AnswerRouter:
-    """Finds the route of an answer, and stores how far its delivery has come."""
+    """Finds the routes of answers, and records the progress of their delivery in the approvals."""
 
     def __init__(
         self, bus: Bus, approvals: ApprovalStore, carryover: ApprovalCarryover, approval_handler: ApprovalHandler
@@ -63,7 +66,7 @@ class AnswerRouter:
         self._approval_handler = approval_handler
 
     async def route(self, message: InboxMessage) -> AnswerRoute | None:
-        """The current route of an answer; None if the message is not an answer, or its approval is no longer stored."""
+        """The current route of a message; None if it is not an answer, or if its approval is no longer stored."""
         if message.message_type != "approval" or message.correlation_id is None:
             return None
         ref = ApprovalRef(sandbox=message.sandbox, approval_id=message.correlation_id)
@@ -72,7 +75,7 @@ class AnswerRouter:
             return None
         approval = stored.approval
         to = addressed(message, approval)
-        if approval.decision is None:  # requested again; the replica that handles that has only begun to take over
+        if approval.decision is None:  # requested again, and not yet decided by the inherited answer
             return AnswerRoute(stored, to, left=LeftoverAnswer.NEXT)
         if approval.decision.answer != message.message:
             return AnswerRoute(stored, to, no_recipient=NoRecipient(decided_already(approval, approval.decision)))
@@ -88,9 +91,10 @@ class AnswerRouter:
         probe: Callable[[InboxMessage], Awaitable[LeftoverAnswer | None]],
         send: Callable[[InboxMessage], Awaitable[Receipt | LeftoverAnswer]],
     ) -> AnswerDelivery:
-        """Deliver it to the worker; what the worker certainly did not receive stays usable by the next attempt's agent.
+        """Deliver an answer to a worker. If the worker certainly did not receive it, the next attempt may still use it.
 
-        The worker is probed first: if it was just killed, it would be unknown what it had received.
+        `probe` checks first whether the worker replies. If the answer was sent to a worker that was just killed, it
+        would be unknown whether the agent received it.
         """
         if route.stored.approval.hand != "kept":
             return AnswerDelivery(route, await send(route.message))
@@ -117,7 +121,7 @@ class AnswerRouter:
         return AnswerDelivery(released, receipt)
 
     async def mark_used(self, route: AnswerRoute) -> bool:
-        """Mark the answer as used up, as its message has ended. False if its approval has changed since."""
+        """Mark the answer as used, because its message has ended. Returns False if the approval has changed since."""
         if route.stored.approval.hand not in {"kept", "handing"}:
             return True
         used = await self._mark(route, "over")
@@ -129,6 +133,6 @@ class AnswerRouter:
         return stored.approval.hand == "kept" and await self._carryover.waits(stored.approval)
 
     async def _mark(self, route: AnswerRoute, hand: str) -> AnswerRoute | None:
-        """None if another replica wrote the approval first."""
+        """Write this value of `hand` to the approval. Returns None if another replica has written it first."""
         stored = await self._approvals.write(route.stored.approval.model_copy(update={"hand": hand}), route.stored)
         return None if stored is None else replace(route, stored=stored)

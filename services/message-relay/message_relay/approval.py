@@ -1,4 +1,4 @@
-"""Approvals as they are stored: what an agent requests, and the decision. Pure; `approval_store` does the storage."""
+"""Approvals as they are stored: the request, and the decision. Pure; `approval_store` stores them."""
 
 import hashlib
 import json
@@ -22,10 +22,10 @@ from sandherd.contracts.subjects import Principal
 LONGEST_TOOL: Final = 200
 LONGEST_REASON: Final = 4000
 SETTLED_REASON: Final = 200
-"""Maximum of characters of the reason of a decision that stays stored."""
+"""Maximum characters of a decision's reason that stay stored when the approval is settled."""
 _ID: Final = TypeAdapter(ApprovalId)
-_ITS_OWN: Final = "\0"
-"""Occurs in no JSON text, where it is escaped."""
+_NAME_MARKER: Final = "\0"
+"""Replaces names of the sandbox in a question. It occurs in no other JSON text, where it would be escaped."""
 
 
 class ApprovalDecision(BaseModel):
@@ -42,7 +42,7 @@ class ApprovalDecision(BaseModel):
 
 
 class ApprovalRef(BaseModel):
-    """The name of an approval."""
+    """The sandbox and the id that identify an approval in its project."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,15 +51,15 @@ class ApprovalRef(BaseModel):
 
 
 class Requester(ApprovalRef):
-    """The approval that requested a question last, and its attempt."""
+    """The latest approval of a question, and its attempt."""
 
     attempt: int
     over: bool = False
-    """Whether it is of no further use, neither as an open approval nor for its answer."""
+    """Whether the approval is of no further use: it is not open, and no answer waits."""
 
     @property
     def ref(self) -> ApprovalRef:
-        """The approval."""
+        """The reference to the approval."""
         return ApprovalRef(sandbox=self.sandbox, approval_id=self.approval_id)
 
 
@@ -86,19 +86,19 @@ class Approval(BaseModel):
     """The `life` in the task's record."""
     attempt: int = 1
     requested_by: str | None = None
-    """The service that requests it; None if the agent does. The answer to a service is its event."""
+    """The service that requests the approval; None if the agent does. A service gets the answer by its event."""
     question: str | None = None
-    """A digest of what is requested: equal for equal requests of one task. None if the request can't be compared; then
-    the approval ends with its sandbox."""
+    """A digest of the request, which is equal for equal requests of one task. None if the request can't be compared:
+    then the approval ends with its sandbox."""
     next: ApprovalRef | None = None
     """The approval of a later attempt that requests the same and has replaced this one."""
     hand: Literal["kept", "handing", "over"] | None = None
-    """Where the answer is; None before there is one. `kept`: stored here, and certainly no worker has it. `handing`: it
-    is being delivered, and a worker may have it. `over`: it is of no further use. The values are stored."""
+    """The state of the answer; None if there is none. `kept`: it is stored here, and certainly no worker has it.
+    `handing`: it is being delivered, and a worker may have it. `over`: it is of no further use."""
 
     @property
     def ref(self) -> ApprovalRef:
-        """Its name."""
+        """The reference to this approval."""
         return ApprovalRef(sandbox=self.sandbox, approval_id=self.approval_id)
 
     @property
@@ -118,7 +118,7 @@ class AttemptRef:
 
 
 def settled(approval: Approval) -> Approval:
-    """The approval without what was only needed while it waited: an agent chooses how long its texts are."""
+    """The approval without texts that were only needed while it waited. An agent may choose long ones."""
     decision = approval.decision
     if decision is not None and decision.reason is not None:
         decision = decision.model_copy(update={"reason": decision.reason[:SETTLED_REASON]})
@@ -126,12 +126,12 @@ def settled(approval: Approval) -> Approval:
 
 
 def digest_of(approval_id: str) -> str:
-    """The digest that replaces an approval's id in subjects and sources, as workers choose ids freely."""
+    """A digest of an approval's id for subjects and sources, because workers may choose any text as the id."""
     return hashlib.sha256(approval_id.encode()).hexdigest()[:32]
 
 
 def requested_approval(event: Envelope[AgentApprovalRequested], at: datetime, of: AttemptRef | None = None) -> Approval:
-    """The approval that an event requests, in this attempt. Raises `ContractError` if no answer can refer to its id."""
+    """The approval that an event requests, in the attempt `of`. Raises `ContractError` for an invalid id."""
     data = event.data
     try:
         approval_id = _ID.validate_python(data.approval_id)
@@ -178,20 +178,20 @@ def service_approval(command: Envelope[RequestApproval], at: datetime) -> Approv
 
 
 def _deadline(at: datetime, seconds: float | None) -> datetime | None:
-    """When it expires; None, which is never, for a timeout of more than a year."""
+    """When an approval expires; None (never) without a timeout, and for one of more than a year."""
     year = timedelta(days=365).total_seconds()
     return None if seconds is None or seconds > year else at + timedelta(seconds=seconds)
 
 
 def question_of(data: AgentApprovalRequested, life: str, names: Iterable[str]) -> str | None:
-    """A digest of the question: the same tool with the same input, in one `life` of a task.
+    """A digest of the question: of the tool and its input, in one `life` of a task.
 
-    The input may contain paths with the sandbox's name, which differs in each attempt: all `names` are replaced by one
-    marker. None if the event does not contain the whole input, as two inputs with the same beginning may differ.
+    The input may contain paths with the sandbox's name, which differs in each attempt, so all `names` are replaced by
+    one marker. None if the event has only the beginning of the input: inputs with the same beginning may differ.
     """
     if data.artifacts:
         return None
     text = json.dumps([life, data.tool, data.input], sort_keys=True, separators=(",", ":"))
     for name in sorted(names, key=len, reverse=True):
-        text = text.replace(name, _ITS_OWN)
+        text = text.replace(name, _NAME_MARKER)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Whether an approval outlives its sandbox: after a worker is lost, the next attempt may request the same again."""
+"""Decides whether an approval outlives its sandbox: if a worker is lost, the next attempt may request the same."""
 
 from message_relay.approval import Approval, AttemptRef, Requester
 from message_relay.approval_store import ApprovalStore
@@ -16,19 +16,19 @@ class ApprovalCarryover:
         self._approvals = approvals
 
     async def attempt_in(self, project: str, sandbox: str) -> AttemptRef | None:
-        """The attempt that runs in a sandbox; None if that is not certain."""
+        """The attempt that runs in a sandbox; None if it can't be determined with certainty."""
         known = await sandbox_record(self._bus, project, sandbox)
         if known is None or known.task is None:
             return None
         return attempt_of(sandbox, known, await task_record(self._bus, project, known.task))
 
     async def ended(self, approval: Approval | None, project: str, sandbox: str) -> NoRecipient | None:
-        """Why no agent waits for an answer, now or ever; None if an agent does, or the next attempt's agent may."""
+        """The reason why no agent will ever need the answer; None if an agent, or that of the next attempt, may."""
         no_recipient = ended(sandbox, await sandbox_record(self._bus, project, sandbox))
         return None if no_recipient is None or (approval is not None and await self.waits(approval)) else no_recipient
 
     async def waits(self, approval: Approval) -> bool:
-        """Whether the next attempt may request the same: the task has not ended, and no other approval did so since."""
+        """Whether the next attempt may request the same: its task has not ended, and it was not requested again."""
         if approval.question is None or approval.task is None:
             return False
         task = await task_record(self._bus, approval.project, approval.task)
@@ -38,7 +38,10 @@ class ApprovalCarryover:
 
 
 def attempt_of(sandbox: str, known: SharedSandboxRecord, task: SharedTaskRecord | None) -> AttemptRef | None:
-    """The attempt by both records. One not listed by its task may belong to an earlier task of that name. Pure."""
+    """The attempt, from the records of its sandbox and task. Pure.
+
+    None if the task does not list the sandbox, which may belong to an earlier task of that name.
+    """
     if known.task is None or task is None or sandbox not in task.sandboxes:
         return None
     names = (sandbox,) if known.unit is None else (sandbox, known.unit)
@@ -46,5 +49,5 @@ def attempt_of(sandbox: str, known: SharedSandboxRecord, task: SharedTaskRecord 
 
 
 def outdated(approval: Approval, last: Requester | None) -> bool:
-    """Whether the same was requested again in its own attempt or in a later one. Pure."""
+    """Whether `last`, the latest request of the same question, replaces the approval. Pure."""
     return last is not None and last.ref != approval.ref and last.attempt >= approval.attempt

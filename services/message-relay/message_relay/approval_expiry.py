@@ -1,4 +1,4 @@
-"""Expires unanswered approvals on timeout, or when their sandbox and task have ended, and publishes that."""
+"""Expires unanswered approvals at their timeout, or when no agent can need them any more, and publishes that."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -14,9 +14,9 @@ SCAN_INTERVAL: Final = 2.0
 
 
 class ApprovalExpiry:
-    """Scans the approvals. Every replica does: the first that writes the end of an approval has ended it.
+    """Scans the approvals. Every replica does it; compare-and-set ensures that an approval ends once.
 
-    Also publishes decisions of relays that were killed between deciding and publishing.
+    It also publishes decisions of relays that were killed before they published them.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ApprovalExpiry:
             await asyncio.sleep(SCAN_INTERVAL)
 
     async def expire_due(self) -> None:
-        """End what has expired among all approvals that are not known to be settled."""
+        """Scan all approvals that are not known to be settled, and end those that have expired."""
         subjects = await self._approvals.subjects()
         self._settled.intersection_update(subjects)
         for subject in subjects:
@@ -43,7 +43,7 @@ class ApprovalExpiry:
                 self._settled.add(subject)
 
     async def _is_settled(self, stored: StoredApproval) -> bool:
-        """Whether it is decided, its decision is published, and its answer waits for no worker."""
+        """End the approval if it has expired, and publish its decision. Returns whether no further step is needed."""
         expired = await self._expired(stored.approval)
         if expired is not None:
             written = await self._approvals.write(expired, stored)
@@ -54,7 +54,7 @@ class ApprovalExpiry:
         return not stored.approval.waits
 
     async def _expired(self, approval: Approval) -> Approval | None:
-        """The approval with its end, if it has ended by now; None if that changes nothing."""
+        """The approval in its final state, if it or its answer has expired by now; None otherwise."""
         now = datetime.now(UTC)
         if approval.decision is not None:
             return approval.model_copy(update={"hand": "over"}) if is_answer_expired(approval, now) else None

@@ -28,11 +28,11 @@ from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.telemetry import logs
 
 PATIENCE: Final = timedelta(seconds=5)
-"""How long after an answer its approval request may still arrive: they are in different streams."""
+"""How long an answer waits for its approval request, which is in another stream and may arrive later."""
 MAX_OPEN_IN_PROJECT: Final = 1000
-"""Maximum of open approvals of a project: with the longest texts they take an eighth of the bucket."""
+"""Maximum of open approvals of a project. With texts of maximum length they use an eighth of the bucket."""
 _TRIES: Final = 8
-"""Minimum lookups of a withdrawn approval before it is ignored: another replica may be handling its request."""
+"""Minimum attempts to find an approval before its withdrawal is ignored: another replica may handle its request."""
 _NOT_REQUESTED_YET: Final = Retry(0.25, "no such approval was requested yet")
 _CHANGED_CONCURRENTLY: Final = Retry(0.05, "the approval was changed at the same time")
 _log: Final = logs.get("approval_handler")
@@ -40,7 +40,7 @@ _log: Final = logs.get("approval_handler")
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer as a message, why it is refused, and whether it is for a service rather than an agent."""
+    """An answer as a message, the reason if it is refused, and whether it is for a service instead of an agent."""
 
     message: InboxMessage
     refusal: ApprovalRefusal | None
@@ -65,10 +65,10 @@ class ApprovalHandler:
         self._events = events
 
     async def handle(self, delivery: Delivery) -> Outcome:
-        """Handle an agent's request for an approval. Raises `ContractError` for what breaks the contract.
+        """Handle an agent's request for an approval. Raises `ContractError` for an invalid event.
 
-        A request under the same name, as from a restarted worker, is the same approval. The same request by the next
-        attempt replaces the approval of the attempt before.
+        A request with the same approval id in one sandbox, as of a restarted worker, is the same approval. If the next
+        attempt requests the same, its approval replaces that of the previous attempt.
         """
         event = cast("Envelope[AgentApprovalRequested]", read_event(delivery.subject, delivery.data))
         approval = requested_approval(
@@ -89,7 +89,7 @@ class ApprovalHandler:
         return DONE if await self._take_over(stored) else _CHANGED_CONCURRENTLY
 
     async def request(self, command: Envelope[RequestApproval], delivery: Delivery) -> Outcome:
-        """Handle a service's request for an approval. The maximums of what an agent may request do not apply."""
+        """Handle a service's request for an approval. The limits for requests of agents do not apply."""
         approval = service_approval(command, delivery.at)
         stored = await self._approvals.write(approval, None)
         stored = stored or await self._approvals.load(approval.project, approval.sandbox, approval.approval_id)
@@ -131,7 +131,7 @@ class ApprovalHandler:
         return excess if known is None else None
 
     async def withdraw(self, delivery: Delivery) -> Outcome:
-        """Handle an agent's withdrawal of a request. Raises `ContractError` for what breaks the contract."""
+        """Handle an agent's withdrawal of its request. Raises `ContractError` for an invalid event."""
         event = cast("Envelope[AgentApprovalWithdrawn]", read_event(delivery.subject, delivery.data))
         stored = await self._approvals.load(event.project, event.subject, event.data.approval_id)
         now = datetime.now(UTC)
@@ -147,13 +147,12 @@ class ApprovalHandler:
         at: datetime,
         reserve: Callable[[], Awaitable[Retry | None]] | None = None,
     ) -> Answered | Retry:
-        """The answer as a message, and why it is refused; if it is not, the message is to be stored for the agent.
+        """Decide an approval by an answer. Returns the answer as a message, and the reason if it is refused.
 
-        It is not stored if a service requested the approval.
-
-        An answer to an approval that was requested again since decides the latest request. An answer that is handled
-        again finds itself as the decision, and continues from there. `reserve` reserves its name before it decides, or
-        returns when to retry.
+        The caller stores the message for the agent, unless it is refused or a service requested the approval. If the
+        approval was requested again, the answer decides the latest request. If the answer is handled again, it is
+        already the decision, and the remaining steps are repeated. `reserve` is called before the decision to reserve
+        the message's name; it returns None, or the delay of a retry.
         """
         data, now = command.data, datetime.now(UTC)
         ref = ApprovalRef(sandbox=data.sandbox, approval_id=data.approval_id)
@@ -181,7 +180,7 @@ class ApprovalHandler:
         return Answered(message, None, to_service=stored.approval.requested_by is not None)
 
     async def conclude(self, stored: StoredApproval) -> None:
-        """Publish the decision, record that, and set an expiry on the entry of its question. Safe to repeat."""
+        """Publish the decision, record that it is published, and set an expiry on the question's entry. Idempotent."""
         approval = stored.approval
         if approval.decision is None:
             return
@@ -193,10 +192,10 @@ class ApprovalHandler:
             await self._approvals.write(approval.model_copy(update={"said": True}), stored)
 
     async def _take_over(self, stored: StoredApproval) -> bool:
-        """Replace the previous attempt's approval, and inherit its answer. False if another write came between.
+        """Replace the previous attempt's approval, and inherit its answer. Returns False after a conflicting write.
 
-        The record that this approval is the last one of its question is written at the end: until then, a redelivery
-        of the request repeats all of it.
+        Finally it records that this approval is the last one of its question. Until then, a redelivery of the request
+        repeats all steps.
         """
         approval = stored.approval
         if approval.question is None:
@@ -216,7 +215,7 @@ class ApprovalHandler:
         return await self._approvals.record_latest(approval, latest)
 
     async def _replace(self, before: StoredApproval, stored: StoredApproval) -> bool:
-        """False if another write came between."""
+        """Replace the approval `before` by `stored`, which inherits its answer. False after a conflicting write."""
         ref = stored.approval.ref
         if before.approval.next != ref:
             replacement = replaced(before.approval, ref, datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""What is published about an approval: events for users, and a message for its agent. Pure."""
+"""Builds the events of an approval, and the message with the answer for its agent. Pure."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from sandherd.contracts.states import ApprovalState
 
 
 def requested(approval: Approval) -> ApprovalRequested:
-    """The event that an approval is requested from a user."""
+    """The event of an approval that is requested from users."""
     return ApprovalRequested(
         approval_id=approval.approval_id,
         tool=approval.tool,
@@ -27,13 +27,13 @@ def requested(approval: Approval) -> ApprovalRequested:
 
 
 def rejected(approval: Approval, excess: str) -> ApprovalDenied:
-    """The event that a request is rejected, as it would exceed a maximum."""
+    """The event of a request that is rejected because of a limit. `excess` is the text about the limit."""
     reason = f"{excess}; request it again when some are answered"
     return ApprovalDenied(approval_id=approval.approval_id, by="message-relay", reason=reason, code=Code.REFUSED)
 
 
 def decided(approval_id: str, decision: ApprovalDecision) -> EventData:
-    """The event of the decision."""
+    """The event of a decision."""
     if decision.state is ApprovalState.EXPIRED:
         outcome = decision.outcome or "denied"
         return ApprovalExpired(approval_id=approval_id, outcome=outcome, reason=decision.reason)
@@ -42,9 +42,9 @@ def decided(approval_id: str, decision: ApprovalDecision) -> EventData:
 
 
 def message_of(command: Envelope[AnswerApproval], at: datetime, approval: Approval | None) -> InboxMessage:
-    """The answer as a message for the worker. It expires with the approval, as it is of no use afterwards.
+    """The answer as a message for the worker. It expires with the approval, because it is of no use after that.
 
-    `at` is when the answer was sent. The answer that decided has the time of the decision, also if it is sent again.
+    `at` is when the answer was sent. If the answer is the decision, its time is used, also if it is sent again.
     """
     data = command.data
     if approval is not None and approval.decision is not None and is_decided_by(approval, data):
@@ -65,7 +65,7 @@ def message_of(command: Envelope[AnswerApproval], at: datetime, approval: Approv
 
 
 def addressed(message: InboxMessage, approval: Approval) -> InboxMessage:
-    """The same answer, addressed to the agent that waits for it now: its approval may have been requested again."""
+    """The answer, addressed to the sandbox and approval that wait for it now, after it was requested again."""
     if (message.sandbox, message.correlation_id) == (approval.sandbox, approval.approval_id):
         return message
     answer = ApprovalAnswer.model_validate_json(message.content).model_copy(

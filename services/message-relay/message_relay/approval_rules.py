@@ -1,4 +1,4 @@
-"""How an approval is decided: by an answer, by timeout, by its agent, or by the next attempt. Pure."""
+"""Rules of the decision of an approval: by an answer, a timeout, a withdrawal, or the next attempt. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.states import ApprovalState, check_transition
 
 LONGEST_WAIT: Final = timedelta(days=7)
-"""How long an answer may wait for an unavailable worker; the maximum age of messages in INBOX."""
+"""How long an answer may wait for an unavailable worker. It is also the maximum age of messages in INBOX."""
 WITHDRAWN: Final = "withdrawn"
 REQUESTED_AGAIN: Final = "asked_again"
 _DEFAULTS: Final = {"allow": "granted", "deny": "denied"}
@@ -19,7 +19,7 @@ _DEFAULTS: Final = {"allow": "granted", "deny": "denied"}
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRefusal:
-    """Why an answer is refused: a code for programs, a reason for users."""
+    """The refusal of an answer or a message: a code for programs, and a reason for users."""
 
     code: Code
     reason: str
@@ -28,7 +28,7 @@ class ApprovalRefusal:
 def refusal(
     approval: Approval | None, answer: AnswerApproval, now: datetime, no_recipient: NoRecipient | None
 ) -> ApprovalRefusal | None:
-    """Why an answer is refused; None if it decides. With `no_recipient`, no agent waits for one."""
+    """The refusal of an answer; None if it decides the approval. With `no_recipient`, no agent waits for an answer."""
     if no_recipient is not None:
         return ApprovalRefusal(Code.REFUSED, no_recipient.reason)
     if approval is None:
@@ -44,7 +44,7 @@ def refusal(
 
 
 def decided_already(approval: Approval, decision: ApprovalDecision) -> str:
-    """The decision of an approval, for users to read."""
+    """The text for users that an approval was decided already."""
     at = f"{decision.at:%Y-%m-%d %H:%M:%S} UTC"
     if decision.outcome == WITHDRAWN:
         return f"{_name(approval)} was withdrawn at {at}: {decision.reason}"
@@ -62,7 +62,7 @@ def _is_late(approval: Approval, now: datetime) -> bool:
 
 
 def answered(approval: Approval, answer: AnswerApproval, at: datetime) -> Approval:
-    """The approval, decided by an answer. An answer to a service is delivered to no worker."""
+    """The approval, decided by an answer. If a service requested it, the answer is not delivered to a worker."""
     state = ApprovalState.GRANTED if answer.granted else ApprovalState.DENIED
     decision = ApprovalDecision(state=state, at=at, answer=answer.message, by=answer.answered_by, reason=answer.reason)
     hand = "kept" if approval.requested_by is None else "over"
@@ -70,20 +70,20 @@ def answered(approval: Approval, answer: AnswerApproval, at: datetime) -> Approv
 
 
 def is_decided_by(approval: Approval, answer: AnswerApproval) -> bool:
-    """Whether this answer decided it: sent again, or handled again after a relay was killed in between."""
+    """Whether this answer is the decision: it is sent again, or handled again after a relay was killed."""
     wanted = ApprovalState.GRANTED if answer.granted else ApprovalState.DENIED
     decision = approval.decision
     return decision is not None and (decision.answer, decision.state) == (answer.message, wanted)
 
 
 def is_answer_expired(approval: Approval, now: datetime) -> bool:
-    """Whether its answer is still marked as waiting, but expired from INBOX while no relay was running."""
+    """Whether the answer is marked as waiting, although it has expired from INBOX while no relay was running."""
     patience = LONGEST_WAIT + timedelta(days=1)
     return approval.decision is not None and approval.waits and now >= approval.decision.at + patience
 
 
 def lapsed(approval: Approval, now: datetime, *, ended: bool) -> Approval | None:
-    """The approval, expired by timeout or with its sandbox; None if it still waits."""
+    """The approval, expired by its timeout or because its sandbox has ended; None if it still waits."""
     if _is_late(approval, now):
         outcome = _DEFAULTS[approval.on_timeout or "deny"]
     elif ended:
@@ -94,7 +94,7 @@ def lapsed(approval: Approval, now: datetime, *, ended: bool) -> Approval | None
 
 
 def withdrawn(approval: Approval, reason: str, now: datetime) -> Approval | None:
-    """The approval, withdrawn by its agent; None if that changes nothing. A waiting answer is of no use then."""
+    """The approval, withdrawn by its agent; None if that changes nothing. A waiting answer is not delivered then."""
     if approval.next is None and approval.decision is None:
         decision = ApprovalDecision(
             state=ApprovalState.EXPIRED, at=now, outcome=WITHDRAWN, reason=reason[:LONGEST_REASON] or None
@@ -106,9 +106,9 @@ def withdrawn(approval: Approval, reason: str, now: datetime) -> Approval | None
 
 
 def replaced(approval: Approval, by: ApprovalRef, now: datetime) -> Approval | None:
-    """The approval, replaced by the next attempt's equal request, which also inherits an answer that no worker has.
+    """The approval, replaced by the approval `by` of the next attempt, which inherits an answer that no worker has.
 
-    None if there is nothing to replace: it has expired, or an agent may have received the answer, which is used once.
+    None if it can't be replaced: it has expired, or an agent may have received its answer, which may be used only once.
     """
     if approval.next is not None or _is_late(approval, now):
         return None
@@ -120,7 +120,7 @@ def replaced(approval: Approval, by: ApprovalRef, now: datetime) -> Approval | N
 
 
 def inheriting(approval: Approval, before: Approval) -> Approval | None:
-    """The approval, decided by the answer to the one it has replaced; None if it inherits none."""
+    """The approval, decided by the answer to `before`, which it has replaced; None if there is no answer to inherit."""
     if approval.decision is not None or before.decision is None or before.decision.answer is None:
         return None
     return _decided(approval, before.decision).model_copy(update={"hand": "kept"})

@@ -1,7 +1,7 @@
-"""The bucket of approvals. Each entry is updated by compare-and-set, so that the first answer is the only one.
+"""The bucket of approvals. Each entry is updated by compare-and-set, so that only the first answer decides.
 
-The bucket also has an entry for each question: which approval is the last one of it. By it, the next attempt that
-requests the same finds the approval of the previous one.
+The bucket also has an entry for each question (what is requested), with the latest approval of that question. By this
+entry, an attempt that requests the same as the previous attempt finds the previous approval.
 """
 
 import time
@@ -21,13 +21,13 @@ _STREAM: Final = f"KV_{_BUCKET}"
 _SUBJECT: Final = f"$KV.{_BUCKET}"
 _ALL: Final = f"{_SUBJECT}.*.*.*"
 DECISION_TTL: Final = "86400s"
-"""How long a user's decision stays stored, to inform users who answer again."""
+"""How long a user's decision stays stored, so that users who answer again are informed."""
 EXPIRED_TTL: Final = "600s"
-"""The same for an approval that expired or was withdrawn: an agent can make any number of them."""
+"""How long an approval stays stored that expired or was withdrawn. An agent can cause any number of them."""
 MAX_FILL: Final = 0.75
 """The share of the bucket's maximum size that new requests may use; the rest is for decisions."""
 _FILL_SECONDS: Final = 1.0
-"""How long the share that was last read is used."""
+"""How long a measured share of the bucket is used, in seconds."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -48,28 +48,28 @@ class StoredApproval:
 
 @dataclass(frozen=True, slots=True)
 class LatestAttempt:
-    """Which approval is the last one of a question, and the revision of that entry; 0 if no such entry exists."""
+    """The entry of a question: its latest approval, and the revision of the entry; None and 0 if there is no entry."""
 
     requester: Requester | None
     revision: int
 
 
 class ApprovalStore:
-    """All approvals that have not expired from the bucket. Waits for the broker as long as it takes."""
+    """Reads and writes approvals. Retries without limit while the broker is unavailable."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._open: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._max_bytes = next(one.max_bytes for one in BUCKETS if one.name == _BUCKET)
         self._fill, self._fill_until = 0.0, 0.0
-        """The share of the bucket that is used, with what was written here since, and until when that is used."""
+        """The used share of the bucket, with own writes since, and the monotonic second until which it is valid."""
 
     def open_in(self, project: str, sandbox: str) -> int:
-        """Number of approvals of this sandbox that wait for an answer, by what was last read or written here."""
+        """The number of approvals of a sandbox that wait for an answer, as they were last read or written here."""
         return len(self._open.get((project, sandbox), ()))
 
     def open_in_project(self, project: str) -> int:
-        """The same for all sandboxes of the project."""
+        """The number of approvals of all sandboxes of a project that wait for an answer, as for `open_in`."""
         return sum(len(subjects) for (owner, _), subjects in self._open.items() if owner == project)
 
     async def is_full(self) -> bool:
@@ -102,17 +102,20 @@ class ApprovalStore:
         return StoredApproval(found.value, found.revision)
 
     async def latest(self, project: str, ref: ApprovalRef, before: ApprovalRef | None = None) -> StoredApproval | None:
-        """The approval that has replaced this one, or itself if none has; with `before`, the last one before that."""
+        """The latest approval that has replaced the approval `ref`, or that approval if none has.
+
+        With `before`, the approval that `before` has replaced or would replace.
+        """
         stored = await self.load(project, ref.sandbox, ref.approval_id)
         while stored is not None and stored.approval.next is not None and stored.approval.next != before:
             stored = await self.load(project, stored.approval.next.sandbox, stored.approval.next.approval_id)
         return stored
 
     async def write(self, approval: Approval, over: StoredApproval | None) -> StoredApproval | None:
-        """Write it: over the revision that was read, or as new.
+        """Write an approval if the entry is still `over`, or as a new entry.
 
-        None if another write came first, or if this one was stored before but its acknowledgement was lost. Once its
-        decision is known to be published and is of no further use, the entry is reduced to that, and expires.
+        Returns None if another write came first, or if this write was stored but its acknowledgement was lost. If the
+        decision is published and no answer waits, the entry is reduced to the decision, and expires.
         """
         subject = _subject_of(approval.project, approval.sandbox, approval.approval_id)
         ttl = _ttl_of(approval) if approval.said and not approval.waits else None
@@ -129,7 +132,7 @@ class ApprovalStore:
         return list(info.state.subjects or {})
 
     async def latest_attempt(self, approval: Approval) -> LatestAttempt:
-        """Which approval is the last one of the same question."""
+        """The entry of an approval's question, with the latest approval of that question."""
         found = await self._read(_question_subject(approval), Requester)
         return LatestAttempt(None, 0) if found is None else LatestAttempt(found.value, found.revision)
 
@@ -143,7 +146,7 @@ class ApprovalStore:
         return await self._write(_question_subject(approval), requester, over.revision, ttl) is not None
 
     async def expire_entry(self, approval: Approval) -> None:
-        """Set the entry of its question to expire, as the approval is of no further use."""
+        """Let the entry of an approval's question expire, because the approval is of no further use."""
         if approval.question is None or approval.next is not None:
             return
         latest = await self.latest_attempt(approval)

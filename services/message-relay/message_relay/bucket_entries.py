@@ -1,4 +1,4 @@
-"""Reading and writing an entry of a bucket by compare-and-set, for as long as the broker takes."""
+"""Reads an entry of a bucket, and writes it by compare-and-set. Retries while the broker is unavailable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,14 +26,14 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class BucketEntry(Generic[ModelT]):
-    """An entry as it was read: its value, None if it is none of the model, and its revision."""
+    """An entry as it was read: its value, or None if that is not valid for the model, and its revision."""
 
     value: ModelT | None
     revision: int
 
 
 async def read_entry(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> BucketEntry[ModelT] | None:
-    """The entry on this subject of a bucket, or None. Waits for the broker as long as it takes."""
+    """The entry of a bucket on this subject, or None. Retries without limit while the broker is unavailable."""
     return await until_reply(bucket, lambda: _last(bus, bucket, subject, model))
 
 
@@ -53,10 +53,11 @@ async def _last(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> Buc
 async def write_entry(
     bus: Bus, bucket: str, subject: str, payload: bytes, *, over: int, ttl: str | None = None, while_full: bool = True
 ) -> int | None:
-    """Write an entry over this revision; 0 is none. Returns its revision; None if another write came first.
+    """Write an entry if its revision is still `over`; 0 means that there is no entry. Returns the new revision.
 
-    Also None if this one was stored, but its acknowledgement was lost. Without `while_full`, raises `StreamFullError`
-    if the bucket is full; everything else is retried.
+    Returns None if the entry has another revision. That is also the case if this write was stored, but its
+    acknowledgement was lost. Without `while_full`, raises `StreamFullError` if the bucket is full. Every other failure
+    is retried without limit.
     """
     headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": ttl} if ttl else {})
 
@@ -74,7 +75,7 @@ async def write_entry(
 
 
 async def until_reply(bucket: str, request: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
-    """The result of a request to the broker, which is repeated until there is one."""
+    """Send a request to the broker, and repeat it until there is a reply. Returns its result."""
     attempt = 0
     while True:
         try:

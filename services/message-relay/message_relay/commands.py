@@ -1,7 +1,7 @@
-"""The relay's commands, and messages between agents: each is stored, or rejected with a reason that is published.
+"""Handles the relay's commands, and messages between agents: each is stored, or rejected by an event with the reason.
 
-A command first claims the name of its message. Its claim has its sequence in COMMANDS: a command that is redelivered,
-because a relay was killed, finds its own claim and continues.
+A command first claims the name of its message. The claim contains the command's sequence in COMMANDS. So a command that
+is redelivered, because a relay was killed, finds its own claim and continues.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class MessageCommands:
         self._locks: KeyedLocks[Key] = KeyedLocks()
 
     async def handle(self, delivery: Delivery) -> Outcome:
-        """Handle one command. Raises `ContractError` for one that breaks the contract, or whose name is taken."""
+        """Handle one command. Raises `ContractError` if it is invalid, or if its message's name is taken."""
         known: Envelope[Any] = read_command(delivery.subject, delivery.data)
         if isinstance(known.data, RequestApproval | WithdrawApproval):
             async with self._locks.hold((known.project, known.data.sandbox)):
@@ -96,7 +96,7 @@ class MessageCommands:
             return await self._accept(cast("Envelope[SendMessage]", command), delivery, entry, known)
 
     async def pass_on(self, delivery: Delivery) -> Outcome:
-        """Handle an agent's message to another of its project. Raises `ContractError` for what breaks the contract."""
+        """Handle an agent's message to another agent of its project. Raises `ContractError` for an invalid event."""
         event = cast("Envelope[AgentMessageSent]", read_event(delivery.subject, delivery.data))
         message = passed_on(event, delivery.at, self._source_of_agent(event, delivery.data))
         async with self._locks.hold((message.project, message.sandbox)):
@@ -122,8 +122,8 @@ class MessageCommands:
     ) -> Outcome:
         """Store a message, or reject it: if its sandbox has ended, or if too many messages wait.
 
-        A redelivered command may have been stored, and its message even delivered, before a relay was killed. So it is
-        stored again in every state of its sandbox: `InboxDelivery` ends it, with the sequence of an end.
+        The message of a redelivered command may have been stored, and even delivered, before a relay was killed. So it
+        is stored again, whatever the state of its sandbox. `InboxDelivery` then publishes its end.
         """
         if entry.claim is not None:
             return await self._store_again(self._message(command, entry.claim))
@@ -141,7 +141,7 @@ class MessageCommands:
     async def _decide_approval(
         self, command: Envelope[AnswerApproval], delivery: Delivery, entry: NameEntry
     ) -> Outcome:
-        """Decide an approval. The answer that decided it is stored for the agent; retried while the inbox is full."""
+        """Decide an approval, and store the answer for the agent. It is retried while the inbox is full."""
         claim = entry.claim
 
         async def reserve() -> Retry | None:
@@ -163,7 +163,7 @@ class MessageCommands:
         return await (self._conclude(message) if decided.to_service else self._store_again(message))
 
     async def _conclude(self, message: InboxMessage) -> Outcome:
-        """Publish that the answer has reached the service that requested the approval: the decision's event has it."""
+        """Publish the events of an answer to a service. The service gets the answer by the event of the decision."""
         now = datetime.now(UTC)
         await self._events.publish(message, BEGUN, queued(message), now)
         took = max(0.0, (now - message.sent_at).total_seconds() * 1000)
@@ -174,7 +174,7 @@ class MessageCommands:
     async def _claim(
         self, command: Envelope[SendMessage] | Envelope[AnswerApproval], delivery: Delivery, entry: NameEntry
     ) -> NameClaim | Retry:
-        """Claim the free name of a command. Retried if another command was faster, or while the bucket is full."""
+        """Claim the free name of a command. Returns a retry if another command was faster, or if the bucket is full."""
         data = command.data
         reserved = reservation(data, (await self._names.usage(command.project)).names)
         unique = is_unique(data.message, delivery.at, reserved=reserved)
@@ -189,19 +189,19 @@ class MessageCommands:
         return accepted(command, claim.at, self._source(command, claim))
 
     def _source(self, command: Envelope[SendMessage] | Envelope[AnswerApproval], claim: NameClaim) -> str | None:
-        """The source of a message whose name is not unique; None for the one that its name alone makes."""
+        """The source of the events of a message whose name is not unique. None if the name alone is the source."""
         if claim.unique:
             return None
         name = command.data.message
         return named_source(name, self._bus.ids.derive(claim.at, command.project, name, claim.sequence))
 
     def _source_of_agent(self, event: Envelope[AgentMessageSent], document: bytes) -> str:
-        """The same for an agent's message: its worker chooses the name, and publishes the same document again."""
+        """The source of an agent's message, derived from its content, because its worker chooses the name freely."""
         digest = hashlib.sha256(document).hexdigest()
         return named_source(event.subject, self._bus.ids.derive(event.time, event.project, event.subject, digest))
 
     async def _refusal(self, message: InboxMessage, known: SharedSandboxRecord | None) -> ApprovalRefusal | None:
-        """Why a new message to this sandbox is not accepted, or None."""
+        """The refusal of a new message to this sandbox, or None."""
         no_recipient = ended(message.sandbox, known)
         if no_recipient is not None:
             return ApprovalRefusal(no_recipient.code, no_recipient.reason)
@@ -215,25 +215,25 @@ class MessageCommands:
         return None if found is None else ApprovalRefusal(Code.REFUSED, found)
 
     async def _store_new(self, message: InboxMessage) -> ApprovalRefusal | None:
-        """Store a message that certainly was not stored before. Returns why it is not accepted, or None."""
+        """Store a message that certainly was not stored before. Returns None, or the refusal if the inbox is full."""
         try:
             await self._inbox.store(message)
         except SubjectFullError:
             return ApprovalRefusal(Code.REFUSED, too_many(message.sandbox))
-        await self._wait(message)
+        await self._start_delivery(message)
         return None
 
     async def _store_again(self, message: InboxMessage) -> Outcome:
-        """Store a message that may be among those that wait: nothing is published before that is known."""
+        """Store a message that may be stored already. If the inbox is full, the command is retried, not rejected."""
         try:
             await self._inbox.store(message)
         except SubjectFullError:
             return _INBOX_FULL
-        await self._wait(message)
+        await self._start_delivery(message)
         return DONE
 
-    async def _wait(self, message: InboxMessage) -> None:
-        """Have it delivered, and publish meanwhile that it waits: `RelayEvents` publishes its events in order."""
+    async def _start_delivery(self, message: InboxMessage) -> None:
+        """Start delivery, and publish `message.queued` meanwhile: `RelayEvents` keeps a message's events in order."""
         publishing = asyncio.ensure_future(self._events.publish(message, BEGUN, queued(message), datetime.now(UTC)))
         self._wake((message.project, message.sandbox))
         await publishing

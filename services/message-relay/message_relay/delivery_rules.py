@@ -1,4 +1,4 @@
-"""What to do with a message: pure decisions. The time is passed in."""
+"""Decides what is done with a message, and builds its events. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 from sandherd.contracts.streams import MAX_INBOX_MESSAGES
 
 BETWEEN_AGENTS: Final = timedelta(hours=1)
-"""How long a message between agents may wait; the default for users' messages, too."""
+"""How long a message between agents may wait. It is also the default for messages of users."""
 
 
 class DeliveryStep(Enum):
@@ -37,7 +37,7 @@ class DeliveryStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NoRecipient:
-    """Why a sandbox takes no message, now or ever, for users to read, and a code for programs."""
+    """The reason, for users, why a sandbox will never receive a message, and a code for programs."""
 
     reason: str
     code: Code = Code.CONFLICT
@@ -62,10 +62,10 @@ def accepted(command: Envelope[SendMessage], at: datetime, source: str | None = 
 
 
 def passed_on(event: Envelope[AgentMessageSent], at: datetime, source: str | None = None) -> InboxMessage:
-    """An agent's message to another, as it is stored. Raises `ContractError` for what its worker refuses to send.
+    """An agent's message to another agent, as it is stored. Raises `ContractError` for an invalid message.
 
-    Its content is marked as another agent's, so that it can't pass for a user's. Sender and project are those of the
-    event, which the broker has checked.
+    Its content is marked as that of an agent, so that it can't be mistaken for a user's message. Sender and project
+    are those of the event, which the broker has checked.
     """
     data = event.data
     try:
@@ -86,14 +86,14 @@ def passed_on(event: Envelope[AgentMessageSent], at: datetime, source: str | Non
 
 
 def sender_refusal(message: InboxMessage) -> str | None:
-    """Why an agent may not send this message, for users to read; None if it may."""
+    """The reason, for users, why an agent may not send this message; None if it may."""
     return "an agent can't send messages to itself" if message.sender_id == message.sandbox else None
 
 
 def ended(sandbox: str, known: SharedSandboxRecord | None) -> NoRecipient | None:
-    """Why no message can ever reach an agent in this sandbox; None if one may. `known` is None for an unknown sandbox.
+    """The reason why no message can ever reach an agent in this sandbox; None if one may.
 
-    A paused sandbox may resume, so messages to it wait.
+    `known` is the sandbox's record, None for an unknown sandbox. Messages to a paused sandbox wait: it may resume.
     """
     if known is None:
         return NoRecipient(f"there is no sandbox {sandbox}", Code.NOT_FOUND)
@@ -109,7 +109,7 @@ def ended(sandbox: str, known: SharedSandboxRecord | None) -> NoRecipient | None
 
 
 def is_reachable(known: SharedSandboxRecord | None) -> bool:
-    """Whether its worker can respond now: a paused one would receive a message when resumed, perhaps too late."""
+    """Whether a sandbox's worker can respond now. A paused worker can't: it would get a message when it is resumed."""
     return known is None or known.state is not SandboxState.PAUSED
 
 
@@ -121,7 +121,7 @@ def next_step(message: InboxMessage, now: datetime, no_recipient: NoRecipient | 
 
 
 def queued(message: InboxMessage) -> MessageQueued:
-    """The event that a message is stored and waits."""
+    """The event of a message that is stored and waits."""
     return MessageQueued(
         message_id=message.message,
         message_type=message.message_type,
@@ -132,24 +132,24 @@ def queued(message: InboxMessage) -> MessageQueued:
 
 
 def delivered(message: InboxMessage, delivery_ms: float) -> MessageDelivered:
-    """The event that the worker has received it."""
+    """The event of a message that its worker has received. `delivery_ms` is the time since it was sent."""
     return MessageDelivered(message_id=message.message, message_type=message.message_type, delivery_ms=delivery_ms)
 
 
 def acknowledged(message: InboxMessage) -> MessageAcknowledged:
-    """The event that the agent has received it."""
+    """The event of a message that its agent has received."""
     return MessageAcknowledged(message_id=message.message, message_type=message.message_type)
 
 
 def expired(message: InboxMessage, waited_ms: float) -> MessageExpired:
-    """The event that it expired before it was delivered."""
+    """The event of a message that has expired before it was delivered."""
     return MessageExpired(message_id=message.message, message_type=message.message_type, waited_ms=waited_ms)
 
 
 def rejection(
     message: InboxMessage, reason: str, code: Code = Code.REFUSED, command_id: str | None = None
 ) -> MessageRejected:
-    """The event that it can't be delivered, ever. `command_id` is of the command that sent it, if one did."""
+    """The event of a message that will never be delivered. `command_id` is that of the command that sent it, if any."""
     return MessageRejected(
         message_id=message.message,
         message_type=message.message_type,
@@ -160,10 +160,10 @@ def rejection(
 
 
 def too_many(sandbox: str) -> str:
-    """Why a sandbox takes no more messages for now, for users to read."""
+    """The reason, for users, why a message to a sandbox with the maximum of waiting messages is refused."""
     return f"{MAX_INBOX_MESSAGES} messages already wait for sandbox {sandbox}; send it again when it has taken some"
 
 
 def too_many_of_project(project: str, limit: int) -> str:
-    """The same, for all sandboxes of a project together."""
+    """The reason, for users, why a message to a project with the maximum of waiting messages is refused."""
     return f"{limit} messages already wait for sandboxes of project {project}; send it again when they have taken some"

@@ -1,4 +1,4 @@
-"""Decides which sandboxes are served, and when: one asyncio task per sandbox with waiting messages, none for others."""
+"""Decides when messages to which sandbox are delivered, by one asyncio task for each sandbox with waiting messages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,11 +27,11 @@ from sandherd.contracts.subjects import PREFIX
 from sandherd.telemetry import logs
 
 BACKOFF: Final = Backoff(base=0.25, cap=15.0, jitter=0.5)
-"""For a silent worker. One that publishes is tried at once."""
+"""The backoff for a worker that does not reply. When it publishes an event, delivery is tried at once."""
 SCAN_INTERVAL: Final = 15.0
 _CHECKED_EVERY: Final = 0.5
 _WAKING_SERVED: Final = (SandboxTerminated.type, SandboxFailed.type, SandboxResumed.type)
-"""Events after which a sandbox that is being served is tried at once."""
+"""Events of a sandbox after which its waiting messages are tried at once."""
 _WAKING_EXPECTANT: Final = (ApprovalGranted.type, ApprovalDenied.type, *sorted(types_with_state(TASK_ENDED, EVENTS)))
 """Events after which an answer for the next attempt may be delivered, or is no longer needed."""
 _NO_REPLY: Final = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError)
@@ -39,7 +39,7 @@ _log: Final = logs.get("dispatcher")
 
 
 class Dispatcher:
-    """One tenure of the lease: delivers waiting messages while this relay holds it."""
+    """Delivers waiting messages while this relay holds the lease."""
 
     def __init__(self, bus: Bus, lease: Lease, inbox: Inbox, delivery: InboxDelivery) -> None:
         self._bus = bus
@@ -48,13 +48,13 @@ class Dispatcher:
         self._delivery = delivery
         self._woken: dict[Key, asyncio.Event] = {}
         self._expecting: set[Key] = set()
-        """Sandboxes whose inbox has an answer that the agent of the next attempt may request."""
+        """Sandboxes whose inbox has an answer that the agent of the next attempt may request again."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._open = False
 
     def wake(self, key: Key) -> None:
-        """Serve this sandbox: a message waits for it, or its worker may be available again."""
+        """Try to deliver the messages of a sandbox now: a new one waits, or its worker may be available again."""
         woken = self._woken.get(key)
         if woken is not None:
             woken.set()
@@ -89,7 +89,7 @@ class Dispatcher:
             self._woken.clear()  # a task that was cancelled before it began did not remove its entry
 
     async def _scan_repeatedly(self) -> None:
-        """Find waiting messages at start, after a reconnect and periodically, as any event may be missed."""
+        """Find waiting messages at start, after a reconnect and periodically, because events may be missed."""
         last, reconnects = 0.0, -1
         clock = asyncio.get_running_loop().time
         while self._failure is None:
@@ -110,7 +110,7 @@ class Dispatcher:
             self.wake(key)
 
     async def _serve(self, key: Key) -> None:
-        """Deliver what waits for one sandbox until nothing does."""
+        """Deliver the messages that wait for one sandbox until none is left."""
         woken = self._woken[key]
         try:
             while True:
@@ -125,7 +125,7 @@ class Dispatcher:
             self._expecting.discard(key)
 
     async def _retry_until_empty(self, key: Key, woken: asyncio.Event, left: LeftoverAnswer) -> None:
-        """Retry when the worker publishes or resumes, and after each backoff, until nothing waits any more."""
+        """Retry when the worker publishes or resumes, and after each backoff, until no message is left."""
         clock = asyncio.get_running_loop().time
         attempt, due = 0, clock()
         async with self._waking_on(*key, "agent.*", start=False):
@@ -162,7 +162,7 @@ class Dispatcher:
 
     @asynccontextmanager
     async def _waking_on(self, project: str, sandbox: str, event_type: str, *, start: bool) -> AsyncIterator[None]:
-        """Wake the sandbox of each of these events; unless `start`, only if it is being served already."""
+        """Wake the sandbox of each of these events. Without `start`, only a sandbox that already has a task."""
 
         async def wake_sandbox(msg: Msg) -> None:
             _, _, _, its_project, its_sandbox, *_ = stored_subject(msg.subject).split(".")
@@ -174,7 +174,7 @@ class Dispatcher:
 
     @asynccontextmanager
     async def _waking_expectant_on(self, event_type: str) -> AsyncIterator[None]:
-        """On each of these events, wake the sandboxes of its project with an answer for the next attempt."""
+        """For each of these events, wake the sandboxes of its project that have an answer for the next attempt."""
 
         async def wake_expectant(msg: Msg) -> None:
             project = stored_subject(msg.subject).split(".")[3]
@@ -187,7 +187,7 @@ class Dispatcher:
 
     @asynccontextmanager
     async def _subscribed(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
-        # Events of other accounts are not delivered to the relay's own: the stream republishes there what it stored.
+        # The relay's account does not receive events of other accounts, but the stream republishes stored ones to it.
         subscription = await self._bus.client.subscribe(live_subject(subject), cb=callback)
         try:
             yield

@@ -1,4 +1,4 @@
-"""The INBOX stream: all waiting messages, and the only state. A message is in it until its end has been published."""
+"""The stream INBOX with all waiting messages. A message is deleted from it after the event of its end is published."""
 
 import time
 from contextlib import suppress
@@ -42,10 +42,10 @@ class Inbox:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._counted: dict[str, tuple[int, float]] = {}
-        """For each project: how many messages wait, and the monotonic time until which that number is used."""
+        """For each project: the number of its waiting messages, and the monotonic second until which that is used."""
 
     async def store(self, message: InboxMessage) -> None:
-        """Store a message, once within the broker's duplicate window. Raises `SubjectFullError`."""
+        """Store a message. The broker drops repetitions within its duplicate window. Raises `SubjectFullError`."""
         subject = INBOX.fill(project=message.project, sandbox=message.sandbox)
         # A message must not be dropped as the duplicate of another one that has the same name.
         identity = message.source or f"{message.message}.{message.sent_at.isoformat()}"
@@ -56,7 +56,7 @@ class Inbox:
         )
 
     async def first(self, key: Key, after: int = 0) -> InboxEntry | None:
-        """The first waiting message of a sandbox behind the stream sequence `after`; None if no message waits."""
+        """The first waiting message of a sandbox after the stream sequence `after`; None if there is none."""
         subject = INBOX.fill(project=key[0], sandbox=key[1])
         while True:
             try:
@@ -70,14 +70,17 @@ class Inbox:
                 await self._bury(found, ContractError.from_validation(error))
 
     async def remove(self, number: int) -> None:
-        """Delete a message whose end was published. It may be missing: another lease holder may be faster."""
+        """Delete a message whose end was published. Another holder of the lease may have deleted it already."""
         try:
             await self._bus.js.delete_msg(STREAM, number)
         except nats.js.errors.APIError as error:
             _log.info("message already deleted", number=number, error=error.description)
 
     async def waiting_in(self, project: str) -> int:
-        """Number of messages that wait for all sandboxes of a project; counted again after one second."""
+        """The number of messages that wait for all sandboxes of a project, plus one for each call since it was counted.
+
+        It is counted again after one second.
+        """
         if time.monotonic() >= self._counted.get(project, (0, 0.0))[1]:
             await self._count(project)
         counted, until = self._counted.get(project, (0, 0.0))
@@ -85,11 +88,11 @@ class Inbox:
         return counted
 
     async def count_ahead(self, project: str) -> None:
-        """Count again now if the next message would soon wait for it. If the broker does not reply, that one does."""
+        """Count in advance, so that the next message need not wait for it. If the broker does not reply, it has to."""
         counted, until = self._counted.get(project, (0, 0.0))
         if (now := time.monotonic()) < until - _COUNTED_FOR / 2:
             return
-        self._counted[project] = counted, now + _COUNTED_FOR  # others need not count at the same time
+        self._counted[project] = counted, now + _COUNTED_FOR  # so that concurrent calls do not count, too
         try:
             await self._count(project)
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError):
@@ -106,7 +109,7 @@ class Inbox:
         return [key for subject in state.subjects or {} if (key := _key_of(subject)) is not None]
 
     async def _bury(self, found: RawStreamMsg, fault: ContractError) -> None:
-        """Move a message that another version wrote to the dead letters, so that it does not block those behind it."""
+        """Move an invalid message, as of another version, to the dead letters, so that it does not block later ones."""
         number, subject = found.seq or 0, found.subject or ""
         delivery = Delivery(subject, found.data or b"", STREAM, number, 1, datetime.now(UTC))
         service = Principal.MESSAGE_RELAY.value
@@ -120,7 +123,7 @@ class Inbox:
 
 
 def _key_of(subject: str) -> Key | None:
-    """The sandbox of an inbox subject. None if these names are invalid: no sandbox takes what is stored there."""
+    """The project and sandbox of a subject of INBOX. None for invalid names, which no sandbox can have."""
     names = INBOX.match(subject) or {}
     with suppress(KeyError, UnsafeNameError):
         INBOX.fill(**names)

@@ -1,4 +1,4 @@
-"""Delivery to one sandbox: its first message to its worker, the event of its end, then the next. It has no state."""
+"""Delivers the messages of one sandbox, one after the other: each to its worker, then the event of its end."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -32,14 +32,14 @@ from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.traces import record
 
 RECEIPT_WITHIN: Final = 5.0
-"""How long a worker has to reply, in seconds. After a later reply the message is delivered again, and the worker
-recognises it by its id."""
+"""How long a worker has to reply, in seconds. After that the message is delivered again, and the worker recognises it
+by its id."""
 REPEATED_AFTER: Final = 0.5
-"""Seconds without a reply after which the same is requested again. The broker loses replies to requests between
-accounts that are under way when it gets an account's new token, as it does whenever a sandbox ends."""
+"""Seconds without a reply after which the request is repeated. When the broker gets a new token of an account, as it
+does whenever a sandbox ends, it loses replies between accounts that are not delivered yet."""
 _MAX_INSPECTED: Final = 256
 URGENT: Final = frozenset({"approval", "interrupt"})
-"""Message types that an agent may need before it can take what is queued ahead of them."""
+"""Message types that an agent may need before it can receive the messages queued ahead of them."""
 _log: Final = logs.get("inbox_delivery")
 
 
@@ -64,10 +64,10 @@ class InboxDelivery:
         self._check = check
 
     async def drain(self, key: Key, *, overtake: bool = False) -> LeftoverAnswer:
-        """Deliver everything that waits, in order; with `overtake`, urgent messages first.
+        """Deliver all waiting messages in order; with `overtake`, urgent ones first. Returns what remains, and why.
 
-        A worker that does not acknowledge a message may be waiting for an approval whose answer is queued behind it.
-        An answer that waits for the next attempt does not block what is behind it.
+        `overtake` is needed because a worker that does not acknowledge a message may wait for an answer behind it. An
+        answer that waits for the next attempt does not block later messages.
         """
         known, waiting = await both(sandbox_record(self._bus, *key), self._inbox.first(key))
         if overtake and ended(key[1], known) is None and is_reachable(known):
@@ -85,11 +85,11 @@ class InboxDelivery:
         return left
 
     async def _process(self, waiting: InboxEntry, key: Key, known: SharedSandboxRecord | None) -> LeftoverAnswer:
-        """Deliver or end one message, or return why it still waits."""
+        """Deliver or end one message. Returns the reason if it still waits."""
         route = await self._answer_router.route(waiting.message)
         if route is not None:
             found = await self._deliver_answer(waiting, route)
-            # A worker of another sandbox is unavailable; what is queued behind is for this one.
+            # Another sandbox's worker is unavailable: later messages, which are for this sandbox, are not blocked.
             return (
                 LeftoverAnswer.NEXT
                 if found in {LeftoverAnswer.UNAVAILABLE, LeftoverAnswer.SILENT} and route.message.sandbox != key[1]
@@ -115,7 +115,7 @@ class InboxDelivery:
         return LeftoverAnswer.NOTHING
 
     async def _deliver_answer(self, waiting: InboxEntry, route: AnswerRoute) -> LeftoverAnswer:
-        """The same for an answer, which may have to be delivered to the sandbox of a later attempt."""
+        """Deliver or end an answer, which may have to be delivered to the sandbox of a later attempt."""
         if next_step(route.message, datetime.now(UTC), route.no_recipient) is not DeliveryStep.DELIVER:
             if await self._answer_router.mark_used(route):
                 await self._end_undelivered(waiting, route.no_recipient)
@@ -131,7 +131,7 @@ class InboxDelivery:
         return LeftoverAnswer.NOTHING
 
     async def _deliver_urgent(self, key: Key, known: SharedSandboxRecord | None) -> None:
-        """Deliver urgent messages, in their order, until the worker does not acknowledge one of these either."""
+        """Deliver urgent messages in order, until the worker does not acknowledge one."""
         after = 0
         for _ in range(_MAX_INSPECTED):
             waiting = await self._inbox.first(key, after)
@@ -145,7 +145,7 @@ class InboxDelivery:
                     return
 
     async def expire(self, key: Key) -> datetime | None:
-        """End expired messages, wherever they are queued. Returns when the next of those inspected expires."""
+        """End expired messages at all positions in the queue. Returns when the next of the inspected ones expires."""
         due: list[datetime] = []
         after = 0
         for _ in range(_MAX_INSPECTED):
@@ -164,7 +164,7 @@ class InboxDelivery:
         return min(due, default=None)
 
     async def _probe(self, message: InboxMessage) -> LeftoverAnswer | None:
-        """Probe the worker: why it is unavailable, or None if it responds."""
+        """Send an empty request to the worker. Returns None if it replies, else the obstacle."""
         subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
         try:
             await self._request(subject, b"")
@@ -175,7 +175,7 @@ class InboxDelivery:
         return None
 
     async def _deliver(self, message: InboxMessage) -> Receipt | LeftoverAnswer:
-        """The worker's receipt, or that it is unavailable or sent no valid receipt."""
+        """Send a message to the worker. Returns its receipt, or the obstacle without a valid receipt."""
         subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
         payload = message.model_dump_json(exclude_none=True).encode()
         try:
@@ -190,9 +190,9 @@ class InboxDelivery:
         return receipt if receipt.message == message.message else LeftoverAnswer.SILENT
 
     async def _request(self, subject: str, payload: bytes) -> bytes:
-        """A worker's reply, requested twice if need be.
+        """A worker's reply. The request is repeated once after a timeout.
 
-        Raises `NoResponderError` if it has received nothing, and `RequestTimeoutError` if it may have.
+        Raises `NoResponderError` if the worker has received nothing, and `RequestTimeoutError` if it may have.
         """
         try:
             return await self._bus.request(subject, payload, timeout=min(REPEATED_AFTER, RECEIPT_WITHIN))
@@ -203,7 +203,7 @@ class InboxDelivery:
                 raise first from None
 
     async def _conclude(self, waiting: InboxEntry, receipt: Receipt, route: AnswerRoute | None = None) -> None:
-        """Publish what the worker replied, then delete the message, and mark an answer as used up."""
+        """Publish the worker's reply, mark an answer as used, and delete the message."""
         self._check()
         message = waiting.message
         if receipt.outcome == "rejected":
@@ -231,7 +231,7 @@ class InboxDelivery:
         )
 
     async def _end(self, waiting: InboxEntry, data: MessageRejected | MessageExpired) -> None:
-        """Publish that it was not delivered, unless a relay that was killed has published that it was."""
+        """Publish that a message was not delivered, unless a killed relay has published that it was. Then delete it."""
         message = waiting.message
         if await self._events.was_delivered(message):
             await self._events.publish(message, ACKNOWLEDGED, acknowledged(message), datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""The message-relay service, composed: every replica handles commands; the one with the lease delivers."""
+"""Composes the message-relay. Every replica handles commands; the replica with the lease delivers messages."""
 
 from functools import cached_property
 from typing import Final
@@ -27,7 +27,7 @@ LEASE: Final = "message-relay.delivery"
 COMMANDS_CONSUMER: Final = "message-relay-commands"
 EVENTS_CONSUMER: Final = "message-relay-agents"
 AT_ONCE: Final = 16
-"""Maximum commands handled concurrently; those of one sandbox are handled one after the other."""
+"""Maximum commands that are handled concurrently. Commands of one sandbox are handled one after the other."""
 
 
 class Relay:
@@ -54,7 +54,7 @@ class Relay:
         await ApprovalExpiry(self._approvals, self._carryover, self._approval_handler).run()
 
     async def deliver(self) -> None:
-        """Deliver whenever the lease is held."""
+        """Keep or wait for the lease, and deliver messages while it is held. Runs until cancelled."""
         self._service.health.add(LEASE, self._lease.problem)
         self._service.meters.watch("sandherd_lease_held", lambda: self._lease.held, lease=LEASE)
         await self._lease.run_with(self._deliver_while_held())

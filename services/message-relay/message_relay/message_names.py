@@ -1,6 +1,6 @@
-"""The bucket of messages' names. A name is claimed by compare-and-set, so that one command has it.
+"""The bucket with the names of messages. A name is claimed by compare-and-set, so that only one command gets it.
 
-An entry expires by its time to live. A name is released by an entry without content, which expires soon.
+Entries have a time to live. A name is released by overwriting its entry with an empty one, which expires soon.
 """
 
 import time
@@ -15,15 +15,15 @@ from sandherd.contracts.streams import BUCKETS
 _BUCKET: Final = "messages"
 _COUNTED_FOR: Final = 10.0
 _COUNTED_FOR_EACH: Final = 0.002
-"""How long a count of names is used, in seconds, and how much longer for each of them: 50,000 take 0.6 s to count."""
+"""How long a count of names is used in seconds, and the seconds added for each name: to count 50,000 takes 0.6 s."""
 _RELEASED_TTL: Final = "60s"
 _OVERHEAD: Final = 150
-"""Bytes that an entry takes beside its subject and payload: its headers, and the broker's own fields."""
+"""Bytes of an entry in addition to its subject and payload: its headers, and the broker's own fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameEntry:
-    """The claim to a name, None if it is free, and the revision of its entry."""
+    """The entry of a name: the claim to it, or None if the name is free, and its revision."""
 
     claim: NameClaim | None
     revision: int
@@ -31,21 +31,21 @@ class NameEntry:
 
 @dataclass(slots=True)
 class NameUsage:
-    """How many names a project has, with those claimed here since, and until when that is used."""
+    """The number of a project's names, with those claimed here since, and the monotonic second of its expiry."""
 
     names: int
     until: float
 
 
 class MessageNames:
-    """The names of all projects' messages. Waits for the broker as long as it takes."""
+    """Claims and releases names of messages. Retries without limit while the broker is unavailable."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._max_bytes = next(one.max_bytes for one in BUCKETS if one.name == _BUCKET)
         self._usage: dict[str, NameUsage] = {}
         self.fill = 0.0
-        """The share of the bucket that was used when names were last counted, with what was written here since."""
+        """The used share of the bucket when names were last counted, and what was written here since."""
 
     async def find(self, project: str, name: str) -> NameEntry:
         """The current claim to a name."""
@@ -53,14 +53,14 @@ class MessageNames:
         return NameEntry(None, 0) if entry is None else NameEntry(entry.value, entry.revision)
 
     async def usage(self, project: str) -> NameUsage:
-        """How many names the project has, with those claimed here since; counted again after 10 to 110 seconds."""
+        """The number of a project's names, with those claimed here since. Counted again after 10 to 110 seconds."""
         found = self._usage.get(project)
         if found is None or time.monotonic() >= found.until:
             found = self._usage[project] = await self._count(project)
         return found
 
     async def claim(self, project: str, name: str, claim: NameClaim, over: NameEntry, reserved: Reservation) -> bool:
-        """Claim a name. False if its entry was written first by another. Raises `StreamFullError`."""
+        """Claim a name. Returns False if another command has written the entry first. Raises `StreamFullError`."""
         payload = claim.model_dump_json().encode()
         (await self.usage(project)).names += 1
         subject, ttl = _subject_of(project, name), f"{reserved.seconds}s"
@@ -69,7 +69,7 @@ class MessageNames:
         return written is not None
 
     async def release(self, project: str, name: str, claim: NameClaim) -> None:
-        """Free a name that this claim has, as its message was not accepted."""
+        """Release a name that this claim has, because its message was not accepted."""
         entry = await self.find(project, name)
         if is_same(claim, entry.claim):
             subject = _subject_of(project, name)

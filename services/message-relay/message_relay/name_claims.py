@@ -1,4 +1,4 @@
-"""The rules of messages' names: a name is one message of its project. Pure; `message_names` does the storage."""
+"""Rules of the names of messages: a name identifies one message of its project. Pure; `message_names` stores them."""
 
 import hashlib
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from sandherd.contracts.names import created_at
 RESERVED: Final = timedelta(days=1)
 """How long a name stays reserved after its message expires."""
 RESERVED_SHORT: Final = timedelta(minutes=10)
-"""The same while the project has used more than half of its names: still longer than the broker's duplicate windows."""
+"""How long it stays reserved if the project has used half of its names: longer than the broker's duplicate windows."""
 MAX_NAMES: Final = 50_000
-"""Maximum of reserved names of a project: at most 400 bytes each, they take less than a tenth of the bucket."""
+"""Maximum of reserved names of a project. With at most 400 bytes each they use less than a tenth of the bucket."""
 MAX_FILL: Final = 0.75
 """The share of the bucket's maximum size that messages may use; the rest is for answers to approvals."""
 _CLOCKS: Final = timedelta(minutes=5)
@@ -27,7 +27,7 @@ _CLOCKS: Final = timedelta(minutes=5)
 
 
 class NameClaim(BaseModel):
-    """Which command has a name: a digest of its content, and its sequence and time in COMMANDS."""
+    """The claim of a command to a name: a digest of the command's content, and its sequence and time in COMMANDS."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -39,33 +39,33 @@ class NameClaim(BaseModel):
 
 
 class NameUse(Enum):
-    """What a command's name is."""
+    """The relation of a command to its name."""
 
     FREE = "free"
     OWN = "own"
-    """This command has it, and is handled again."""
+    """The command has claimed the name before, and is handled again."""
     REPEATED = "repeated"
-    """An earlier command with the same content has it: both are one message."""
+    """An earlier command with the same content has claimed the name: both are one message."""
     TAKEN = "taken"
-    """A command with another content has it."""
+    """A command with another content has claimed the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """For how long a name is reserved, and whether it can't be used again while it may pass for a new one."""
+    """How long a name is reserved, in seconds. `whole` is whether that is the full time, and not the short one."""
 
     seconds: int
     whole: bool
 
 
 def claim_of(command: SendMessage | AnswerApproval, sequence: int, at: datetime) -> NameClaim:
-    """The claim of a command to its name. Fields at their defaults do not count, so that versions agree."""
+    """The claim of a command to its name. The digest omits fields with default values, so that all versions agree."""
     content = f"{command.type}\0{command.model_dump_json(exclude_defaults=True)}"
     return NameClaim(digest=hashlib.sha256(content.encode()).hexdigest()[:32], sequence=sequence, at=at)
 
 
 def use_of(wanted: NameClaim, found: NameClaim | None) -> NameUse:
-    """What the name is to a command that wants it."""
+    """The relation of a command with the claim `wanted` to a name with the claim `found`."""
     if found is None:
         return NameUse.FREE
     if found.digest != wanted.digest:
@@ -74,12 +74,12 @@ def use_of(wanted: NameClaim, found: NameClaim | None) -> NameUse:
 
 
 def is_same(claim: NameClaim, other: NameClaim | None) -> bool:
-    """Whether both are of one command."""
+    """Whether both claims belong to the same command."""
     return other is not None and (claim.digest, claim.sequence) == (other.digest, other.sequence)
 
 
 def taken(name: str) -> ContractError:
-    """Why a command whose name is taken is refused."""
+    """The refusal of a command whose name is taken."""
     return ContractError(
         Code.CONFLICT,
         f"data.message: another message {name} exists in this project",
@@ -89,23 +89,23 @@ def taken(name: str) -> ContractError:
 
 
 def reservation(command: SendMessage | AnswerApproval, names: int) -> Reservation:
-    """How long the name is reserved, by the number of names that its project has."""
+    """The reservation of a command's name. `names` is the number of names that its project has."""
     waits = LONGEST_WAIT if isinstance(command, AnswerApproval) else timedelta(seconds=command.expires_seconds)
     whole = names < MAX_NAMES // 2
     return Reservation(int((waits + (RESERVED if whole else RESERVED_SHORT)).total_seconds()), whole)
 
 
 def is_unique(name: str, at: datetime, *, reserved: Reservation) -> bool:
-    """Whether no other message can have this name: it was created just now, and stays reserved while it looks new.
+    """Whether no other message can ever have this name, because it contains its time and is recent.
 
-    Names that a client chooses may be used again once they are not reserved any more.
+    It stays reserved as long as it counts as recent. Names that users choose may be used again after their reservation.
     """
     created = created_at(name)
     return reserved.whole and created is not None and -_CLOCKS <= at - created <= RESERVED - 2 * _CLOCKS
 
 
 def excess(project: str, names: int, fill: float) -> str | None:
-    """Why no further name can be reserved for a message, for users to read; None if one can."""
+    """The reason, for users, why no further name can be reserved for a message; None if one can."""
     if names >= MAX_NAMES:
         return (
             f"{MAX_NAMES} names of messages of project {project} are reserved already; send it again when some are free"

@@ -15,12 +15,12 @@ _log = logs.get("record_reader")
 
 
 async def sandbox_record(bus: Bus, project: str, sandbox: str) -> SharedSandboxRecord | None:
-    """The sandbox's record; None if there is no such sandbox. Waits for the broker as long as it takes."""
+    """The record of a sandbox; None if there is none. Retries without limit while the broker is unavailable."""
     return await _read(bus, SharedSandboxRecord, project, sandbox)
 
 
 async def task_record(bus: Bus, project: str, task: str) -> SharedTaskRecord | None:
-    """The task's record; None if there is no such task. Waits for the broker as long as it takes."""
+    """The record of a task; None if there is none. Retries without limit while the broker is unavailable."""
     return await _read(bus, SharedTaskRecord, project, task)
 
 

@@ -1,12 +1,12 @@
 """The relay's events.
 
-Each message, and each approval, is its own event source. Sequence 1 is the request, 2 the delivery or failure, 3 the
-acknowledgement. A rejected command, or a rejected message of an agent, has a source of its own: its name may be that of
-a message.
+Each message, and each approval, is an event source. Sequence 1 is the request, 2 the delivery or failure, 3 the
+acknowledgement. The rejection of a command, or of an agent's message, has a source of its own, because another message
+may have the same name.
 
-The id of an event is derived from the message and the sequence, so that a step that is done twice, by two relays or
-after one was killed, is one event. The derivation uses the relays' key: the message's worker knows all other inputs,
-and could otherwise publish a different event under that id first.
+The id of an event is derived from the message and the sequence. So a step that is done twice, by two relays or after
+one was killed, results in one event. The derivation uses the relays' secret key: the message's worker knows all other
+inputs, and could otherwise publish another event with this id first.
 """
 
 import asyncio
@@ -37,41 +37,41 @@ from sandherd.telemetry.meters import Meters
 BEGUN: Final = 1
 ENDED: Final = 2
 ACKNOWLEDGED: Final = 3
-"""After `message.delivered`, which is 2."""
+"""The sequence of `message.acknowledged`; that of `message.delivered` is `ENDED`."""
 _SERVICE: Final = "/sandherd/message-relay"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _log: Final = logs.get("events")
 
 
 class _Published(BaseModel):
-    """What is read of an event that was published."""
+    """The part of a published event that is read."""
 
     id: UUID
 
 
 def named_source(name: str, token: UUID) -> str:
-    """A source of events that no other message has: `name` is not enough, and the token is derived once."""
+    """A source of events that no other message has, also not one of the same name: it contains the token."""
     return f"{_SERVICE}/{name}/{token.hex}"
 
 
 def source_of(message: InboxMessage) -> str:
-    """The source of a message's events: the message."""
+    """The source of a message's events: as it is stored with the message, or made of the message's name."""
     return message.source or f"{_SERVICE}/{message.message}"
 
 
 def _time_of_source(source: str) -> datetime:
-    """The time in the token of a source: the same for each delivery of the message, as `sent_at` may not be."""
+    """The time in the token of a source. It is the same at each delivery of the message; `sent_at` may differ."""
     return _EPOCH + timedelta(milliseconds=UUID(source.rpartition("/")[2]).int >> 80)
 
 
 def rejection_id(ids: DerivedIds, delivery: Delivery) -> UUID:
-    """The id of the event that rejects a command, or an agent's message, when it is handled."""
+    """The id of the event that rejects a command or an agent's message. It is the same at each redelivery."""
     return ids.derive(delivery.at, delivery.subject, delivery.stream_sequence, MessageRejected.type)
 
 
 def event_id(ids: DerivedIds, message: InboxMessage, number: int) -> UUID:
     """The id of a message's event with this sequence, independent of its content."""
-    # With the sandbox: an agent may send one message to two others, and each has its own events.
+    # The sandbox is included because an agent may send one message to two others: each has its own events.
     at = message.sent_at if message.source is None else _time_of_source(message.source)
     return ids.derive(at, message.project, message.sandbox, source_of(message), number)
 
@@ -79,7 +79,7 @@ def event_id(ids: DerivedIds, message: InboxMessage, number: int) -> UUID:
 def event_of(
     ids: DerivedIds, message: InboxMessage, number: int, data: EventData, now: datetime
 ) -> Envelope[EventData]:
-    """The event; its id is the same whenever it is created."""
+    """An event of a message. Its id is the same whenever it is created."""
     return wrap(
         data,
         data.type,
@@ -97,7 +97,7 @@ def event_of(
 def approval_event(
     ids: DerivedIds, approval: Approval, number: int, data: EventData, now: datetime
 ) -> Envelope[EventData]:
-    """An approval's event; its id is the same whenever it is created. Sequence 1 is the request, 2 the decision."""
+    """An event of an approval: sequence 1 is the request, 2 the decision. Its id is the same whenever it is created."""
     source = f"{_SERVICE}/{approval.sandbox}/{digest_of(approval.approval_id)}"
     return wrap(
         data,
@@ -122,13 +122,13 @@ class RelayEvents:
         self._in_order: KeyedLocks[tuple[str, str, str]] = KeyedLocks()
 
     async def publish(self, message: InboxMessage, number: int, data: EventData, now: datetime) -> None:
-        """Publish it, retrying until the broker has stored it, after those of the message that are being published."""
+        """Publish an event of a message until the broker has stored it, after its events that are being published."""
         async with self._in_order.hold((message.project, message.sandbox, source_of(message))):
             await self._bus.publish_event(event_of(self._bus.ids, message, number, data, now))
         self._meters.count("sandherd_messages_total", state=data.type.removeprefix("message."))
 
     async def publish_rejection(self, message: InboxMessage, delivery: Delivery, data: MessageRejected) -> None:
-        """Publish that a command or an agent's message is rejected, retrying until stored. Safe to repeat."""
+        """Publish that a command or an agent's message is rejected, until the broker has stored it. Idempotent."""
         id_ = rejection_id(self._bus.ids, delivery)
         event = wrap(
             data,
@@ -146,9 +146,9 @@ class RelayEvents:
         self._meters.count("sandherd_messages_total", state="rejected")
 
     async def was_rejected(self, project: str, sandbox: str, delivery: Delivery) -> bool:
-        """Whether that was published by a relay that was killed before it acknowledged the command.
+        """Whether a relay has published the rejection of this command and was killed before it acknowledged it.
 
-        A sandbox's commands are handled one after the other, so only its last rejection has to be checked.
+        The commands of a sandbox are handled one after the other, so only its last rejection has to be checked.
         """
         if delivery.deliveries == 1:
             return False
@@ -156,24 +156,24 @@ class RelayEvents:
         return last == rejection_id(self._bus.ids, delivery)
 
     async def publish_requested(self, approval: Approval, data: EventData, now: datetime) -> None:
-        """Publish that an agent requests an approval, retrying until the broker has stored it."""
+        """Publish that an approval is requested, until the broker has stored it."""
         await self._bus.publish_event(approval_event(self._bus.ids, approval, BEGUN, data, now))
         self._meters.count("sandherd_approvals_total", state="requested")
 
     async def publish_rejected(self, approval: Approval, data: EventData, now: datetime) -> None:
-        """Publish that a request is rejected, retrying until stored. It is the only event of its approval."""
+        """Publish that a request is rejected, until the broker has stored it. It is the only event of this approval."""
         await self._bus.publish_event(approval_event(self._bus.ids, approval, BEGUN, data, now))
         self._meters.count("sandherd_approvals_total", state="rejected")
 
     async def publish_decided(self, approval: Approval, decision: ApprovalDecision) -> None:
-        """Publish the decision, retrying until stored. One made before the request has the request's time."""
+        """Publish the decision, until the broker has stored it. Its time is not before the time of the request."""
         at = max(decision.at, approval.asked_at)
         event_data = decided(approval.approval_id, decision)
         await self._bus.publish_event(approval_event(self._bus.ids, approval, ENDED, event_data, at))
         self._meters.count("sandherd_approvals_total", state=decision.state)
 
     async def was_delivered(self, message: InboxMessage) -> bool:
-        """Whether `message.delivered` was published for it, by a relay that was killed before the next event.
+        """Whether a relay has published `message.delivered` for a message, and was killed before the next event.
 
         A sandbox gets one message after the other, so only its last `message.delivered` has to be checked.
         """
@@ -181,7 +181,7 @@ class RelayEvents:
         return last == event_id(self._bus.ids, message, ENDED)
 
     async def _last_id(self, subject: str) -> UUID | None:
-        """The id of the last event on a subject; None if there is none that can be read."""
+        """The id of the last event on a subject; None if there is no event, or if it is invalid."""
         attempt = 0
         while True:
             try:

@@ -28,7 +28,7 @@ async def serve(herd: Broker) -> AsyncIterator[Callable[[ConnectionLimits], Any]
 
         async def start(limits: ConnectionLimits) -> Service:
             service = Service(Principal.MONITOR, herd.settings(Principal.MONITOR))
-            service._window.limits = limits  # no setting: only tests use other limits
+            service._http_server.limits = limits  # no setting: only tests use other limits
             return await stack.enter_async_context(service.running())
 
         yield start

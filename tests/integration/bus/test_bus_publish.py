@@ -117,7 +117,7 @@ async def test_connection_to_a_broker_that_stops_reading_is_closed(
     herd: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Data already written can't be received, and closing does not wait for that."""
-    monkeypatch.setattr("sandherd.bus.shutdown._POLITELY", 0.2)
+    monkeypatch.setattr("sandherd.bus.shutdown._CLOSE_SECONDS", 0.2)
     try:
         async with asyncio.timeout(PATIENCE), connected(herd) as bus:
             herd.child.send(signal.SIGSTOP)

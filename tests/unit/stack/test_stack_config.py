@@ -31,13 +31,13 @@ def test_restarted_stack_reads_the_earlier_settings_file(tmp_path: Path, monkeyp
     """The earlier file is read as long as it exists and no other is named."""
     file = tmp_path / "herd.yaml"
     home = started(tmp_path, {CONFIG_VARIABLE: str(file)})
-    assert control._surroundings(home)[CONFIG_VARIABLE] == str(file)
-    assert control._surroundings(home, tmp_path / "given.yaml")[CONFIG_VARIABLE] == str(tmp_path / "given.yaml")
+    assert control._environment(home)[CONFIG_VARIABLE] == str(file)
+    assert control._environment(home, tmp_path / "given.yaml")[CONFIG_VARIABLE] == str(tmp_path / "given.yaml")
     monkeypatch.setenv(CONFIG_VARIABLE, "/named.yaml")
-    assert control._surroundings(home)[CONFIG_VARIABLE] == "/named.yaml"
+    assert control._environment(home)[CONFIG_VARIABLE] == "/named.yaml"
     monkeypatch.delenv(CONFIG_VARIABLE)
     file.unlink()
-    assert CONFIG_VARIABLE not in control._surroundings(home)
+    assert CONFIG_VARIABLE not in control._environment(home)
 
 
 async def test_down_forgets_only_the_settings_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The accounts of the broker, and the one that each principal's users are in."""
+"""The accounts of the broker, and the account of each principal."""
 
 from enum import StrEnum
 from typing import Final
@@ -8,7 +8,7 @@ from sandherd.contracts.subjects import Principal
 
 
 class Account(StrEnum):
-    """An account of the broker. Its value is the name in its token."""
+    """An account of the broker. The value is the name in the account's token."""
 
     HERD = "HERD"
     EVENT_INGEST = "EVENT_INGEST"

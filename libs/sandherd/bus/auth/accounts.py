@@ -1,11 +1,12 @@
-"""The broker's accounts, and the subjects imported between them: derived from the permissions and the tables.
+"""The broker's accounts and the subjects imported between them, derived from the permissions and the tables.
 
-The broker checks which subjects a user publishes and subscribes to, but neither the reply subject of a message nor the
-subjects in the body of a JetStream request: the broker's or a service's reply is published there with the permissions
-of the replier. So only principals that are trusted with the streams share an account with them. Subjects pass between
-accounts only if they are exported and imported by name. A reply returns to the requester's own account, where it is
-delivered to that account's subscriptions and never forwarded through another import (tests/integration/bus). Only
-replies of the system account are forwarded: to subjects that the requester's account may publish anyway.
+The broker checks which subjects a user publishes and subscribes to. It checks neither the reply subject of a message
+nor the subjects in the body of a JetStream request: what the broker or a service publishes there is published with the
+permissions of the replier. So only principals that are trusted with the streams share an account with them. A message
+passes from one account to another only if its subject is exported and imported. A reply returns to the requester's own
+account, where it is delivered to that account's subscriptions and never forwarded by another import
+(tests/integration/bus). Only replies of the system account are forwarded: to subjects that the requester's account may
+publish anyway.
 
     HERD                                  the streams and the buckets, the spawner, and credentials to change streams
     EVENT_INGEST, MONITOR, MESSAGE_RELAY, GATEWAY  one service each
@@ -33,11 +34,11 @@ __all__ = ["Account", "account_of", "exports", "imports"]
 _SERVED: Final = {account_of(service): service for service in SERVICES if account_of(service) is not Account.HERD}
 """The one service of each service's account."""
 _RECEIVED_LIVE: Final = frozenset({MessageKind.EVENT, MessageKind.OUTPUT})
-"""Kinds of message that the account PEOPLE receives live; the rest it gets as replies to requests."""
+"""Kinds of message that the account PEOPLE receives live. It gets everything else as replies to requests."""
 _ANSWERED: Final = frozenset({MessageKind.DELIVERY, MessageKind.REQUEST})
 """Kinds of message whose receiver replies."""
 _EXAMINED: Final = ".examine"
-"""Requests that a backup sends from the account of the streams, to check whether a service is running."""
+"""The ending of the requests that a backup sends from the account of the streams, to check whether services run."""
 
 
 def exports(account: Account) -> list[dict[str, Any]]:
@@ -62,7 +63,7 @@ def imports(account: Account, keys: Mapping[Account, str]) -> list[dict[str, Any
 
 
 _Reached = tuple[str, Account, str]
-"""A subject, the account that it is in, and its name in the account that imports it."""
+"""A subject, the account that it is exported from, and its name in the account that imports it."""
 
 
 @cache
@@ -90,7 +91,7 @@ def _all_reached(account: Account) -> Iterator[_Reached]:
 
 
 def _reached_by(service: Principal) -> Iterator[_Reached]:
-    """All subjects that a service may publish to; those that are not in the table are in the streams' account."""
+    """All subjects in other accounts that a service may publish to: its requests, and those in the streams' account."""
     requests = dict.fromkeys(_requests_of(service))
     yield from requests
     others = {subject for subject, _, _ in requests}
@@ -114,7 +115,7 @@ def _requests_of(service: Principal) -> Iterator[_Reached]:
 
 
 def _homes(row: Subject) -> list[Account]:
-    """The accounts in which a row of the table is received: the streams', or those of the repliers."""
+    """The accounts in which the messages of a table's row are received: the streams' account, or those of repliers."""
     if row.kind not in _ANSWERED:
         return [Account.HERD]
     return list(dict.fromkeys(account_of(principal) for principal in sorted(row.consumers)))
@@ -129,7 +130,7 @@ def _live_subjects_of_people() -> list[Subject]:
 
 
 def _pull_subjects() -> Iterator[tuple[str, str]]:
-    """Pulling events from durable consumers, and acknowledging them: each subject in HERD and its name in PEOPLE.
+    """The subjects for pulling and acknowledging events of durable consumers: each in HERD, and its name in PEOPLE.
 
     A user's permissions limit it to certain consumers.
     """
@@ -138,17 +139,17 @@ def _pull_subjects() -> Iterator[tuple[str, str]]:
 
 
 def _exported(subject: str) -> dict[str, Any]:
-    """An export. Consumers and batched reads send many replies to one request; all go to the requester's account."""
+    """An export of a subject. Consumers and batched direct gets send several replies to one request, as a `Stream`."""
     entry: dict[str, Any] = {"name": subject, "subject": subject, "type": "service"}
     many = subject.startswith(("$JS.ACK.", f"{api.API}.CONSUMER.", f"{api.API}.DIRECT.GET."))
     return entry | ({"response_type": "Stream"} if many else {})
 
 
 def _republished(account: Account, herd: str) -> Iterator[dict[str, Any]]:
-    """Stored messages are republished on a separate subject; subscribers receive them under the original subject.
+    """The imports by which an account receives stored messages, which are republished on a separate subject.
 
-    The broker does not forward a message from a second account to a third one, so subscribers receive what is stored,
-    once.
+    In the account PEOPLE they have the original subject. The broker does not forward a message from a second account to
+    a third one, so subscribers receive each stored message once.
     """
     followed = live_of(_SERVED[account]) if account in _SERVED else ()
     for row in _live_subjects_of_people():
@@ -161,20 +162,20 @@ def _republished(account: Account, herd: str) -> Iterator[dict[str, Any]]:
 
 
 def _referring(pattern: str) -> str:
-    """The pattern with its wildcards replaced by references (`$1`, `$2`, …) to those of the imported subject."""
+    """The pattern with `$1`, `$2`, … in place of its wildcards: they refer to the wildcards of the imported subject."""
     places = itertools.count(1)
     return ".".join(f"${next(places)}" if part == "*" else part for part in pattern.split("."))
 
 
 def _widest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries without duplicates and without those that another covers: the broker refuses overlapping ones."""
+    """The entries without duplicates, and without entries that another entry covers: the broker refuses overlaps."""
     unique = {entry["subject"]: entry for entry in entries}
     return [unique[subject] for subject in _uncovered(tuple(unique))]
 
 
 @cache
 def _uncovered(subjects: tuple[str, ...]) -> tuple[str, ...]:
-    """The subjects that no other one covers. Cached, because every start of a broker needs the same few tables."""
+    """The subjects that no other subject covers. Cached, because every start of a broker needs the same few results."""
     wide = [subject for subject in subjects if "*" in subject or subject.endswith(">")]
     return tuple(
         subject for subject in subjects if not any(other != subject and _contains(other, subject) for other in wide)
@@ -182,7 +183,7 @@ def _uncovered(subjects: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _contains(wide: str, narrow: str) -> bool:
-    """Whether all subjects of one pattern are subjects of another."""
+    """Whether the pattern `wide` matches every subject that the pattern `narrow` matches."""
     wanted, tokens = wide.split("."), narrow.split(".")
     if wanted[-1] == ">":
         return len(tokens) >= len(wanted) and _matching(wanted[:-1], tokens)

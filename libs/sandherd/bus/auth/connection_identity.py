@@ -1,4 +1,4 @@
-"""The identity of a connection: a credential, and values derived from its seed."""
+"""The credential of a connection, and ids derived from its seed."""
 
 import base64
 import hmac
@@ -17,9 +17,9 @@ _DERIVED_IDS: Final = b"sandherd ids of events"
 
 @dataclass(frozen=True)
 class ConnectionIdentity:
-    """The identity that a connection authenticates with.
+    """The credential that a connection authenticates with: functions that return its token and the seed of its key.
 
-    Both callables are called at every reconnect, so that a renewed credential is used without a restart.
+    They are called at every connect, so that a renewed credential is used without a restart.
     """
 
     jwt: Callable[[], str] | None = None
@@ -41,15 +41,15 @@ class ConnectionIdentity:
         return cls(jwt, lambda: seed)
 
     def derived_ids(self) -> DerivedIds:
-        """Derives ids from this identity's seed: the same in all replicas of a service, and unknown to others.
+        """The generator of ids from this seed. All replicas of a service derive the same ids, which others can't guess.
 
-        Without a credential there is no secret; such a broker allows everyone to publish everything anyway.
+        Without a credential the ids can be guessed; but a broker without authentication protects nothing anyway.
         """
         seed = self.seed() if self.seed else ""
         return DerivedIds(hmac.digest(seed.encode(), _DERIVED_IDS, "sha256"))
 
     def options(self) -> dict[str, Any]:
-        """The options of `nats.connect` for this identity."""
+        """The options of `nats.connect` for this credential."""
         if self.jwt is None or self.seed is None:
             return {}
         return {"user_jwt_cb": self._read_jwt, "signature_cb": self._sign}

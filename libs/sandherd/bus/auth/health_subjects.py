@@ -1,9 +1,9 @@
-"""The subjects by which the health of nats-servers is requested. Most programs need no other permissions."""
+"""The subject and the user by which the health of nats-servers is requested."""
 
 from typing import Final
 
 HEALTH: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
-"""Where every server of a cluster reports its health."""
+"""The request to which every server of a cluster replies with its health."""
 WATCHER: Final = "watcher"
-"""The user that requests it."""
+"""The user that requests the health of servers."""
 WATCHER_INBOX: Final = f"_INBOX_{WATCHER}"

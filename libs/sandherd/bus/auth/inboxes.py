@@ -1,4 +1,4 @@
-"""The reply subjects of each principal. A client needs nothing else of the permissions."""
+"""The reply subjects of each principal. They have a module of their own, because clients need no other permissions."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ USER_PRINCIPALS: Final = (Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPER
 def inbox(principal: Principal, name: str) -> str:
     """The prefix of a principal's reply subjects, without the last dot.
 
-    `name` is the service's or the sandbox's; for the roles in `USER_PRINCIPALS` it is the public key: their names may
-    collide.
+    `name` is the name of the service or of the sandbox. For the principals in `USER_PRINCIPALS` it is the public key,
+    because several users may have the same name.
     """
     return f"_INBOX_{name}{JOINER_SUFFIX if principal is Principal.JOINER else ''}"

@@ -1,6 +1,6 @@
-"""The broker permissions of each principal: derived from the subject table and the stream table, none hand-written.
+"""The broker permissions of each principal, derived from the subject table and the stream table. Pure.
 
-Pure: the identity package puts them into tokens, and the permission matrix test checks them on a real server.
+The package `identity` writes them into tokens. A test checks all of them on a real server (`test_permissions_matrix`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,15 +39,15 @@ SERVICES: Final = (
 )
 OF_ONE_PROJECT: Final = (Principal.CLIENT, Principal.SUBSCRIBER)
 WORKER_PAYLOAD: Final = 288 * 1024
-"""A worker's largest message in bytes: 256 KiB of data (design §4), and space for envelope and headers."""
+"""Maximum size of a worker's message in bytes: 256 KiB of data, and space for envelope and headers."""
 JOINER_PAYLOAD: Final = 8 * 1024
 WORKER_REPLY_SECONDS: Final = 30.0
-"""How long a worker may take to reply, in seconds. No requester waits that long; but on a loaded machine a late reply
-must not become a permission violation."""
+"""How long a worker may reply to a request, in seconds. No requester waits that long, but a late reply of a worker on a
+loaded machine must not be a permission violation."""
 
 DEAD: Final = "DEAD"
 PLAIN_SUBSCRIBED: Final = frozenset({MessageKind.EVENT, MessageKind.REQUEST, MessageKind.DELIVERY, MessageKind.OUTPUT})
-"""Kinds of message that are received with a plain subscription; the others are only read from their stream."""
+"""Kinds of message that are received by a subscription. All others are only read from their stream."""
 _ALL_PROJECTS: Final = "*"
 
 
@@ -61,7 +61,7 @@ class ReplyPermission:
 
 @dataclass(frozen=True, kw_only=True)
 class Permissions:
-    """Subjects that may be published and subscribed to, as the broker's subject patterns."""
+    """The subject patterns that a principal may publish to and subscribe to."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
@@ -69,7 +69,7 @@ class Permissions:
     replies: ReplyPermission | None = None
 
     def claims(self) -> dict[str, Any]:
-        """The fields of a user's claims, or of a signing key's template, for these permissions."""
+        """These permissions as fields of a user's claims, or of a signing key's template."""
         publish: dict[str, Any] = {"allow": list(self.publish)}
         if self.deny_publish:
             publish["deny"] = list(self.deny_publish)
@@ -80,7 +80,10 @@ class Permissions:
 
 
 def safe_project(name: str) -> str:
-    """A project's name if a credential may contain it. Raises `UnsafeNameError`, also for `fleet` (all projects)."""
+    """Returns the name of a project if a credential may contain it.
+
+    Raises `UnsafeNameError`, also for `fleet`, which means all projects.
+    """
     if safe_name(name, "project") == FLEET:
         raise UnsafeNameError(name, "project")
     return name
@@ -100,7 +103,10 @@ def for_service(service: Principal) -> Permissions:
 
 
 def for_user(role: Principal, project: str | None, public_key: str) -> Permissions:
-    """The permissions of a client or subscriber in one project, or of an operator in all. Raises `UnsafeNameError`."""
+    """The permissions of a client or a subscriber in one project, or of an operator in all projects.
+
+    Raises `UnsafeNameError`.
+    """
     if role in OF_ONE_PROJECT:
         bound = {"project": safe_project(project or "")}
     elif role is Principal.OPERATOR:
@@ -119,11 +125,11 @@ def for_user(role: Principal, project: str | None, public_key: str) -> Permissio
 
 
 _TEMPLATE: Final[Mapping[str, str]] = {"project": "{{tag(project)}}", "sandbox": "{{name()}}"}
-"""Placeholders in a signing key's template: the broker replaces them with values from the user's token."""
+"""Placeholders in a signing key's template, by field. The broker replaces them with values from the user's token."""
 
 
 def worker_template() -> Permissions:
-    """The permissions of every worker, as the template of its signing key."""
+    """The permissions of all workers, as the template of the key that signs their tokens."""
     return Permissions(
         publish=_unique(_publish_subjects(Principal.WORKER, _TEMPLATE)),
         subscribe=_unique(
@@ -134,7 +140,7 @@ def worker_template() -> Permissions:
 
 
 def joiner_template() -> Permissions:
-    """The permissions of every joiner: to request its own sandbox's credential, and to receive the reply."""
+    """The permissions of all joiners, as such a template: to request the credential of its sandbox's worker only."""
     return Permissions(
         publish=_unique(_publish_subjects(Principal.JOINER, _TEMPLATE)),
         subscribe=(f"{inbox(Principal.JOINER, '{{name()}}')}.>",),
@@ -142,7 +148,7 @@ def joiner_template() -> Permissions:
 
 
 def streams_of(service: Principal) -> tuple[str, ...]:
-    """The streams that a service publishes to, follows, consumes or stores state in, by name."""
+    """The names of the streams that a service publishes to or reads, with those of buckets and of its consumers."""
     return _unique(
         [
             *(row.stream for row in TABLE if row.stream and service in row.producers),
@@ -157,7 +163,7 @@ def streams_of(service: Principal) -> tuple[str, ...]:
 
 
 def live_of(service: Principal) -> tuple[str, ...]:
-    """The subjects on which stored messages are republished for a service outside the streams' account."""
+    """The subjects on which a service outside the streams' account receives republished messages."""
     streams = (*STREAM_READERS.get(service, ()), *LIVE_SUBSCRIBERS.get(service, ()))
     return tuple(live_subject(row.subjects[0]) for row in STREAMS if row.republished and row.name in streams)
 
@@ -175,7 +181,7 @@ def _subscribe_subjects(principal: Principal, values: Mapping[str, str]) -> Iter
     rows = [row for row in TABLE if principal in row.consumers and row.kind in PLAIN_SUBSCRIBED]
     events = [row for row in TABLE if row.kind is MessageKind.EVENT]
     if all(row in rows for row in events):
-        # A principal that receives every event may use one subscription.
+        # One pattern, so that a principal that receives all events may use a single subscription.
         project = values.get("project", _ALL_PROJECTS)
         yield f"{PREFIX}.event.>" if project == _ALL_PROJECTS else f"{PREFIX}.event.{project}.>"
         rows = [row for row in rows if row.kind is not MessageKind.EVENT]
@@ -195,12 +201,12 @@ def _bucket_writes(service: Principal) -> Iterator[str]:
 
 
 def probe_subject(name: str) -> str:
-    """The subject to which a service, or another user that checks whether the broker stores, publishes its probe."""
+    """The subject of a probe, by which a service or another user (`name`) checks whether the broker stores messages."""
     return f"sandherd.probe.{name}"
 
 
 def bucket_subject(bucket: Bucket, service: Principal) -> str:
-    """The subject prefix of an owner's keys: a bucket with several owners has a part for each, `<service>.<key>`."""
+    """The subject prefix of the keys that an owner writes. In a bucket with several owners, it contains the service."""
     own = f".{service}" if len(bucket.owners) > 1 else ""
     return f"$KV.{bucket.name}{own}"
 
@@ -224,9 +230,9 @@ def _api(service: Principal) -> Iterator[str]:
 
 
 def _trusted(service: Principal) -> Iterator[str]:
-    """Requests that empty a stream, or whose body can name a subject that the broker then publishes to.
+    """Requests that remove messages of a stream, or whose body can name a subject that the broker then publishes to.
 
-    Only in the account of the streams, because the broker checks neither body nor reply subject.
+    Only services in the account of the streams may send them: the broker checks neither body nor reply subject.
     """
     for stream in STREAM_PURGERS.get(service, ()):
         yield from api.purging(stream)
@@ -234,13 +240,13 @@ def _trusted(service: Principal) -> Iterator[str]:
         if service in bucket.owners:
             yield from api.watching(bucket.stream)
     if service is CONSUMER_CREATOR:
-        yield from api.making(SUBSCRIBED)
+        yield from api.managing_consumers(SUBSCRIBED)
         for consumer in CONSUMERS:
             yield from api.declaring_consumer(consumer.stream, consumer.name)
 
 
 def read_by(service: Principal) -> tuple[str, ...]:
-    """The streams from which a service reads single messages, by name."""
+    """The names of the streams from which a service reads single messages."""
     buckets = [bucket.stream for bucket in BUCKETS if service in bucket.owners | bucket.readers]
     dead = [DEAD] if _requeues(service) else []
     followed = (*STREAM_READERS.get(service, ()), *MESSAGE_READERS.get(service, ()))
@@ -248,9 +254,9 @@ def read_by(service: Principal) -> tuple[str, ...]:
 
 
 def deleted_by(service: Principal) -> tuple[str, ...]:
-    """The streams from which a service deletes messages by sequence: the relay's own, and the spawner's.
+    """The names of the streams from which a service deletes single messages.
 
-    The other services request the spawner to delete a dead letter.
+    Only the spawner deletes dead letters. The other services request it from the spawner.
     """
     dead = [DEAD] if account_of(service) is Account.HERD else []
     return (*_inboxes(service), *dead, *MESSAGE_DELETERS.get(service, ()))
@@ -265,7 +271,7 @@ def _requeues(service: Principal) -> bool:
 
 
 def _table_consumers(service: Principal) -> Iterator[str]:
-    """A service that deletes consumers of subscriptions must not delete a durable consumer of the table."""
+    """Denied: a service that deletes consumers of subscriptions must not delete a consumer of the stream table."""
     if service is CONSUMER_CREATOR:
         for consumer in CONSUMERS:
             if consumer.stream == SUBSCRIBED:
@@ -273,7 +279,7 @@ def _table_consumers(service: Principal) -> Iterator[str]:
 
 
 def _requeues_of_all(service: Principal) -> Iterator[str]:
-    """The gateway requeues dead letters of the project of its caller, and never without a project."""
+    """Denied: the gateway requeues dead letters of its caller's project, and never those of all projects."""
     if service is Principal.GATEWAY:
         yield from (row.fill(project=FLEET) for row in TABLE if row.name.endswith(".requeue"))
 

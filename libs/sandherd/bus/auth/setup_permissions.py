@@ -1,9 +1,9 @@
 """Permissions of the credentials that set up a deployment or check its broker, derived from the stream table.
 
 provisioner     creates missing streams, from a separate account; valid for one hour
-stream changes  also changes what exists, in the account of the streams; minted from the root keys for one hour
-stream admin    the whole JetStream API: used at the local stack's start
-backup          the same, and snapshots
+stream changes  creates streams and changes existing ones, in the account of the streams; valid for one hour
+stream admin    may use the whole JetStream API; used at the local stack's start
+backup          may use the whole JetStream API, and snapshots
 """
 
 from enum import StrEnum
@@ -21,7 +21,7 @@ INBOX: Final = f"_INBOX_{PROVISIONER}"
 LIFE: Final = 3600.0
 """Maximum lifetime of a provisioner's credential, in seconds."""
 _USUAL_INBOX: Final = "_INBOX.>"
-"""The inbox of clients whose prefix can't be configured, such as NACK's. Sandherd itself receives no replies there."""
+"""The inbox of clients whose inbox prefix can't be configured, such as NACK. Sandherd receives no replies there."""
 WHOLE_API: Final = Permissions(publish=(f"{api.API}.>",), subscribe=(f"{INBOX}.>",))
 """The whole JetStream API, for one minute at the local stack's start."""
 BACKUP_INBOX: Final = "_INBOX_backup"
@@ -29,7 +29,7 @@ BACKUP_INBOX: Final = "_INBOX_backup"
 
 
 def presence_subject(service: Principal) -> str:
-    """The subject on which a running service replies; if none runs, the broker reports no responders."""
+    """The subject to which a running service replies; if the service does not run, the broker reports no responders."""
     return BY_NAME[f"request.{service}.examine"].fill(project=FLEET)
 
 
@@ -37,7 +37,7 @@ BACKUP_PERMISSIONS: Final = Permissions(
     publish=(f"{api.API}.>", "$JS.SNAPSHOT.>", *(presence_subject(service) for service in SERVICES)),
     subscribe=(f"{BACKUP_INBOX}.>",),
 )
-"""To back up and restore every stream; valid for the duration of one backup."""
+"""The permissions to back up and restore every stream. The credential is valid for the duration of one backup."""
 
 
 PROBE: Final = "probe"
@@ -47,10 +47,11 @@ It is outside the account of the streams, where the reply subject of a probe cou
 """
 PROBE_INBOX: Final = f"_INBOX_{PROBE}"
 PROBING: Final = Permissions(publish=(probe_subject(PROBE),), subscribe=(f"{PROBE_INBOX}.>",))
-"""To publish its probe message, and to receive the acknowledgement."""
+"""The permissions to publish the probe message, and to receive its acknowledgement."""
 
 WATCHING: Final = Permissions(publish=(HEALTH,), subscribe=(f"{WATCHER_INBOX}.>",))
-"""To request the health of every server. Outside the system account, for the same reason."""
+"""The permissions to request the health of every server. The user is not in the system account, where the reply subject
+of a request could delete streams (`claims.store_guard_account`)."""
 
 STORE_GUARD: Final = "store-guard"
 """The folder with the credentials of `sandherd.stack.server_guard`."""
@@ -58,22 +59,23 @@ WATCHER_CREDENTIALS: Final = f"{WATCHER}.creds"
 
 
 class PartState(StrEnum):
-    """What was done about something that is required."""
+    """What was done about a declared stream or consumer, or about a folder of files."""
 
     MADE = "made"
     CHANGED = "changed"
     UNCHANGED = "kept"
     PENDING = "pending"
-    """It is missing, and the spawner creates it when it starts."""
+    """Nothing: it is missing, and the spawner creates it when it starts."""
 
 
 def for_provisioner() -> Permissions:
-    """To create declared streams and to inspect what is declared. Without effect once everything exists.
+    """To create declared streams, and to inspect declared streams and consumers.
 
-    nats-server refuses to create an existing stream with another configuration. It checks neither reply subjects nor
-    the subjects in a request's body, so the provisioner is outside the account of the streams: nothing that it makes
-    the server publish is delivered to it or stored. It creates no consumers, because the request that creates one
-    also changes an existing one (with `inactive_threshold` the server then deletes it).
+    These permissions can't change existing streams: nats-server refuses to create one with another configuration. It
+    checks neither reply subjects nor the subjects in a request's body, so the provisioner is outside the account of the
+    streams: whatever it makes the server publish is neither delivered to it nor stored. It creates no consumers,
+    because the request that creates one can change an existing one, so that the server deletes it
+    (`inactive_threshold`).
     """
     outside = api.API_FROM_OUTSIDE
     streams = [subject for name in _names() for subject in api.creating_stream(name, outside)]
@@ -82,10 +84,10 @@ def for_provisioner() -> Permissions:
 
 
 def for_stream_changes() -> Permissions:
-    """To create and change what is declared, without deleting streams.
+    """To create and change the declared streams and consumers, but not to delete streams.
 
-    It can read (`republish`), empty (`max_age`) and overwrite everything that is stored, so it is minted only from the
-    root keys, for an hour.
+    A configuration can make all stored messages readable (`republish`), or remove them (`max_age`). So this credential
+    is minted only from the root keys, for an hour.
     """
     streams = [subject for name in _names() for subject in api.declaring(name)]
     consumers = [subject for row in CONSUMERS for subject in api.declaring_consumer(row.stream, row.name)]

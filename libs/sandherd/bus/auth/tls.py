@@ -1,4 +1,4 @@
-"""The files of TLS connections to the broker: authorities, and a client certificate with its key."""
+"""The files of TLS connections to the broker: certificates of authorities, and a client certificate with its key."""
 
 import os
 import ssl
@@ -11,13 +11,13 @@ from typing import Final, Self
 from sandherd.bus.errors import TlsError
 
 CA, CERT, KEY = "NATS_CA", "NATS_CERT", "NATS_KEY"
-"""The variables with the paths of the files, as for the NATS tools."""
+"""The environment variables with the paths of the files; the NATS tools use the same."""
 _PAIR: Final = f"{CERT} and {KEY} belong together: set both, or none"
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """PEM files. Without `ca` the system's authorities are trusted; without `cert` no certificate is presented."""
+    """Paths of PEM files. Without `ca` the system's authorities are trusted; without `cert` the client sends none."""
 
     ca: Path | None = None
     cert: Path | None = None
@@ -25,12 +25,15 @@ class TlsFiles:
 
     @classmethod
     def of(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """From the environment."""
+        """The files that these environment variables name; by default, the variables of the process."""
         values = os.environ if environ is None else environ
         return cls(*(Path(values[name]) if values.get(name) else None for name in (CA, CERT, KEY)))
 
     def context(self) -> ssl.SSLContext | None:
-        """The context of connections; None: the client's own. Raises `TlsError` that names the variable and file."""
+        """The TLS context of connections; None if no file is set, so that nats-py uses its own.
+
+        Raises `TlsError`, which names the variable and the file.
+        """
         if self == TlsFiles():
             return None
         if (self.cert is None) != (self.key is None):
@@ -41,7 +44,10 @@ class TlsFiles:
         return context
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Read the files, which may have been renewed. Authorities are only added. Raises `TlsError`."""
+        """Read the files again into a context, because they may have been renewed. Raises `TlsError`.
+
+        Authorities are only added to the context, never removed.
+        """
         if self.ca is not None:
             with self._naming_ca():
                 context.load_verify_locations(self.ca)
@@ -51,7 +57,7 @@ class TlsFiles:
     def _naming_ca(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:  # an `ssl.SSLError`, too
+        except OSError as error:  # includes `ssl.SSLError`
             raise TlsError(f"{CA}={self.ca}: {_reason(error)}; it has to be a PEM file of certificates") from None
 
     def _load_certificate(self, context: ssl.SSLContext) -> None:

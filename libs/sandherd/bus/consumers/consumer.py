@@ -1,9 +1,9 @@
-"""Handling the messages of a durable consumer: each has one of three outcomes, and none is lost.
+"""Handles the messages of a durable consumer: each has one of three outcomes, and none is lost.
 
 Messages of one lane (a sandbox, a task) take effect in stream order: while one is handled, or waits for a retry, later
 messages of its lane wait, and other lanes continue. Lanes and projects take turns (`fair_queue`), and messages above a
-rate are redelivered later (`intake`). Of two replicas that read one consumer, each keeps this order for the messages
-that the broker delivers to it; compare-and-set on the records decides between them.
+rate are redelivered later (`intake`). If two replicas read one consumer, each keeps this order only for the messages
+that it receives; compare-and-set on the records rejects a write that is too late.
 """
 
 from collections.abc import Awaitable, Callable
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 _PULLED: Final = 256
-"""Maximum messages per pull; 256 of a worker's largest are 72 MiB."""
+"""Maximum messages that are requested at once. With the maximum size of a worker's message they have 72 MiB."""
 _USUAL: Final = SourceLimits()
 _log: Final = logs.get("consumer")
 
@@ -73,10 +73,10 @@ async def consume(
     limits: SourceLimits = _USUAL,
     skip: Skip | None = None,
 ) -> None:
-    """Pass each message to `handle`, up to `concurrency` at a time, those of one lane in order. Until cancelled."""
+    """Pass messages to `handle` until cancelled, up to `concurrency` at a time. Those of one lane are in order."""
     row = BY_CONSUMER[consumer]
     async with HeldMessages.open(bus, row, counted, limits, skip) as held:
-        # Not a TaskGroup: it cancels a task once, and one that is just receiving a reply would ignore that.
+        # Not a TaskGroup: it cancels a task once, and nats-py ignores that if a reply is received at the same moment.
         await run_until_first(
             _pull(bus, row, held.accept, health, batch=_PULLED, window=_PULLED),
             *(_handle_each(held, handle) for _ in range(concurrency)),
@@ -94,10 +94,10 @@ async def consume_batches(
     counted: OnOutcome | None = None,
     limits: SourceLimits = _USUAL,
 ) -> None:
-    """Pass the available messages, up to `batch`, to `handle`, which returns an outcome for each. Until cancelled.
+    """Pass batches of up to `batch` available messages to `handle`, which returns an outcome for each, until cancelled.
 
-    Up to `in_flight` batches are handled at a time, in any order: one is read while another is being stored. Deliveries
-    have no headers.
+    Up to `in_flight` batches are handled at a time, in any order, so that one can be read while another is stored.
+    The messages have no headers.
     """
     row = BY_CONSUMER[consumer]
     async with HeldMessages.open(bus, row, counted, limits, None) as held:

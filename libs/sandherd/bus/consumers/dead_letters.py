@@ -1,7 +1,8 @@
-"""Dead letters: unhandled messages are stored in DEAD, up to a limit per minute and source; the rest is counted.
+"""Stores messages that can't be handled as dead letters in the stream DEAD, with a limit per minute and source.
 
 A sandbox can publish anything on its own subjects. Storing each of thousands of invalid messages would delay other
-sources and evict their dead letters, so above the limit only the number is stored: in one summary per minute.
+sources and evict their dead letters from DEAD. So above the limit they are only counted, and each minute one summary is
+stored.
 """
 
 import json
@@ -34,21 +35,21 @@ DEFAULT_LIMIT: Final = 60
 PROJECT_SHARE: Final = 5
 """The limit for all sources of a project, as a multiple of the limit of one source."""
 PROJECT_BYTES: Final = 1024 * 1024
-"""Maximum payload bytes of one project's dead letters per window; of further letters an excerpt is stored. With the
-headers of 300 letters one project needs 13 h or more to evict others' letters from DEAD (1 GiB)."""
+"""Maximum payload bytes of one project's dead letters per window; of further letters only an excerpt is stored. With
+this limit and 300 letters per window, one project needs 13 h or more to evict others' letters from DEAD (1 GiB)."""
 EXCERPT: Final = 256
-"""Bytes stored of a letter above that maximum. It can be read, but not requeued."""
+"""Size of the excerpt in bytes. Such a letter can be read, but not requeued."""
 _HEADER_BYTES: Final = 16 * 1024
 """Bytes reserved for the headers of a dead letter: a subject, and a reason of a few hundred characters."""
 _log: Final = logs.get("dead_letters")
 
 OnSuppressed = Callable[[str, str], None]
-"""Called for each dead letter that was not stored, with the consumer's name and the error code."""
+"""Called for each dead letter that is not stored, with the consumer's name and the error code."""
 
 
 @dataclass(slots=True)
 class _Source:
-    """The dead letters of one source since the window began."""
+    """Counts the dead letters of one source in the current window."""
 
     since: float
     count: int = 0
@@ -65,7 +66,7 @@ class _Source:
 class DeadLetterLimiter:
     """Decides which dead letters are stored, and how much of each. Pure; `now` is in seconds and never decreases.
 
-    A project is limited in addition to its sandboxes and tasks, because a publisher of commands chooses task names.
+    There is a limit for each sandbox and task, and one for each project, because clients can invent names of tasks.
     """
 
     def __init__(self, limit: int) -> None:
@@ -92,7 +93,7 @@ class DeadLetterLimiter:
         return size
 
     def ended(self, now: float) -> list[tuple[Delivery, int]]:
-        """For each source whose window has ended: its last dead letter that was not stored, and how many there were."""
+        """The sources whose windows have ended: the last dead letter of each that was not stored, and their number."""
         found = [*_pop_ended(self._projects, now), *_pop_ended(self._sources, now)]
         return [(source.last, source.suppressed) for source in found if source.last is not None]
 
@@ -127,7 +128,7 @@ class DeadLetterStore:
         await self._store(delivery, problem, f"{delivery.stream_sequence}", size)
 
     async def summarise(self, now: float) -> None:
-        """Store one dead letter for all those of a source that were only counted, once its window has ended."""
+        """Store a summary for each source that has dead letters which were only counted, and whose window has ended."""
         for last, count in self._limiter.ended(now):
             _log.error("dead letters dropped", subject=last.subject, dropped=count)
             text = f"{count} further dead letters of this source were dropped within {WINDOW:g} s; this is the last"
@@ -136,8 +137,8 @@ class DeadLetterStore:
 
     async def _store(self, delivery: Delivery, problem: Problem, number: str, size: int) -> None:
         service = self._consumer.service.value
-        # With the reason a message of maximum size would exceed `max_payload`, and the broker would close the
-        # connection; so its end is cut off.
+        # The end of a message of maximum size is cut off: with the headers it would exceed `max_payload`, and the
+        # broker would close the connection.
         whole = storable(delivery)
         stored = whole[: min(size, self._bus.client.max_payload - _HEADER_BYTES)]
         await self._bus.publish_stored(
@@ -149,7 +150,7 @@ class DeadLetterStore:
 
 
 def dead_headers(service: str, delivery: Delivery, problem: Problem, *, excerpt: bool = False) -> dict[str, str]:
-    """The headers of a dead letter: service, reason, original message, and whether only its beginning is stored."""
+    """The headers of a dead letter: service, reason, origin of the message, and whether only an excerpt is stored."""
     headers = {
         DEAD_SERVICE: service,
         DEAD_REASON: json.dumps(problem.model_dump(mode="json", exclude_none=True)),

@@ -1,8 +1,8 @@
 """A queue that is fair between projects, and between the entities of a project. Pure.
 
-Messages of one entity (its lane) leave in arrival order, one at a time: until a message is released, the next one of
-its entity waits, and other entities continue. Projects take turns message by message (deficit round robin with a
-quantum of one: Shreedhar and Varghese, 1995), and so do the entities of a project.
+A lane has the messages of one entity, such as a sandbox. They are taken in the order of arrival, one at a time: the
+next one waits until `release` is called for the lane. Projects take turns message by message (deficit round robin with
+a quantum of one: Shreedhar and Varghese, 1995), and so do the lanes of a project.
 """
 
 import json
@@ -16,7 +16,7 @@ ItemT = TypeVar("ItemT")
 
 
 class Lane(NamedTuple):
-    """The project and entity that a message is about: messages of one lane are handled in order."""
+    """The project and the entity that a message is about. Messages of one lane are handled in order."""
 
     project: str
     entity: str
@@ -43,7 +43,7 @@ class FairQueue(Generic[ItemT]):
         waiting.append(item)
 
     def take(self) -> ItemT | None:
-        """The first item of the lane whose turn it is, or None. Its lane is busy until `release`."""
+        """Take the first item of the next lane, or None if no lane is ready. The lane is busy until `release`."""
         if not self._ready:
             return None
         project, lanes = next(iter(self._ready.items()))
@@ -63,7 +63,7 @@ class FairQueue(Generic[ItemT]):
         self.release(lane)
 
     def release(self, lane: Lane) -> None:
-        """Mark the taken item as done: the next one of its lane may be taken, after those of other lanes."""
+        """End the busy state of a lane: its next item may be taken, after the items of other lanes."""
         waiting = self._busy.pop(lane)
         if waiting:
             self._ready.setdefault(lane.project, OrderedDict())[lane] = waiting
@@ -84,12 +84,12 @@ _NAMES: Final = ("sandbox", "task")
 
 
 def lane_of(delivery: Delivery) -> Lane:
-    """The lane of an event or a command. A command has its project in the subject, its entity only in the payload."""
+    """The lane of an event or a command. The subject of a command has no entity, so that is read from the payload."""
     lane = _lane_of_event(delivery.subject)
     return lane or Lane(delivery.subject.split(".")[-1], _entity_of_command(delivery.data))
 
 
-@lru_cache(maxsize=8192)  # a herd publishes on few subjects, and often
+@lru_cache(maxsize=8192)  # most events have one of a few subjects
 def _lane_of_event(subject: str) -> Lane | None:
     """The lane of an event; None for a command."""
     tokens = subject.split(".")
@@ -97,7 +97,7 @@ def _lane_of_event(subject: str) -> Lane | None:
 
 
 def _entity_of_command(document: bytes) -> str:
-    """The sandbox or the task that a command names; an empty string for any payload that names neither."""
+    """The sandbox or the task that a command names; an empty string if the payload names neither."""
     try:
         data = json.loads(document)["data"]
         return next((name for key in _NAMES if isinstance(name := data.get(key), str)), "")

@@ -1,4 +1,4 @@
-"""The messages of a consumer that a service holds: queued, being handled, or waiting for a retry."""
+"""Messages that a service has pulled and not acknowledged yet: queued, being handled, or waiting for a retry."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from sandherd.bus.consumers.outcomes import (
     OnOutcome,
     Outcome,
     Retry,
-    negative,
+    negative_acknowledgement,
     outcome_of,
     read_delivery,
 )
@@ -34,12 +34,12 @@ from sandherd.contracts.streams import Consumer
 from sandherd.telemetry import logs
 
 Skip = Callable[[Delivery], bool]
-"""Whether a message needs no handling: such a message is acknowledged at once."""
+"""Whether a message needs no handling. Then it is acknowledged at once."""
 _CAPACITY: Final = 65_536
 _CAPACITY_BYTES: Final = 128 * 1024 * 1024
-"""While this many messages or bytes are held, nothing is pulled; the rate limits keep one source far below that."""
+"""While this number of messages or bytes is held, none is pulled. The rate limits keep one source far below that."""
 OVERHEAD_BYTES: Final = 2048
-"""What a held message takes beside its payload, as measured: its objects, its subject, headers and lane."""
+"""Memory of a held message without its payload, as measured: its Python objects, subject, headers and lane."""
 _AT_ONCE: Final = 32  # dead letters of a batch
 _CHECK_INTERVAL: Final = 1.0
 _log: Final = logs.get("held_messages")
@@ -47,7 +47,7 @@ _log: Final = logs.get("held_messages")
 
 @dataclass(slots=True)
 class HeldMessage:
-    """A held message. `msg` is its latest delivery, `progress_at` the time of the last progress acknowledgement."""
+    """A held message. `msg` is its latest delivery; `progress_at` is the monotonic second of its last `+WPI`."""
 
     msg: Msg
     delivery: Delivery
@@ -57,7 +57,7 @@ class HeldMessage:
 
 
 class HeldMessages:
-    """Accepts messages, passes them to handlers lane by lane, and applies the outcomes."""
+    """Accepts messages, passes them to handlers, in order within each lane, and acknowledges them by their outcomes."""
 
     def __init__(
         self, bus: Bus, consumer: Consumer, counted: OnOutcome | None, limits: SourceLimits, skip: Skip | None
@@ -71,7 +71,7 @@ class HeldMessages:
         self._intake = Intake(limits.rates)
         self._queue: FairQueue[HeldMessage] = FairQueue()
         self._items: dict[int, HeldMessage] = {}
-        """By stream sequence: a redelivery of a held message only replaces its `msg`."""
+        """The held messages by stream sequence. The redelivery of a held message only replaces its `msg`."""
         self._bytes = 0
         self._arrived = asyncio.Event()
         self._left = asyncio.Event()
@@ -82,7 +82,7 @@ class HeldMessages:
     async def open(
         cls, bus: Bus, consumer: Consumer, counted: OnOutcome | None, limits: SourceLimits, skip: Skip | None = None
     ) -> AsyncIterator["HeldMessages"]:
-        """Extends the ack deadlines of held messages; at the end returns those not begun to the broker."""
+        """Extends the ack deadlines of queued messages. At the end returns those that are not begun to the broker."""
         held = cls(bus, consumer, counted, limits, skip)
         extending = asyncio.create_task(held._extend_deadlines())
         try:
@@ -115,7 +115,7 @@ class HeldMessages:
         delay = self._delay(lane, delivery)
         if delay:
             self._deferred(self._consumer.name)
-            await self._send_verdict(msg, negative(delay))
+            await self._send_verdict(msg, negative_acknowledgement(delay))
             return
         item = HeldMessage(msg, delivery, lane, time.monotonic())
         self._items[delivery.stream_sequence] = item
@@ -124,13 +124,13 @@ class HeldMessages:
         self._arrived.set()
 
     def _delay(self, lane: Lane, delivery: Delivery) -> float:
-        first = delivery.deliveries == 1  # a redelivery has waited already, or was with another replica
+        first = delivery.deliveries == 1  # a redelivered message was delayed before, or held by another replica
         return self._intake.delay(lane, delivery.at, len(delivery.data), time.time()) if first else 0.0
 
     # --- handling ----------------------------------------------------------------------------------------------
 
     async def next(self) -> HeldMessage:
-        """The next message whose lane is free; the lane is busy until the message is done."""
+        """The next message whose lane is free. The lane is busy until the message is acknowledged."""
         while (item := self._queue.take()) is None:
             self._arrived.clear()
             await self._arrived.wait()
@@ -138,7 +138,7 @@ class HeldMessages:
         return item
 
     async def next_batch(self, limit: int) -> list[HeldMessage]:
-        """One to `limit` messages, with projects and lanes taking turns."""
+        """The next messages, from one to `limit`. Projects and lanes take turns."""
         found = [await self.next()]
         self._queue.release(found[0].lane)
         while len(found) < limit and (item := self._queue.take()) is not None:
@@ -192,7 +192,7 @@ class HeldMessages:
         await self._send_verdicts(done, b"+ACK")
         for item in done:
             self._remove(item)
-        self._counted(self._consumer.name, DONE, len(done))  # once: a label lookup per message costs as much as an ack
+        self._counted(self._consumer.name, DONE, len(done))  # one call: its label lookup costs as much as an ack
         others = [(item, outcome) for item, outcome in zip(items, outcomes, strict=True) if outcome is not DONE]
         for start in range(0, len(others), _AT_ONCE):
             await asyncio.gather(*(self._acknowledge(*other) for other in others[start : start + _AT_ONCE]))
@@ -200,11 +200,11 @@ class HeldMessages:
     # --- acknowledging -----------------------------------------------------------------------------------------
 
     async def _acknowledge(self, item: HeldMessage, outcome: Outcome) -> None:
-        """Acknowledge a message. A dead letter is terminated only after DEAD has acknowledged it."""
+        """Acknowledge a message by its outcome. One that can't be handled is first stored in DEAD, then terminated."""
         self._counted(self._consumer.name, outcome, 1)
         match outcome:
             case Retry(after=after):
-                await self._send_verdict(item.msg, negative(after))
+                await self._send_verdict(item.msg, negative_acknowledgement(after))
             case Dead(problem=problem):
                 await self._dead.add(item.lane, item.delivery, problem, time.monotonic())
                 await erase_command(self._bus, item.delivery)
@@ -235,7 +235,7 @@ class HeldMessages:
             _log.warning("delivery not acknowledged", subject=items[0].msg.subject, error=repr(error))
 
     async def _extend_deadlines(self) -> None:
-        """Send progress acknowledgements for queued messages before they are redelivered; store due summaries."""
+        """Send progress acknowledgements (`+WPI`) for queued messages in time, and store summaries of dead letters."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
             now = time.monotonic()

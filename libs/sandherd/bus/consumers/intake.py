@@ -1,11 +1,11 @@
-"""Decides about a pulled message: queue it now, or return it to the broker for a later redelivery.
+"""Decides whether a pulled message is queued now, or returned to the broker for a later redelivery.
 
-A durable consumer is one FIFO queue for all projects. Pulled messages are put into a queue that is fair between them,
-but a message that is not pulled yet can't overtake a flood ahead of it in the stream. So the messages that a sandbox
-(or a project) publishes above a rate are returned to the broker with a delay, unread, and redelivered at that rate: the
-FIFO queue advances as fast as messages can be returned. The consumer's `max_ack_pending` limits how many messages can
-be delayed in this way at a time. The delay also keeps the order of one sandbox's messages, except where a broker
-restart or another replica intervenes.
+A durable consumer is one FIFO queue for all projects. Pulled messages are put into a queue that is fair between
+projects, but a message that is not pulled yet can't overtake a flood ahead of it in the stream. So messages that a
+sandbox or a project publishes above a rate are returned to the broker unread, with a delay, and are redelivered at that
+rate. The stream then advances as fast as messages can be returned. The consumer's `max_ack_pending` limits how many
+messages can be delayed at a time. The delays keep the order of one sandbox's messages, unless the broker restarts or
+another replica gets some of them.
 """
 
 import math
@@ -26,28 +26,28 @@ _LONGEST_DELAY: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class IntakeRates:
-    """Rates per entity (a sandbox) and per project; messages above them are returned for a later redelivery."""
+    """Rates per entity (a sandbox or task) and per project. Messages above them are returned for a later redelivery."""
 
     entity: Rate
     project: Rate
 
 
 INTAKE_BURST: Final = 10.0
-"""The burst that is accepted at once, in seconds of the rate; a larger burst is spread over time."""
+"""The burst that is accepted at once, as seconds of the rate. Messages above it are delayed."""
 DEFAULT_RATES: Final = IntakeRates(entity=rate_of(1000, INTAKE_BURST), project=rate_of(10_000, INTAKE_BURST))
 
 
 class Intake:
-    """Decides for each message whether it is queued now (0.0) or returned, and for how many seconds."""
+    """Computes the delay of each message; a message with a delay of 0 is queued now."""
 
     def __init__(self, rates: IntakeRates) -> None:
         self._entities = RateLimiter(rates.entity)
         self._projects = RateLimiter(rates.project)
         self._busy_until: dict[Lane, float] = {}
-        """Unix second until which a lane's messages are delayed: later ones of it must not overtake them."""
+        """The Unix second until which messages of a lane are delayed: its later messages must not overtake them."""
 
     def delay(self, lane: Lane, stored_at: datetime, size: int, now: float) -> float:
-        """By how many seconds to delay a message that is delivered for the first time. `now` is a Unix second."""
+        """The delay in seconds of a message that is delivered for the first time. `now` is a Unix second."""
         at, cost = stored_at.timestamp(), cost_of(size)
         excess = max(self._entities.excess(lane, at, cost), self._projects.excess(lane.project, at, cost))
         until = self._busy_until.get(lane, 0.0)
@@ -56,7 +56,7 @@ class Intake:
         return self._rounded_delay(lane, now, max(excess, until - now))
 
     def _rounded_delay(self, lane: Lane, now: float, seconds: float) -> float:
-        """Delay until a whole second of this clock: the broker scans all delayed messages whenever one is due."""
+        """Round up to a whole second of the clock: the broker scans all delayed messages each time that one is due."""
         due = math.ceil(now + min(_LONGEST_DELAY, max(_SHORTEST_DELAY, seconds)))
         if len(self._busy_until) > 1000:
             self._busy_until = {lane: until for lane, until in self._busy_until.items() if until > now}
@@ -65,12 +65,15 @@ class Intake:
 
 
 Deferred = Callable[[str], None]
-"""Called for each message that was returned for a later redelivery, with the consumer's name."""
+"""Called for each message that is returned for a later redelivery, with the consumer's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLimits:
-    """The limits of a consumer."""
+    """Limits for the sources of a consumer's messages, and functions that count what exceeds them.
+
+    `dead_letters` is the maximum number of dead letters per source and minute.
+    """
 
     rates: IntakeRates = DEFAULT_RATES
     dead_letters: int = DEFAULT_LIMIT
@@ -79,7 +82,7 @@ class SourceLimits:
 
 
 def source_limits(settings: Settings, meters: Meters) -> SourceLimits:
-    """The limits from the settings; messages above them are counted in metrics."""
+    """The limits that the settings configure. Messages above them are counted in metrics."""
     entity, project = settings.flood_messages, settings.flood_project_messages
     return SourceLimits(
         rates=IntakeRates(entity=rate_of(entity, INTAKE_BURST), project=rate_of(project, INTAKE_BURST)),

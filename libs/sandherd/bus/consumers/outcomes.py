@@ -12,13 +12,13 @@ from nats.aio.msg import Msg
 from sandherd.contracts.errors import Code, ContractError, Problem
 
 MAX_DELIVERIES: Final = 5
-"""Maximum attempts when a handler fails with an unexpected error; then the message goes to DEAD."""
+"""Maximum attempts if a handler fails with an unexpected error. After that the message is stored in DEAD."""
 _RETRY_WAITS: Final = (0.2, 1.0, 5.0, 15.0)
 NANO: Final = 1_000_000_000
 
 
 class Delivery(NamedTuple):
-    """A delivered message, with its sequence in the stream and its number of deliveries."""
+    """A delivered message: with its sequence in `stream`, its number of deliveries, and the time when it was stored."""
 
     subject: str
     data: bytes
@@ -31,12 +31,12 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Handled; it is acknowledged."""
+    """The message is handled, and is acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Retry: the message is redelivered after `after` seconds, without a limit of attempts."""
+    """The message is handled again after `after` seconds. The number of attempts has no limit."""
 
     after: float
     reason: str
@@ -44,7 +44,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The message can't be handled: it goes to DEAD with the reason, and is not redelivered."""
+    """The message can't be handled. It is stored in DEAD with the reason, and is not redelivered."""
 
     problem: Problem
 
@@ -53,13 +53,13 @@ Outcome = Done | Retry | Dead
 Handler = Callable[[Delivery], Awaitable[Outcome]]
 BatchHandler = Callable[[list[Delivery]], Awaitable[Sequence[Outcome]]]
 OnOutcome = Callable[[str, Outcome, int], None]
-"""Called with the consumer's name, an outcome, and how many messages had it."""
+"""Called with the consumer's name, an outcome, and the number of messages that have had it."""
 
 DONE: Final = Done()
 
 
 def outcome_of(error: Exception, deliveries: int) -> Outcome:
-    """The outcome for a handler's exception: `ContractError` is permanent, any other error is retried a few times."""
+    """The outcome for a handler's exception: `Dead` for a `ContractError`; any other error is retried a few times."""
     if isinstance(error, ContractError):
         return Dead(error.problem)
     if deliveries >= MAX_DELIVERIES:
@@ -68,13 +68,13 @@ def outcome_of(error: Exception, deliveries: int) -> Outcome:
 
 
 def read_delivery(msg: Msg) -> Delivery:
-    """The message, with the metadata in its reply subject (NATS ADR-15: both forms of `$JS.ACK`)."""
+    """Read a message and the metadata in its reply subject, `$JS.ACK…`, which has two forms (NATS ADR-15)."""
     tokens = msg.reply.split(".")
     stream, _, deliveries, sequence, _, nanoseconds = tokens[2:8] if len(tokens) == 9 else tokens[4:10]
     at = datetime.fromtimestamp(int(nanoseconds) / NANO, UTC)
     return Delivery(msg.subject, msg.data, stream, int(sequence), int(deliveries), at, msg.headers or {})
 
 
-def negative(after: float) -> bytes:
-    """A negative acknowledgement: the message is redelivered after `after` seconds."""
+def negative_acknowledgement(after: float) -> bytes:
+    """A negative_acknowledgement acknowledgement: the message is redelivered after `after` seconds."""
     return b"-NAK " + json.dumps({"delay": int(after * NANO)}).encode()

@@ -1,9 +1,9 @@
-"""Pulling messages of a durable consumer, continuously and with heartbeats.
+"""Pulls the messages of a durable consumer, continuously and with heartbeats.
 
-`nats-py`'s own `fetch` was measured to lose the messages that it had collected when its deadline fell between its two
-requests. After its consumer was deleted, or its stream recreated, it waited forever while health checks passed. Here
-pull requests overlap, so that no message waits for one, and the server sends a heartbeat while there are no messages:
-if three are missing, the consumer is reported as not responding.
+`nats-py`'s own `fetch` lost the messages that it had collected when its deadline fell between its two requests. After
+its consumer was deleted or its stream recreated, it waited forever while health checks passed. Here a pull request is
+sent before the previous one is used up, so that no message waits for a request. While there are no messages, the server
+sends heartbeats: if three are missing, the consumer is reported as not responding.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ class ConsumerUnresponsiveError(Exception):
 
 
 class Puller:
-    """The messages of one durable consumer, up to `window` requested or waiting at once.
+    """Pulls from one durable consumer. `window` is the maximum number of messages that are requested or wait here.
 
-    `api` is the prefix of the JetStream API's subjects, if it is not the connection's. Without `headers` messages have
-    none, and take less CPU time (`TlsClient.take_messages`).
+    `api` is the prefix of the JetStream API's subjects, by default the connection's. Without `headers` the messages
+    have no headers, and need less CPU time (`TlsClient.take_messages`).
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Puller:
         self._problem: str | None = "not bound yet"
 
     def problem(self) -> str | None:
-        """None while the consumer responds; else the reason."""
+        """The reason why the consumer does not respond; None while it does."""
         if not self._bus.connected:
             return "no connection to the broker"
         if self._problem:
@@ -69,7 +69,7 @@ class Puller:
         return f"no message or heartbeat for {silence:.0f} s" if silence > SILENCE * 2 else None
 
     async def bind(self) -> None:
-        """Check that the consumer exists, and subscribe. Raises `ConsumerUnresponsiveError` with its name otherwise."""
+        """Check that the consumer exists, and subscribe. Raises `ConsumerUnresponsiveError` if it does not respond."""
         try:
             jetstream = self._bus.client.jetstream(prefix=self._api)
             await jetstream.consumer_info(self._stream, self._consumer, timeout=2)
@@ -93,14 +93,13 @@ class Puller:
         self._subscription = None
 
     async def unsubscribe(self) -> list[Msg]:
-        """Unsubscribe. Returns the messages received but not taken.
+        """Unsubscribe. Returns the messages that were received but not returned by `next_batch`.
 
-        If the caller negatively acknowledges them, another consumer instance receives them.
-
-        Raises `nats.errors.Error` if the broker is unavailable; it redelivers its messages by itself then.
+        The caller negatively acknowledges them, so that another replica receives them. Raises `nats.errors.Error` if
+        the broker is unavailable; it redelivers them later by itself.
         """
         if self._subscription is not None and self._bus.connected:
-            # Drained, not just ended: messages that arrive before the broker has processed it are returned as well.
+            # Drained, so that messages are included that arrive until the broker has processed the unsubscription.
             await self._subscription.drain()  # type: ignore[no-untyped-call]  # nats-py gives it no type
             self._subscription = None
         await self.unbind()
@@ -153,14 +152,14 @@ class Puller:
             self._on_status(status, msg.headers or {})
 
     def _take(self, msg: Msg) -> None:
-        """A message of the stream."""
+        """Queue a message of the stream."""
         self._received_at = time.monotonic()
         self._outstanding -= 1
         self._waiting.append(msg)
         self._arrived.set()
 
     def _on_status(self, status: str, headers: dict[str, str]) -> None:
-        """A pull request has ended: time (408) or bytes (409) are up, or the consumer changed or is unavailable."""
+        """Handle the end of a pull request: it has expired (408), has reached its maximum of bytes (409), or failed."""
         text = headers.get("Description", "")
         if status == "503" or "Deleted" in text or "Invalid" in text:
             self._problem = f"consumer {self._consumer} of {self._stream}: {text or 'no responders'}"
@@ -174,7 +173,7 @@ class Puller:
             self._problem = "the connection is closed permanently"
 
     def _reset(self) -> None:
-        """Discard the count of requested messages: the broker has discarded the requests, too."""
+        """Set the count of requested messages to zero, because the broker has discarded the requests."""
         self._outstanding = 0
         self._received_at = time.monotonic()
         self._reconnects = self._bus.reconnects

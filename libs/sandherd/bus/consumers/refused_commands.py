@@ -1,6 +1,6 @@
-"""Commands that end as dead letters: each is also an event of its project, so that its sender learns of it.
+"""Publishes an event for each command that becomes a dead letter, so that its sender is informed.
 
-The event has the command's `id` and its sequence number in the stream, because a command may be so invalid that it has
+The event has the command's sequence number in the stream in addition to its `id`, because an invalid command may have
 no readable `id`.
 """
 
@@ -34,20 +34,21 @@ _TRACEPARENT: Final = re.compile(TRACEPARENT_PATTERN)
 
 
 class RefusedCommands:
-    """Publishes the refusals of one service's commands, at most `limit` of a project in a window.
+    """Publishes the refusals of commands to one service, at most `limit` of each project in a window.
 
-    Beyond that they are only counted, as dead letters are: a client's invalid commands must not fill EVENTS.
+    Further refusals are not published: a client's invalid commands must not fill EVENTS.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._windows: dict[str, tuple[float, int]] = {}
-        """For each project: when its window began, in monotonic seconds, and how many refusals it had since."""
+        """For each project: the monotonic second at which its window began, and the number of refusals since then."""
 
     async def handle(self, bus: Bus, handle: Handler, delivery: Delivery) -> Outcome:
-        """Handle a command; if it becomes a dead letter, publish that first. Raises what `handle` or publishing raises.
+        """Handle a command. If it becomes a dead letter, publish its refusal before the outcome is returned.
 
-        While EVENTS is full, the command is retried later rather than holding up those of other projects.
+        Raises what `handle` or the publishing raises. While EVENTS is full, the outcome is a retry, so that the command
+        does not delay commands of other projects.
         """
         try:
             outcome = await handle(delivery)
@@ -58,7 +59,7 @@ class RefusedCommands:
         return outcome if await self._is_published(bus, delivery, outcome) else _EVENTS_FULL
 
     async def _is_published(self, bus: Bus, delivery: Delivery, outcome: Outcome) -> bool:
-        """Whether the refusal is published, if the outcome is one, and within the limit."""
+        """Publish the refusal, if the outcome is one and within the limit. Returns False only if EVENTS is full."""
         event = refusal_of(bus.ids, delivery, outcome.problem) if isinstance(outcome, Dead) else None
         if event is None or not self.allows(event.project, time.monotonic()):
             return True
@@ -69,7 +70,7 @@ class RefusedCommands:
         return True
 
     def allows(self, project: str, now: float) -> bool:
-        """Count a refusal of the project. Whether it is within the limit; `now` never decreases."""
+        """Count a refusal of the project, and return whether it is within the limit. `now` never decreases."""
         since, count = self._windows.get(project, (now, 0))
         if now - since >= WINDOW:
             self._windows = {name: one for name, one in self._windows.items() if now - one[0] < WINDOW}
@@ -79,7 +80,10 @@ class RefusedCommands:
 
 
 def refusal_of(ids: DerivedIds, delivery: Delivery, problem: Problem) -> Envelope[Any] | None:
-    """The event that a command is refused, the same for each of its deliveries; None if no project has the command."""
+    """The event that reports a refused command; None if the command's subject names no single project.
+
+    All deliveries of a command have the same event.
+    """
     named = command_of(delivery.subject)
     if named is None or named[1] == FLEET or not _SAFE.fullmatch(named[1]):
         return None
@@ -122,7 +126,7 @@ def _event_class(command_type: str) -> type[CommandRefusal]:
 
 
 def _read(data: bytes) -> dict[str, Any]:
-    """The JSON object of a command; empty if it is none."""
+    """The JSON object in a command's payload; an empty one if the payload is anything else."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -137,7 +141,7 @@ def _name(document: dict[str, Any], field: str) -> str | None:
 
 
 def _id_of(document: dict[str, Any], delivery: Delivery) -> str | None:
-    """The command's id, else its header `Nats-Msg-Id`, if that is a UUID."""
+    """The `id` of the command, or else its header `Nats-Msg-Id`; None if neither is a UUID."""
     for found in (document.get("id"), delivery.headers.get("Nats-Msg-Id")):
         try:
             return str(UUID(found))

@@ -1,4 +1,4 @@
-"""Requeueing: handling a dead letter again."""
+"""Requeues a dead letter: the handler of its stream handles it again."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -28,9 +28,9 @@ async def requeue(
 ) -> RequeueResult:
     """Pass a dead letter to the handler of its stream; delete it from DEAD only if that succeeds.
 
-    `project` is that of the request's subject, which the broker has checked; `fleet` means all projects. Raises
-    `ContractError` if there is no such letter in the project, it belongs to another service, its stream has no
-    handler, or DEAD does not respond.
+    `project` comes from the request's subject, which the broker has checked; `fleet` means all projects. Raises
+    `ContractError` if the project has no such letter, if the letter belongs to another service, if its stream has no
+    handler, or if DEAD does not respond.
     """
     number = request.number
     letter = await _letter(bus, number)
@@ -51,7 +51,7 @@ async def requeue(
 
 
 def _check_letter(letter: RawStreamMsg, number: int, service: str, project: str) -> None:
-    """Raise `ContractError` for another project's letter, as if there were none, and for another service's."""
+    """Raise `ContractError` for another service's letter, and for another project's, as if that did not exist."""
     headers = letter.headers or {}
     if project != FLEET and project_of(headers.get(DEAD_SUBJECT, "")) != project:
         raise _unknown(number)
@@ -75,7 +75,7 @@ async def _letter(bus: Bus, number: int) -> RawStreamMsg:
 
 
 async def _delete(bus: Bus, number: int) -> None:
-    """Delete the letter; a service outside the streams' account requests that from the spawner."""
+    """Delete the letter. A service outside the streams' account requests the spawner to do it."""
     if bus.api == API:
         await bus.js.delete_msg(_DEAD, number)
         return
@@ -84,8 +84,8 @@ async def _delete(bus: Bus, number: int) -> None:
     except BusError as error:
         raise ContractError(
             Code.UNAVAILABLE,
-            f"it was handled, but the spawner, which deletes dead letters, does not respond: {error}",
-            remedy="check the herd; requeue it again, it will not take effect twice",
+            f"dead letter {number} was handled, but the spawner did not respond to the request to delete it: {error}",
+            remedy="check the herd, and requeue it again; it will not take effect twice",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Commands that contain values of secrets: recognised by their payload, stored elsewhere only without the values."""
+"""Commands that contain values of secrets: erased after they are handled, and stored in DEAD without the values."""
 
 import json
 from typing import Any, Final
@@ -12,18 +12,19 @@ from sandherd.bus.message_erasure import erase
 from sandherd.contracts.subjects import PREFIX, Principal
 from sandherd.telemetry import logs
 
-_MARKS: Final = (b'"secret_env"', b'"sealed"')
+_MARKERS: Final = (b'"secret_env"', b'"sealed"')
 _STREAM: Final = "COMMANDS"
 _SPECS: Final = f"{PREFIX}.command.{Principal.SPAWNER}."
-"""Only these commands contain specs. Other services may not delete commands, and no valid
-command for them contains secrets."""
+"""The subject prefix of commands to the spawner. No valid command to another service contains secrets, and other
+services may not delete commands."""
 _log: Final = logs.get("secret_commands")
 
 
 async def erase_command(bus: Bus, delivery: Delivery) -> None:
-    """Erase a handled command with secrets from the broker's files; bytes of other commands stay there for a while.
+    """Erase a handled command from the broker's files if it contains secrets.
 
-    If the broker fails to erase it, the command is still acknowledged: its sender must not wait for the erasure.
+    The bytes of other commands stay there for some time. If the broker fails to erase the command, that is only logged,
+    so that the command is acknowledged nevertheless.
     """
     if not delivery.subject.startswith(_SPECS) or not carries_secrets(delivery.data):
         return
@@ -45,19 +46,19 @@ def carries_secrets(data: bytes) -> bool:
 
 
 def without_values(data: bytes) -> bytes:
-    """The payload without its files and the values of its secrets; a payload without secrets unchanged.
+    """The payload without the contents of files and the values of secrets. One without secrets is unchanged.
 
-    The result is refused if it is submitted again, because it names secrets whose values are missing.
+    If the result is submitted again, it is refused, because it names secrets without values.
     """
     if not carries_secrets(data):
         return data
     document = json.loads(data)
-    values = _removed(document)
+    values = _remove_secrets(document)
     document["data"].pop("sealed", None)
-    return json.dumps(_hidden(document, values)).encode()
+    return json.dumps(_redacted(document, values)).encode()
 
 
-def _removed(document: Any) -> list[str]:
+def _remove_secrets(document: Any) -> list[str]:
     """Remove a spec's secrets and the contents of its files; return the values of the secrets."""
     spec = _spec_of(document)
     if spec is None:
@@ -71,11 +72,11 @@ def _removed(document: Any) -> list[str]:
 
 
 def _is_marked(data: bytes) -> bool:
-    return any(mark in data for mark in _MARKS)
+    return any(mark in data for mark in _MARKERS)
 
 
 def _is_sealed(document: Any) -> bool:
-    """Whether it is a command with sealed values outside a spec, such as a retry."""
+    """Whether a command has sealed values outside a spec, as a retry may have."""
     data = document.get("data") if isinstance(document, dict) else None
     return isinstance(data, dict) and data.get("sealed") is not None
 
@@ -95,17 +96,17 @@ def _spec_of(document: Any) -> dict[str, Any] | None:
         return None
     for name in ("env", "files"):
         if not isinstance(spec.get(name, {}), dict):
-            spec[name] = {}  # left out, because secrets can't be distinguished in it
+            spec[name] = {}  # malformed: it is removed, because it may contain secrets
     return spec
 
 
-def _hidden(value: Any, secrets: list[str]) -> Any:
+def _redacted(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, str):
         for secret in secrets:
             value = value.replace(secret, "[redacted]"[: len(secret)])
         return value
     if isinstance(value, dict):
-        return {name: _hidden(item, secrets) for name, item in value.items()}
+        return {name: _redacted(item, secrets) for name, item in value.items()}
     if isinstance(value, list):
-        return [_hidden(item, secrets) for item in value]
+        return [_redacted(item, secrets) for item in value]
     return value

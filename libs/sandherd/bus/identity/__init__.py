@@ -1,6 +1,6 @@
 """Keys, tokens and credentials of a herd, in NATS's operator mode.
 
-The exported names are imported on first use: a client reads its credential, and creates none.
+The exported names are imported on first use: a client only reads its credential, and needs few of the modules.
 """
 
 from importlib import import_module

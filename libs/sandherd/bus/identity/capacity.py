@@ -1,8 +1,8 @@
-"""Maximum connections of a broker, and of each account. Pure.
+"""The maximum number of connections of a server, and of each account. Pure.
 
-Every connection uses a file descriptor, and so does every open file of a stream. A broker without free descriptors
-fails to write its streams. So it accepts fewer connections than it has descriptors, and no account may use up those of
-the others.
+Every connection uses a file descriptor, and so does every open file of a stream. A server without free descriptors
+fails to write its streams. So it accepts fewer connections than it has descriptors, and each account has a limit, so
+that no account can use the connections of the others.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sandherd.bus.auth.account_names import Account
 MAX_CONNECTIONS: Final = 16_384
 MIN_CONNECTIONS: Final = 168
 _OF_DESCRIPTORS: Final = 0.6
-"""The fraction of descriptors for connections; the rest is for files of streams, cluster routes and monitoring."""
+"""The fraction of the descriptors that connections may use. The rest is for streams, cluster routes and monitoring."""
 _SANDBOXES: Final = 0.57
 _PEOPLE: Final = 0.23
 _SERVICE: Final = 0.02
@@ -35,12 +35,15 @@ SUBSCRIPTIONS: Final = {
     Account.SANDBOXES: 64,
     Account.PEOPLE: 512,
 }
-"""Maximum subscriptions per connection of an account; workers and joiners have a lower limit in their template."""
+"""Maximum subscriptions of each connection, by account. Workers and joiners have a lower limit in their template."""
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """`connections` is the maximum of one server. The system account uses the part that no other account may use."""
+    """The maximum number of connections of one server, and its shares for the accounts.
+
+    The accounts together may use fewer than `connections`; the system account uses the rest.
+    """
 
     connections: int = MAX_CONNECTIONS
 

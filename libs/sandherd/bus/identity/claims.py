@@ -1,4 +1,4 @@
-"""The claims of operator, accounts and users. Pure; `keys.sign_claims` signs them as tokens."""
+"""The claims of the operator, of accounts and of users. Pure. `keys.sign_claims` makes tokens of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -16,19 +16,19 @@ _UNLIMITED: Final = {"subs": -1, "data": -1, "payload": -1}
 _ACCOUNT: Final = {**_UNLIMITED, "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": 0}
 _STORED: Final = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
 _WORKER_SUBSCRIPTIONS: Final = 16
-"""Maximum subscriptions of a worker: its inbox, deliveries, each request of the table that it handles, a reserve."""
+"""Maximum subscriptions of a worker: its inbox, deliveries, each kind of request that it handles, and a reserve."""
 CLAIMS_UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"
-"""Where a full resolver receives a new account token."""
+"""The request that gives servers with a full resolver the new token of an account."""
 CLAIMS_INBOX: Final = "_INBOX_spawner-claims"
 CONNECTIONS: Final = "$SYS.REQ.SERVER.PING.CONNZ"
-"""Where every server of a cluster lists its connections, with the messages and bytes that each has sent."""
+"""The request to which every server of a cluster replies with its connections, and what each has sent."""
 KICK: Final = "$SYS.REQ.SERVER.{server}.KICK"
-"""Where a server closes one connection."""
+"""The request to one server to close a connection."""
 CONNECTIONS_INBOX: Final = "_INBOX_spawner-connections"
 
 
 def operator(public_key: str, signing_key: str, system_account: str) -> Claims:
-    """The operator, who signs with `signing_key` only: its main key may be stored offline."""
+    """The operator. Only `signing_key` signs tokens of accounts, so the operator's main key may be stored offline."""
     nats = {
         "type": "operator",
         "version": _VERSION,
@@ -40,7 +40,7 @@ def operator(public_key: str, signing_key: str, system_account: str) -> Claims:
 
 
 def system_account(public_key: str, signing_key: str) -> Claims:
-    """The account of the broker's own subjects. From other accounts only the health of servers may be requested."""
+    """The account of the broker's system subjects. It exports only the request for the health of servers."""
     nats = {
         "type": "account",
         "version": _VERSION,
@@ -52,7 +52,7 @@ def system_account(public_key: str, signing_key: str) -> Claims:
 
 
 def herd_account(keys: Mapping[Account, str], herd_key: str, capacity: Capacity) -> Claims:
-    """The account of the streams, the buckets and the spawner. Its signing key signs users of no other account."""
+    """The account of the streams, the buckets and the spawner. `herd_key` signs its users, and those of no other."""
     return _account(Account.HERD, keys, {**_limits(Account.HERD, capacity), **_STORED}, [herd_key])
 
 
@@ -62,10 +62,10 @@ def service_account(account: Account, keys: Mapping[Account, str], services_key:
 
 
 def store_guard_account(keys: Mapping[Account, str], system: str, services_key: str, capacity: Capacity) -> Claims:
-    """The account of the probe whether JetStream can store messages. `system` is the public key of the system account.
+    """The account of `store-guard`, which checks whether nats-server stores messages, and the health of servers.
 
-    Its users are outside the system account, because a health request there with the reply subject
-    `$JS.API.ACCOUNT.PURGE.<account>` deletes all streams of an account.
+    `system` is the public key of the system account. The users are not in the system account, where the reply to a
+    health request with the reply subject `$JS.API.ACCOUNT.PURGE.<account>` would delete all streams of an account.
     """
     account = service_account(Account.STORE_GUARD, keys, services_key, capacity)
     account["nats"]["imports"].append({"name": HEALTH, "subject": HEALTH, "type": "service", "account": system})
@@ -73,12 +73,12 @@ def store_guard_account(keys: Mapping[Account, str], system: str, services_key: 
 
 
 def people_account(keys: Mapping[Account, str], people_key: str, capacity: Capacity) -> Claims:
-    """The account of clients and operators."""
+    """The account of clients, subscribers and operators."""
     return _account(Account.PEOPLE, keys, _limits(Account.PEOPLE, capacity), [people_key])
 
 
 def sandboxes_account(keys: Mapping[Account, str], worker_key: str, joiner_key: str, capacity: Capacity) -> Claims:
-    """The account of sandboxes, with all permissions of workers and joiners as templates."""
+    """The account of sandboxes. The keys that sign workers and joiners have their permissions as templates."""
     scopes = [
         _scope(worker_key, Principal.WORKER, worker_template(), WORKER_PAYLOAD, _WORKER_SUBSCRIPTIONS),
         _scope(joiner_key, Principal.JOINER, joiner_template(), JOINER_PAYLOAD, 2),
@@ -107,7 +107,7 @@ def _account(
 
 
 def with_revocations(account: Claims, revoked: Mapping[str, int]) -> Claims:
-    """The account with a list of revoked users: public key → the Unix second up to which its tokens are refused."""
+    """The account with its revocations: a user's public key → Unix second; its tokens issued until then are refused."""
     return {**account, "nats": {**account["nats"], "revocations": dict(revoked)}}
 
 
@@ -121,7 +121,7 @@ def user(
     expires: int | None = None,
     permissions: Permissions | None = None,
 ) -> Claims:
-    """A user. Without `permissions` it has those in the template of the scoped key that signs it.
+    """A user. Without `permissions` it has the permissions in the template of the signing key.
 
     `expires` is a Unix second; without it the token does not expire.
     """
@@ -133,7 +133,7 @@ def user(
 
 
 def claims_pusher(public_key: str, system_account_key: str) -> Claims:
-    """The spawner's user of the system account that may only push a new account token to the broker."""
+    """A user of the system account for the spawner, which may only push new tokens of accounts to the broker."""
     allowed = Permissions(publish=(CLAIMS_UPDATE,), subscribe=(f"{CLAIMS_INBOX}.>",))
     return user(
         public_key,
@@ -145,7 +145,7 @@ def claims_pusher(public_key: str, system_account_key: str) -> Claims:
 
 
 def connection_watcher(public_key: str, system_account_key: str) -> Claims:
-    """The spawner's user of the system account that may only list connections and close them."""
+    """A user of the system account for the spawner, which may only list and close connections."""
     allowed = Permissions(publish=(CONNECTIONS, KICK.format(server="*")), subscribe=(f"{CONNECTIONS_INBOX}.>",))
     return user(
         public_key,

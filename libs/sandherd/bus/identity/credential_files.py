@@ -1,4 +1,4 @@
-"""Credentials files: minted if missing, and again if the permissions differ from this version's."""
+"""Creates credentials files that are missing, and replaces those whose permissions differ from this version's."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,21 +29,24 @@ _RENEWED: Final = LIFE / 2
 
 
 class CredentialFiles:
-    """The credentials of one identity's services, clients and operators, each in the file `place(name)`."""
+    """The credentials files of a herd's services, clients and operators. `place(name)` is the path of a file."""
 
     def __init__(self, identity: HerdIdentity, place: Callable[[str], Path], clock: Clock = utc_now) -> None:
         self._registrar = Registrar(identity, clock)
         self._place = place
 
     def ensure(self, principal: Principal, project: str) -> Path:
-        """The file of a service, client or operator; `project` is that of a client. Raises `UnsafeNameError`."""
+        """Ensure the file of a service, client or operator, and return its path. `project` is the project of a client.
+
+        Raises `UnsafeNameError`.
+        """
         name = f"{principal}-{project}" if principal in OF_ONE_PROJECT else principal.value
         if principal in USER_PRINCIPALS:
             return self._ensure(name, partial(self._registrar.mint_person, principal, name[:63], project=project))
         return self._ensure(name, lambda: self._registrar.mint_service(principal, self._service_key(name)))
 
     def ensure_provisioner(self, *, changes: bool) -> Path:
-        """The file of the provisioner, valid for at least half an hour and at most an hour.
+        """Ensure the file of the provisioner, valid for at least half an hour and at most an hour. Returns its path.
 
         With `changes` it may also change existing streams and consumers.
         """
@@ -57,7 +60,10 @@ class CredentialFiles:
         return self._grants(path, account, allowed) and not self._registrar.expires_within(_claims(path), seconds)
 
     def ensure_store_guard(self) -> tuple[Path, Path]:
-        """The two files of a deployment's `store-guard`: to write the probe, and to request the health of servers."""
+        """Ensure the two files of a deployment's `store-guard`, and return their paths.
+
+        The first allows publishing the probe, the second requesting the health of servers.
+        """
         probe = self._place(STORE_GUARD)
         watcher = probe.with_name(WATCHER_CREDENTIALS)
         for path, allowed, mint in (
@@ -75,19 +81,19 @@ class CredentialFiles:
         return path
 
     def _service_key(self, name: str) -> Key | None:
-        """The key of a service that had a credential before: the ids of its events are derived from it."""
+        """The key in a service's existing file, or None. It is kept, because ids of events are derived from it."""
         try:
             return Key.from_seed(parts_of(self._place(name).read_text())[1])
         except (FileNotFoundError, ValueError):
             return None
 
     def _up_to_date(self, path: Path) -> bool:
-        """Whether a credential has this version's permissions of its principal; a service's must also never expire."""
+        """Whether a credential has the permissions that this version declares; one of a service must never expire."""
         try:
             text = path.read_text()
             who = bearer(text)
         except ValueError:
-            return False  # cut off, overwritten or no text: it is created again
+            return False  # damaged: it is created again
         if who.principal in SERVICES and who.expires_at is not None:
             return False
         return self._grants(path, account_of(who.principal), _required_permissions(text))

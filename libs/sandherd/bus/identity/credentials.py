@@ -1,4 +1,4 @@
-"""The credentials file of the NATS tools: a user's token and the seed of its key in one file."""
+"""Reads and writes credentials files as the NATS tools do: a user's token and the seed of its key in one file."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -52,12 +52,15 @@ def parts_of(credentials: str) -> tuple[str, str]:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file atomically that only its owner may read."""
+    """Write a file that only its owner may read. The write is atomic."""
     write_file(path, text)
 
 
 def bearer(credentials: str) -> Bearer:
-    """The user of a credentials file or of a bare token. Raises `ValueError` if it is neither, or of no herd."""
+    """The user in the content of a credentials file, or in a token.
+
+    Raises `ValueError` if it is neither, or not the token of a herd's user.
+    """
     _, found, rest = credentials.partition("-----BEGIN NATS USER JWT-----")
     return bearer_of_claims(read_claims(rest.partition("------END")[0] if found else credentials))
 

@@ -1,10 +1,10 @@
-"""The keys, credentials and configuration of a deployment, created in one folder. Idempotent.
+"""Creates the keys, credentials and configuration of a deployment in one folder. Idempotent.
 
-    identity/root       keys of the operator and the accounts: only for setting up, never deployed
+    identity/root       keys of the operator and the accounts: only for set-up, never deployed
     identity/broker     the accounts' tokens, not secret
     identity/spawner    the spawner's signing keys
-    creds/<name>        `nats.creds` of a service, of the provisioner, of the operator, of a project's client
-    creds/store-guard   `nats.creds` to write the probe, `watcher.creds` to request a server's health
+    creds/<name>        `nats.creds` of a service, of the provisioner, of the operator, or of a project's client
+    creds/store-guard   `nats.creds` to publish the probe, `watcher.creds` to request a server's health
     nats                the configuration of nats-server, not secret
     database            a password for a Postgres that is installed with the deployment
 
@@ -54,10 +54,10 @@ class Deployment:
         self._ports = ports or Ports()
 
     def make(self, projects: Iterable[str], now: int, *, changes: bool = False) -> dict[str, PartState]:
-        """Create what is missing, and update permissions to this version's. `now` is a Unix second.
+        """Create missing files, and update the permissions to those of this version. `now` is a Unix second.
 
-        The provisioner's credential is valid for an hour; with `changes` it may change existing streams.
-        Returns what was done, by folder. Raises `OSError`, `UnsafeNameError`, and `ValueError` for an invalid key.
+        The provisioner's credential is valid for an hour; with `changes` it may also change existing streams. Returns
+        what was done, by folder. Raises `OSError`, `UnsafeNameError`, and `ValueError` for an invalid key.
         """
         before = self._content()
         make_directory(self.directory)
@@ -84,14 +84,14 @@ class Deployment:
     def _make_nats(self, tokens: BrokerTokens) -> None:
         folder = self.directory / "nats"
         _publish(folder / "accounts.json", operator_mode(tokens))
-        # For the chart of NATS. A file: together the accounts are longer than an argument of a program may be.
+        # Values for the Helm chart of NATS. They are a file, because they are too long for a command's argument.
         _publish(folder / "values.json", {"config": {"merge": operator_mode(tokens)}})
         config = {
             "server_name": "sandherd",
             "port": self._ports.nats,
-            # It shows every connection and its subjects without authentication: sandboxes must not reach it.
+            # Monitoring shows all connections and their subjects without authentication: sandboxes must not reach it.
             "http": f"127.0.0.1:{self._ports.monitor}",
-            # For access from outside, terminate TLS in front of it, or configure TLS here.
+            # For access from outside, a proxy with TLS is needed in front of it, or TLS has to be configured here.
             "websocket": {"port": self._ports.websocket, "no_tls": True, **WEBSOCKET_LIMITS},
             **operator_mode(tokens),
             **storage_config(self._data, "jetstream"),
@@ -112,7 +112,7 @@ class Deployment:
 
 
 def compared(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> dict[str, PartState]:
-    """Whether each folder of files was created, changed or left unchanged."""
+    """Whether each folder was created, changed or left unchanged, from the contents of its files before and after."""
     found: dict[str, PartState] = {}
     for folder in sorted({str(path.parent) for path in after}):
         files = [path for path in after if str(path.parent) == folder]
@@ -123,7 +123,7 @@ def compared(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> dict[
 
 
 def _publish(path: Path, content: Mapping[str, object]) -> None:
-    """Write a file without secrets that the broker's Unix user can read; NATS's configuration language accepts JSON."""
+    """Write a file without secrets that the broker's Unix user can read. It is JSON, which nats-server accepts."""
     make_directory(path.parent, _READABLE_DIRECTORY)
     path.parent.chmod(_READABLE_DIRECTORY)
     write_file(path, json.dumps(content, indent=2) + "\n", _READABLE)

@@ -46,12 +46,12 @@ class Key:
 
     @classmethod
     def new(cls, kind: KeyKind) -> "Key":
-        """A new key from the system's random numbers."""
+        """A new random key."""
         return cls.from_seed(bytes(nkeys.encode_seed(os.urandom(32), kind.prefix)).decode())
 
     @classmethod
     def derived(cls, kind: KeyKind, secret: str, purpose: str) -> "Key":
-        """The key derived from a secret for a purpose: deterministic, and it does not reveal the secret."""
+        """The key for a purpose, derived from a secret: always the same key, which does not reveal the secret."""
         raw = hmac.digest(secret.encode(), purpose.encode(), "sha256")
         return cls.from_seed(bytes(nkeys.encode_seed(raw, kind.prefix)).decode())
 
@@ -79,7 +79,7 @@ class Key:
 
 
 def is_public_key(text: str, kind: KeyKind) -> bool:
-    """Whether this is a valid public key of the kind: letter, length and checksum."""
+    """Whether a text is a valid public key of this kind, by its first letter, length and checksum."""
     try:
         raw = base64.b32decode(text)
     except (binascii.Error, ValueError, TypeError):
@@ -91,7 +91,7 @@ def is_public_key(text: str, kind: KeyKind) -> bool:
 
 
 def sign_claims(claims: Mapping[str, Any], key: Key, issued_at: int) -> str:
-    """A JWT of these claims, as the broker requires it: with issuer, time, and an id derived from its content."""
+    """A signed JWT of these claims, with the fields that the broker requires: issuer, time, and a hash as its id."""
     body = {**claims, "iat": issued_at, "iss": key.public}
     body["jti"] = base64.b32encode(hashlib.sha256(_compact(body)).digest()).decode().rstrip("=")
     head = f"{_encode(_compact(_HEADER))}.{_encode(_compact(body))}"
@@ -99,7 +99,7 @@ def sign_claims(claims: Mapping[str, Any], key: Key, issued_at: int) -> str:
 
 
 def read_claims(token: str) -> dict[str, Any]:
-    """The claims of a JWT, without verifying its signature: the broker does. Raises `ValueError`."""
+    """The claims of a JWT. Its signature is not verified: the broker does that. Raises `ValueError`."""
     try:
         _, body, _ = token.strip().split(".")
         claims = json.loads(_decoded(body))
@@ -111,7 +111,7 @@ def read_claims(token: str) -> dict[str, Any]:
 
 
 def read_verified_claims(token: str, issuer: str) -> dict[str, Any]:
-    """The claims of a JWT that the key of this public key has signed. Raises `ValueError` for any other."""
+    """The claims of a JWT that the holder of the public key `issuer` has signed. Raises `ValueError` for any other."""
     signed, _, signature = token.strip().rpartition(".")
     try:
         VerifyKey(base64.b32decode(issuer)[1:-2]).verify(signed.encode(), _decoded(signature))

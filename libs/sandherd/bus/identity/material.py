@@ -1,4 +1,4 @@
-"""The keys of one herd in its identity directory. They are created once, and read by the code that issues credentials.
+"""The keys and tokens of one herd in its identity directory. Keys are created once.
 
     root     keys that are used during set-up only: of the operator and the accounts, and keys that sign the credentials
              of services, clients and operators
@@ -67,7 +67,7 @@ SIGNING_KEYS: Final = {
 Earlier versions signed the users of `HERD` with the key `herd-signing`, among them a provisioner without an expiry.
 Signatures by that key are no longer accepted."""
 PUSHED_ACCOUNTS: Final = ("system", *(name for name in ACCOUNT_KEYS.values() if name != "sandboxes"))
-"""Accounts whose tokens are pushed to the broker during set-up: an account with exports before those that import them.
+"""Accounts whose tokens are pushed to the broker during set-up: an exporting account before those that import from it.
 
 The spawner pushes the token of `SANDBOXES`."""
 _SPAWNER_KEYS: Final = {
@@ -149,7 +149,7 @@ class HerdIdentity:
         self._write_connection_watcher(now)
 
     def root_key(self, name: str) -> Key:
-        """A key that is used only for setting up."""
+        """A key of the directory `root`, by its name."""
         return Key.read(self.root / f"{name}.nk")
 
     def tokens(self, held: str | None, now: int, held_people: str | None = None) -> BrokerTokens:
@@ -182,7 +182,7 @@ class HerdIdentity:
             self._write_account(name, body, now, {})
         operator = self.root_key("operator")
         token = sign_claims(claims.operator(operator.public, signing.public, system), operator, now)
-        # Last, because its presence means that everything else exists.
+        # Written last: if this file exists, all others do.
         write_secret(self.broker / "operator.jwt", token)
 
     def _write_connection_watcher(self, now: int) -> None:
@@ -222,7 +222,7 @@ class HerdIdentity:
         return signed.get(name, (own,))
 
     def _stored_claims(self, name: str) -> Claims | None:
-        """The claims of the account's token; None if a file is missing, or was changed by another version."""
+        """The claims in an account's files; None if a file is missing, or if another version has changed one."""
         paths = self._claims_paths(name)
         first, *others = [dict(json.loads(path.read_text())) if path.exists() else None for path in paths]
         return first if all(other == first for other in others) else None
@@ -236,7 +236,7 @@ class HerdIdentity:
 
 
 def revocations(token: str) -> dict[str, int]:
-    """The revocations in an account's token: public key → Unix second before which the key's tokens are invalid."""
+    """The revocations in an account's token: public key → Unix second; its tokens issued until then are invalid."""
     return dict(read_claims(token)["nats"].get("revocations") or {})
 
 

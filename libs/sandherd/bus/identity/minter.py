@@ -1,6 +1,6 @@
-"""Creates credentials: for sandboxes by the spawner; for services, clients and operators during set-up.
+"""Creates credentials: `Minter` those of sandboxes, `Registrar` those of services, users and set-up.
 
-Every name is checked here again: a worker named `*` would get the permissions for every sandbox.
+Every name is checked here again: a worker named `*` would have the permissions of all sandboxes.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ def utc_now() -> datetime:
 
 
 class Minter:
-    """Used by the spawner: mints credentials of sandboxes. `life` is in seconds; tokens expire at whole seconds."""
+    """Used by the spawner: creates credentials of sandboxes. `life` is in seconds; tokens expire at whole seconds."""
 
     def __init__(self, keys: SpawnerKeys, clock: Clock = utc_now) -> None:
         self._keys = keys
@@ -55,10 +55,9 @@ class Minter:
         self._account: str = keys.account["sub"]
 
     def mint_joiner(self, project: str, sandbox: str, life: float, serial: int = 0) -> str:
-        """A credentials file with which a sandbox may only request its worker's credential.
+        """A credentials file with which a sandbox may only request its worker's credential. Raises `UnsafeNameError`.
 
-        All that are minted for one sandbox and serial number have the same key, so that they can be revoked without a
-        list of them. Raises `UnsafeNameError`.
+        All joiner credentials of one sandbox and serial number have the same key, so one revocation is enough.
         """
         key = self._joiner(project, sandbox, serial)
         token, _ = self._mint(Principal.JOINER, key.public, project=project, sandbox=sandbox, life=life)
@@ -72,7 +71,7 @@ class Minter:
         return Key.derived(KeyKind.USER, self._keys.joiner.seed, f"joiner/{project}/{sandbox}/{serial}")
 
     def mint_worker(self, project: str, sandbox: str, public_key: str, life: float) -> tuple[str, datetime]:
-        """A token for the key that a worker holds, and when it expires.
+        """A token for the public key of a worker, and the time at which it expires. The worker has the private key.
 
         Raises `UnsafeNameError`, and `ContractError` if `public_key` is not a user's public key.
         """
@@ -98,9 +97,9 @@ class Minter:
 
 
 class Registrar:
-    """Used during set-up: mints credentials of services, clients, subscribers and operators.
+    """Used during set-up: creates credentials of services, clients, subscribers and operators, and of set-up itself.
 
-    They do not expire unless `life` is given.
+    Those of services and, without `life`, those of users do not expire.
     """
 
     def __init__(self, identity: HerdIdentity, clock: Clock = utc_now) -> None:
@@ -108,7 +107,7 @@ class Registrar:
         self._clock = clock
 
     def mint_service(self, service: Principal, key: Key | None = None) -> str:
-        """A credentials file for one of the services, for `key`, which it had before, or a new one."""
+        """A credentials file for one of the services. `key` is the key that it had before; without it, a new one."""
         if service not in SERVICES:
             raise ValueError(f"{service} is not a service")
         key = key or Key.new(KeyKind.USER)
@@ -165,11 +164,11 @@ class Registrar:
         return self._file(body, key, SIGNING_KEYS[account])
 
     def mint_probe(self) -> str:
-        """A credentials file only for writing the probe that shows whether nats-server stores."""
+        """A credentials file that only allows publishing the probe that shows whether nats-server stores messages."""
         return self._store_guard_credentials(PROBE, PROBING)
 
     def mint_watcher(self) -> str:
-        """A credentials file only for requesting the health of servers."""
+        """A credentials file that only allows requesting the health of servers."""
         return self._store_guard_credentials(WATCHER, WATCHING)
 
     def _store_guard_credentials(self, name: str, allowed: Permissions) -> str:
@@ -184,7 +183,7 @@ class Registrar:
         return self._file(body, key, SIGNING_KEYS[Account.STORE_GUARD])
 
     def vouched(self, token: Mapping[str, Any], account: Account) -> bool:
-        """Whether a user's claims are for this account and signed with the key that this version uses for its users."""
+        """Whether a user's claims are for this account, and name the key that this version signs its users with."""
         signing = self._identity.root_key(SIGNING_KEYS[account]).public
         key = self._identity.root_key(ACCOUNT_KEYS[account]).public
         return token["nats"].get("issuer_account") == key and token.get("iss") == signing

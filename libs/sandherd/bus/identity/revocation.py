@@ -1,10 +1,10 @@
-"""Revoking credentials before they expire: lists that all spawners share, and the account tokens that contain them.
+"""Revokes credentials before they expire, by lists that all spawners share and that the tokens of accounts contain.
 
-There is one list for the account of sandboxes and one for that of users. A revoked key is listed until its last token
-has expired, and then removed; one of a token without an expiry is never removed. A key takes about 94 bytes in the
-account's token, which has to stay below the broker's message limit, so a list has at most `MAX_KEYS` keys: those of
-workers, which expire within an hour, before those of joiners, which may be valid for hours and only allow requesting a
-credential, which is refused.
+There is one list for the account of sandboxes and one for the account of users. A revoked key is listed until its last
+token has expired; the key of a token without an expiry stays. A key needs about 94 bytes in the account's token, which
+has to stay below the broker's message limit, so a list has at most `MAX_KEYS` keys. Above that, those that expire
+first are kept: keys of workers, which expire within an hour, rather than those of joiners. A joiner's credential may be
+valid for hours, but only allows requesting a worker's credential, and the spawner refuses that.
 """
 
 import asyncio
@@ -32,21 +32,24 @@ _SANDBOXES: Final = "list"
 _PEOPLE: Final = "people"
 MAX_KEYS: Final = 4000
 FOREVER: Final = datetime(2999, 1, 1, tzinfo=UTC)
-"""The end of a token without an expiry."""
+"""The expiry that is listed for a token without an expiry."""
 _REST: Final = 3
-"""A push takes at most a quarter of the time: the rest before the next one is this many times as long."""
+"""The pause after a push, as a multiple of the push's duration: so pushes take at most a quarter of the time."""
 _LONGEST_REST: Final = 0.25
-"""Seconds."""
+"""Maximum of that pause, in seconds."""
 _SKEW: Final = 60
 """How long a key stays listed after its token has expired, in seconds: clocks of two machines may differ by this."""
 
 
 class RevocationFailedError(Exception):
-    """The broker did not accept the account's new token; the list is stored, and the next push contains all of it."""
+    """The broker did not accept the account's new token. The list is stored, and the next push contains all of it."""
 
 
 def merged(revoked: Mapping[str, int], new: Mapping[str, int], now: int) -> dict[str, int]:
-    """The list with new keys and without expired ones: public key → Unix second at which its token expires."""
+    """The list with the keys of `new`, and without keys whose tokens have expired. Pure.
+
+    All lists are public key → Unix second at which its token expires.
+    """
     latest = dict(revoked)
     for key, end in new.items():
         latest[key] = max(end, latest.get(key, 0))
@@ -55,12 +58,12 @@ def merged(revoked: Mapping[str, int], new: Mapping[str, int], now: int) -> dict
 
 
 def account_token(account: Claims, revoked: Mapping[str, int], signing: Key, now: int) -> str:
-    """The account's token with this list. Tokens of a listed key issued before the listed second are refused."""
+    """The account's token with this list: the broker refuses tokens of a listed key issued up to the listed second."""
     return sign_claims(with_revocations(account, revoked), signing, now)
 
 
 class RevocationList:
-    """A list in the bucket, changed by compare-and-set so that several spawners may share it."""
+    """A list of revoked keys in the bucket. It is changed by compare-and-set, so several spawners may share it."""
 
     def __init__(self, bucket: KeyValue, key: str = _SANDBOXES) -> None:
         self._bucket = bucket
@@ -68,12 +71,12 @@ class RevocationList:
 
     @classmethod
     def of(cls, js: JetStreamContext) -> "RevocationList":
-        """The list of this broker's sandboxes."""
+        """The list of revoked keys of sandboxes."""
         return cls(bucket_of(js, BUCKET))
 
     @classmethod
     def of_people(cls, js: JetStreamContext) -> "RevocationList":
-        """The list of this broker's users."""
+        """The list of revoked keys of users."""
         return cls(bucket_of(js, BUCKET), _PEOPLE)
 
     async def read(self) -> tuple[dict[str, int], int]:
@@ -94,12 +97,12 @@ class RevocationList:
             try:
                 return wanted, await self._bucket.update(self._key, json.dumps(wanted).encode(), last=revision)
             except KeyWrongLastSequenceError:
-                continue  # another spawner wrote first: retry on its list
+                continue  # another spawner has changed the list: retry with its list
 
 
 @dataclass
 class _Push:
-    """Keys that are revoked by one push."""
+    """The keys that are revoked by one push of the account's token."""
 
     keys: dict[str, int] = field(default_factory=dict)
     moment: int = 0
@@ -112,10 +115,10 @@ class _Push:
 
 
 class AccountRevoker:
-    """Writes the list of one account and pushes its token to the broker, signed by the operator's signing key.
+    """Writes the list of one account, and pushes the account's token to the broker, signed by the operator's key.
 
-    Both have all revoked keys, up to some hundred KiB. So what is revoked during a push waits for the next one, which
-    revokes all of it, and which begins after a rest in proportion to how long the last one took.
+    The list and the token contain all revoked keys, up to some hundred KiB. So keys that are revoked during a push wait
+    for the next push, which revokes all of them. It begins after a pause in proportion to the duration of the last one.
     """
 
     def __init__(self, system: Bus, shared: RevocationList, account: Claims, signing: Key) -> None:
@@ -139,7 +142,7 @@ class AccountRevoker:
                 return
             await asyncio.sleep(max(0.0, self._rests_until - _clock()))
             if push is self._next:
-                self._next = _Push()  # what is revoked from now on is not in the list that is written
+                self._next = _Push()  # keys that are revoked from now on are not in this push
             begun = _clock()
             await self._push(push.keys, push.moment)
             push.done = True
@@ -152,18 +155,18 @@ class AccountRevoker:
             latest, latest_revision = await self._shared.read()
             if latest_revision == revision:
                 return
-            # Another spawner wrote meanwhile, and this push may have replaced its push: push the merged list.
+            # Another spawner has changed the list meanwhile, and this push may have replaced its token: push again.
             listed, revision = latest, latest_revision
 
     async def revoked(self) -> frozenset[str]:
-        """The public keys that are listed. Raises what the bucket raises."""
+        """The revoked public keys in the list. Raises what the bucket raises."""
         return frozenset((await self._shared.read())[0])
 
 
 class Revoker(AccountRevoker):
-    """Used by the spawner: revokes credentials of sandboxes, and of users by `people`. Use `Revoker.open`.
+    """Used by the spawner: revokes credentials of sandboxes; `people` revokes those of users. Use `Revoker.open`.
 
-    `people` is None where the spawner's keys are of a version that had no claims of the account of users.
+    `people` is None if an earlier version created the spawner's keys, without the claims of the account of users.
     """
 
     def __init__(self, system: Bus, js: JetStreamContext, keys: SpawnerKeys) -> None:
@@ -183,10 +186,9 @@ class Revoker(AccountRevoker):
             yield cls(system, js, keys)
 
     async def sync(self, now: datetime) -> None:
-        """Push both accounts as they are in the spawner's keys, with the whole lists: once at start.
+        """Push both accounts' tokens, from the claims in the spawner's keys and with the whole lists: once at start.
 
-        After an upgrade the account's permissions may differ, and a broker that got a new token of the account has no
-        list.
+        After an upgrade the claims of an account may have changed, or the broker may have a token without the list.
         """
         await self.revoke({}, now)
         if self.people:

@@ -1,8 +1,7 @@
-"""Delivers one webhook: reads its events, sends them, and stores which are handled.
+"""Delivers one webhook: reads its events, sends them, and stores the progress.
 
-What is handled is stored after the receiver has accepted it. So a relay that is killed between the two sends the event
-again, with the same id. When a request has changed the webhook's record, the delivery ends and starts again with the
-new record.
+The progress is stored after the receiver has accepted an event. So if a relay is killed between the two, the event is
+sent again, with the same id. When a request has changed the webhook's record, the delivery is restarted with it.
 """
 
 import asyncio
@@ -34,14 +33,14 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 AT_ONCE: Final = 4
-"""Maximum events of one webhook that are sent at the same time; of one task or sandbox one at a time."""
+"""Maximum events of one webhook that are sent at the same time, at most one for each task or sandbox."""
 _READ_EVERY: Final = 15.0
-"""Seconds after which the stream is read though no new event was received: a republished message may be lost."""
+"""Seconds after which the stream is read even without a notice of a new event: notices may be lost."""
 _SAVED_EVERY: Final = 1000
-"""After this number of events that are not wanted the position is stored, too."""
+"""The position is also stored after it has advanced by this number of messages, although none was sent."""
 _SECRETS: Final = Backoff(base=0.1, cap=5.0)
 _NOTED_AT: Final = 6
-"""The failed attempt to read the secret after which users see that."""
+"""The number of the failed attempt to read the secret after which the webhook shows the problem to users."""
 _log: Final = logs.get("webhooks.delivery")
 
 
@@ -50,7 +49,7 @@ class WebhookChangedError(Exception):
 
 
 class WebhookDelivery:
-    """The delivery of one webhook by the replica that holds its lease; `check` raises when that is lost."""
+    """The delivery of one webhook by the replica that holds its lease. `check` raises if the lease is lost."""
 
     def __init__(
         self,
@@ -83,18 +82,18 @@ class WebhookDelivery:
 
     @property
     def oldest_at(self) -> datetime | None:
-        """When the oldest event that was read and is not handled was stored; None if there is none."""
+        """When the oldest event that is read but not handled was stored; None if there is none."""
         return self._queue.oldest_at
 
     async def run(self) -> StoredWebhook:
-        """Deliver until the webhook is disabled; returns it as it is stored then.
+        """Deliver until the webhook is disabled. Returns the stored webhook.
 
         Raises `WebhookChangedError`, and what `check` raises.
         """
         await self._fetch_secrets()
         await until_read(self._begin)
         try:
-            async with self._hearing():
+            async with self._noticing_events():
                 await run_until_first(self._read(), self._send_due(), self._save_until_disabled())
         finally:
             await cancel_and_wait(self._sending)
@@ -103,7 +102,7 @@ class WebhookDelivery:
     # --- beginning -----------------------------------------------------------------------------------------------
 
     async def _fetch_secrets(self) -> None:
-        """A webhook that was just created may not have one for a moment."""
+        """Fetch the secrets, and retry until there is one: a webhook that was just created may have none yet."""
         attempt = 0
         while True:
             try:
@@ -112,20 +111,20 @@ class WebhookDelivery:
             except ContractError as error:
                 _log.warning("secret of a webhook not read, retrying", webhook=self._record.key, error=str(error))
                 if attempt == _NOTED_AT:
-                    self._note(problem=str(error))
+                    self._update(problem=str(error))
                     await self._write()
             await asyncio.sleep(_SECRETS.delay(attempt))
             self._check()
             attempt += 1
 
     async def _begin(self) -> None:
-        """Read what was waiting."""
+        """Fill the queue with the events that waited."""
         self._record, self._queue, dropped = await self._intake.begin(self._record)
         self._note_dropped(dropped)
 
     @asynccontextmanager
-    async def _hearing(self) -> AsyncIterator[None]:
-        """Read the stream whenever an event of the project was stored."""
+    async def _noticing_events(self) -> AsyncIterator[None]:
+        """Until the block ends, notice whenever an event of the project was stored, so that the stream is read."""
 
         async def notice(_msg: Msg) -> None:
             self._arrived.set()
@@ -161,7 +160,7 @@ class WebhookDelivery:
 
     def _note_dropped(self, count: int) -> None:
         if count:
-            self._note(dropped=self._record.dropped + count, dropped_at=datetime.now(UTC))
+            self._update(dropped=self._record.dropped + count, dropped_at=datetime.now(UTC))
             self._meters.count("sandherd_webhook_events_dropped_total", count)
             _log.warning("events of a webhook dropped by the stream", webhook=self._record.key, events=count)
             self._unsaved.set()
@@ -210,12 +209,12 @@ class WebhookDelivery:
             self._queue.finish(item)
             self._meters.observe("sandherd_webhook_delay_seconds", (now - item.at).total_seconds())
             self._meters.count("sandherd_webhook_deliveries_total", outcome="accepted")
-            self._note(accepted_at=now, failing_since=None, problem=None)
+            self._update(accepted_at=now, failing_since=None, problem=None)
             return
         reason, since = retry_rules.shown(result.reason), self._record.failing_since or now
-        self._note(failing_since=since, problem=reason)
+        self._update(failing_since=since, problem=reason)
         if result.wants_no_more or retry_rules.is_over(since, now, self._disable_after):
-            self._note(disabled_at=now, published=False)
+            self._update(disabled_at=now, published=False)
         given_up = self._queue.fail(item, now, retry_after=result.retry_after, jitter=random.random())
         self._meters.count("sandherd_webhook_deliveries_total", outcome="given_up" if given_up else "failed")
         if given_up:
@@ -224,10 +223,10 @@ class WebhookDelivery:
     def _bury(self, item: QueuedEvent, reason: str, now: datetime) -> None:
         letter = WebhookDeadLetter(sequence=item.sequence, type=item.type, subject=item.entity, reason=reason, at=now)
         self._queue.finish(item)
-        self._note(dead=(*self._record.dead, letter)[-MAX_DEAD:])
+        self._update(dead=(*self._record.dead, letter)[-MAX_DEAD:])
         _log.warning("event of a webhook given up", webhook=self._record.key, id=item.id, reason=reason)
 
-    def _note(self, **changes: object) -> None:
+    def _update(self, **changes: object) -> None:
         self._record = self._record.model_copy(update=changes)
 
     # --- storing -------------------------------------------------------------------------------------------------

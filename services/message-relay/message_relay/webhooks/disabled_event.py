@@ -1,4 +1,4 @@
-"""The event that a webhook was disabled, published once."""
+"""The event of a webhook that was disabled. It is published once."""
 
 from message_relay.webhooks.webhook_record import WebhookRecord
 from sandherd.bus.connection import Bus
@@ -8,7 +8,7 @@ from sandherd.contracts.names import DerivedIds
 
 
 def disabled_event(ids: DerivedIds, record: WebhookRecord) -> Envelope[WebhookDisabled]:
-    """The event; its id is the same whenever it is created."""
+    """The event. Its id is the same whenever it is created."""
     at = record.disabled_at or record.created_at
     data = WebhookDisabled(
         reason=record.problem or "unknown", failing_since=record.failing_since or at, position=record.position
@@ -27,5 +27,5 @@ def disabled_event(ids: DerivedIds, record: WebhookRecord) -> Envelope[WebhookDi
 
 
 async def publish_disabled(bus: Bus, record: WebhookRecord) -> None:
-    """Publish it, retrying until the broker has stored it."""
+    """Publish the event until the broker has stored it."""
     await bus.publish_event(disabled_event(bus.ids, record))

@@ -1,4 +1,4 @@
-"""Reads the events of a project from the stream, from a sequence on, and the sequence at which a moment begins."""
+"""Reads the events of a project from the stream EVENTS, and finds the position of a time or sequence in it."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from sandherd.telemetry import logs
 
 STREAM: Final = "EVENTS"
 NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
-"""What a read raises while the broker is unavailable."""
+"""The errors that a read raises while the broker is unavailable."""
 _log: Final = logs.get("webhooks.stream")
 ReplyT = TypeVar("ReplyT")
 _BATCH: Final = 200
@@ -35,7 +35,7 @@ def subject_of(project: str) -> str:
 
 
 def item_of(record: WebhookRecord, stored: StoredMessage) -> QueuedEvent | None:
-    """What is sent of a stored event; None if the webhook does not want it, or if it is invalid."""
+    """The event to send for a stored message; None if the webhook does not select it, or if it is invalid."""
     try:
         _, entity, event_type = read_event_subject(stored.subject)
     except ContractError:
@@ -85,9 +85,9 @@ class EventReader:
         return StreamBounds(int(info["state"]["first_seq"]), int(info["state"]["last_seq"]))
 
     async def position(self, project: str, start: str | int | datetime, now: datetime) -> int:
-        """The position before the first event to deliver that the stream has.
+        """The sequence before the first event to deliver, for a `start` as in a request.
 
-        Raises `ContractError` for one in the future.
+        Raises `ContractError` for a start in the future.
         """
         bounds = await self.bounds()
         oldest, last = max(bounds.first - 1, 0), bounds.last
@@ -106,7 +106,7 @@ class EventReader:
 
 
 async def until_read(read: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
-    """The result of a read, which is repeated until there is one."""
+    """Repeat a read until the broker replies, and return its result."""
     attempt = 0
     while True:
         try:

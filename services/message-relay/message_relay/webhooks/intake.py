@@ -1,4 +1,4 @@
-"""Reads the events of one webhook into its queue, and counts those that the stream dropped before they were read."""
+"""Reads the events of one webhook into its queue, and counts events that the stream dropped before they were read."""
 
 from message_relay.webhooks import retry_rules
 from message_relay.webhooks.event_reader import EventReader, item_of
@@ -13,16 +13,16 @@ class EventIntake:
     def __init__(self, bus: Bus) -> None:
         self._events = EventReader(bus)
         self._last = 0
-        """The last sequence that the stream had when it was read before."""
+        """The last sequence of the stream at the previous read."""
 
     async def begin(self, record: WebhookRecord) -> tuple[WebhookRecord, DeliveryQueue, int]:
-        """The webhook, its queue with what was waiting, and how many of those the stream no longer has.
+        """The webhook, its queue with the events that waited, and how many of these the stream no longer has.
 
-        After the stream was recreated, the webhook begins at its start.
+        If the stream was recreated, the webhook begins at its start.
         """
         if (await self._events.bounds()).last < record.position:
-            anew = record.model_copy(update={"position": 0, "waiting": (), "retries": ()})
-            return anew, DeliveryQueue(anew, retry_rules.RETRIES), len(record.waiting)
+            restarted = record.model_copy(update={"position": 0, "waiting": (), "retries": ()})
+            return restarted, DeliveryQueue(restarted, retry_rules.RETRIES), len(record.waiting)
         queue, dropped = DeliveryQueue(record, retry_rules.RETRIES), 0
         for sequence in record.waiting:
             stored = await self._events.at(record.project, sequence)
@@ -33,10 +33,10 @@ class EventIntake:
         return record, queue, dropped
 
     async def read(self, record: WebhookRecord, queue: DeliveryQueue) -> tuple[bool, int]:
-        """Read the next events. Returns whether there were any, and how many messages were dropped before, at most.
+        """Read the next events. Returns whether there were any, and at most how many were dropped before them.
 
-        Without an event the queue is read up to what the stream had before this read: a project without events would
-        otherwise seem to have missed what was dropped of others.
+        Without events, the position advances to the end that the stream had at the previous read. Otherwise dropped
+        messages of other projects would count for a project without events.
         """
         before = queue.read_to
         found = await self._events.after(record.project, before)

@@ -1,4 +1,4 @@
-"""A part of the webhooks, which one replica at a time delivers: the one that holds the part's lease."""
+"""A partition of the webhooks. The replica that holds its lease delivers it."""
 
 import asyncio
 from contextlib import suppress
@@ -19,7 +19,7 @@ from sandherd.service.service import Service
 from sandherd.telemetry import logs
 
 PARTITIONS: Final = 4
-"""Into how many parts webhooks are divided, by name: the replicas share them."""
+"""The number of partitions into which webhooks are divided by their names. The replicas share them."""
 SCANNED_EVERY: Final = 1.0
 PAUSE: Final = 30.0
 """Seconds until a delivery that failed unexpectedly is restarted."""
@@ -27,12 +27,12 @@ _log: Final = logs.get("webhooks.partition")
 
 
 def partition_of(key: str) -> int:
-    """The part that a webhook is in."""
+    """The number of the partition of a webhook."""
     return crc32(key.encode()) % PARTITIONS
 
 
 class WebhookPartition:
-    """The deliveries of one part."""
+    """Delivers the webhooks of one partition."""
 
     def __init__(self, service: Service, number: int, store: WebhookStore, secrets: WebhookSecretClient) -> None:
         self._service = service
@@ -42,15 +42,15 @@ class WebhookPartition:
         self.lease = Lease(service.bus, f"message-relay.webhooks-{number}", service.instance)
         self._woken = asyncio.Event()
         self._running: dict[str, tuple[int, asyncio.Task[None]]] = {}
-        """The last edit of each webhook, and the task that delivers it."""
+        """For each webhook: the number of its last edit, and the task that delivers it."""
         self._deliveries: dict[str, WebhookDelivery] = {}
 
     def wake(self) -> None:
-        """Look for changes now: a request was handled here."""
+        """Read the changes of webhooks now, because a request was handled in this replica."""
         self._woken.set()
 
     def oldest_seconds(self) -> float:
-        """For metrics: the age of the oldest event that waits for a receiver; 0 if none does."""
+        """The age of the oldest event that waits for a receiver, for metrics; 0 if none waits."""
         found = [at for one in self._deliveries.values() if (at := one.oldest_at) is not None]
         return (datetime.now(UTC) - min(found)).total_seconds() if found else 0.0
 
@@ -61,13 +61,13 @@ class WebhookPartition:
     async def _while_held(self) -> None:
         while True:
             await self.lease.wait_held()
-            await self._tenure()
+            await self._deliver_until_lost()
 
-    async def _tenure(self) -> None:
+    async def _deliver_until_lost(self) -> None:
         """Deliver until the lease is lost. Each change by a request restarts the webhook's delivery."""
         seen, fence = 0, self.lease.fence
         try:
-            while self.lease.held and self.lease.fence == fence:  # deliveries end when it has lapsed, however shortly
+            while self.lease.held and self.lease.fence == fence:  # also ends if it was lost and acquired again
                 self._woken.clear()
                 seen = await self._scan(seen)
                 with suppress(TimeoutError):
@@ -78,7 +78,7 @@ class WebhookPartition:
             self._running.clear()
 
     async def _scan(self, seen: int) -> int:
-        """Start, restart and end deliveries by what was written after this revision. Returns the last one read."""
+        """Start, restart and end deliveries by the changes after the revision `seen`. Returns the last one read."""
         try:
             while changes := await self._store.changes(seen):
                 for change in changes:

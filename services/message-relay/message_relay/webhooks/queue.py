@@ -1,6 +1,7 @@
-"""The events that a webhook has to send: of each task and sandbox one after the other, of several at the same time.
+"""The queue of events that a webhook has to send. Pure.
 
-Pure. An event that is sent again holds up those of its own task or sandbox, no others.
+Events of one task or sandbox are sent one after the other, events of several at the same time. An event that has to be
+sent again delays only later events of its own task or sandbox.
 """
 
 from collections import deque
@@ -14,7 +15,7 @@ from message_relay.webhooks.webhook_record import WebhookRecord, WebhookRetry
 
 MAX_WAITING: Final = 500
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Maximum of events, and of their bytes, that wait here; further ones are read later."""
+"""Maximum number of events that wait here, and of their bytes. Further events are read later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class DeliveryQueue:
     """The events of one webhook that were read and are not handled yet."""
 
     def __init__(self, record: WebhookRecord, schedule: Sequence[float] = RETRIES) -> None:
-        """`schedule` has the delays of `rules.due_after`. What was waiting has to be added by `add_waiting`."""
+        """`schedule` has the delays for `due_after`. Events in `record.waiting` have to be added by `add_waiting`."""
         self._schedule = schedule
         self._retries = {one.sequence: one for one in record.retries}
         self._waiting: dict[str, deque[QueuedEvent]] = {}
@@ -51,17 +52,17 @@ class DeliveryQueue:
 
     @property
     def oldest_at(self) -> datetime | None:
-        """When the oldest of the events that are not handled was stored; None if all are."""
+        """When the oldest unhandled event was stored; None if there is none."""
         return min((one.at for one in self._open.values()), default=None)
 
     def read(self, sequence: int, item: QueuedEvent | None) -> None:
-        """The next message of the stream: an event to send, or None if it is not wanted."""
+        """Add the next message of the stream. `item` is None if it is not an event that the webhook selects."""
         self.read_to = max(self.read_to, sequence)
         if item is not None and sequence not in self._open:
             self._add(item)
 
     def add_waiting(self, item: QueuedEvent) -> None:
-        """An event that was read before. Those of one task or sandbox have to be added by their sequences."""
+        """Add an event that was read before. Events of one task or sandbox have to be added in their order."""
         self._add(item)
 
     def _add(self, item: QueuedEvent) -> None:
@@ -70,7 +71,7 @@ class DeliveryQueue:
         self._bytes += len(item.body)
 
     def next(self, now: datetime) -> QueuedEvent | None:
-        """The next event to send now, which is then on its way; None if there is none."""
+        """The next event to send now; None if there is none. Its task or sandbox is busy until `finish` or `fail`."""
         heads = [items[0] for entity, items in self._waiting.items() if entity not in self._busy]
         item = min((one for one in heads if self._is_due(one, now)), key=lambda one: one.sequence, default=None)
         if item is None:
@@ -83,13 +84,13 @@ class DeliveryQueue:
         return retry is None or retry.due <= now
 
     def seconds_to_next(self, now: datetime) -> float | None:
-        """Seconds until an event is due again; None if none waits for its time."""
+        """Seconds until the next retry is due; None if there is none."""
         heads = (items[0].sequence for entity, items in self._waiting.items() if entity not in self._busy)
         due = [self._retries[one].due for one in heads if one in self._retries]
         return max(0.0, (min(due) - now).total_seconds()) if due else None
 
     def finish(self, item: QueuedEvent) -> None:
-        """The event was accepted, or is given up."""
+        """Remove an event that was accepted or is given up."""
         self._busy.discard(item.entity)
         items = self._waiting[item.entity]
         items.popleft()
@@ -100,7 +101,7 @@ class DeliveryQueue:
         self._retries.pop(item.sequence, None)
 
     def fail(self, item: QueuedEvent, now: datetime, *, retry_after: float | None, jitter: float) -> bool:
-        """The event was not accepted. Returns whether it is to be given up."""
+        """Schedule a retry of an event that was not accepted. Returns True if it has to be given up instead."""
         before = self._retries.get(item.sequence)
         failures = before.failures + 1 if before else 1
         due = due_after(failures, now, retry_after=retry_after, jitter=jitter, retries=self._schedule)
@@ -111,7 +112,7 @@ class DeliveryQueue:
         return False
 
     def progress(self) -> dict[str, object]:
-        """The fields of the record that say what is handled."""
+        """The fields of the record with the progress of the delivery."""
         return {
             "position": self.read_to,
             "waiting": tuple(sorted(self._open)),

@@ -1,4 +1,4 @@
-"""The receiver of a webhook: its URL as it may be used, and one attempt to send to it, in a thread of its own."""
+"""Sends webhooks to a receiver, after its URL is checked. Each attempt has a thread of its own."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ _HOSTS: Final = "an operator can name the host in SANDHERD_WEBHOOK_HOSTS"
 
 
 class Receiver:
-    """Sends to one URL. Hosts in `hosts` may have private addresses, and be reached by http."""
+    """Sends to one URL. Hosts in `hosts` may have private addresses, and http is permitted for them."""
 
     def __init__(self, url: str, hosts: Collection[str], *, total_seconds: float = TOTAL_SECONDS) -> None:
         """Raises `ContractError` for a URL that may not be used."""
@@ -29,10 +29,9 @@ class Receiver:
         self._sender = Sender(parts, private=private, total_seconds=total_seconds, remedy=_HOSTS)
 
     async def send(self, body: bytes, headers: dict[str, str]) -> SendResult:
-        """Send it once.
+        """Send a webhook once, in a new thread: a receiver may take half a minute, and the pool has few threads.
 
-        Not in a thread of the pool: its threads are few and shared, and a receiver may take half a minute. The thread
-        is a daemon: a service that stops does not wait for a receiver.
+        The thread is a daemon, so that a service that stops does not wait for the receiver.
         """
         loop = asyncio.get_running_loop()
         result: asyncio.Future[SendResult] = loop.create_future()
@@ -51,9 +50,9 @@ class Receiver:
 
 
 def check_new_url(url: str, hosts: Collection[str]) -> None:
-    """Raise `ContractError` for a URL that a new webhook can't have, also if its host is an address that is refused.
+    """Raise `ContractError` for a URL that a new webhook can't have, also if its host is an address that is not public.
 
-    The addresses of a name are checked before each request: they change.
+    If the host is a name, its addresses are checked before each request, because they may change.
     """
     Receiver(url, hosts)
     host = checked_host(url)
@@ -64,7 +63,7 @@ def check_new_url(url: str, hosts: Collection[str]) -> None:
 
 
 def checked_host(url: str) -> str:
-    """The host of a URL. Raises `ContractError` for one that webhooks can't be sent to whatever its host is."""
+    """The host of a URL. Raises `ContractError` for a URL that is invalid for every host."""
     try:
         return checked_url(url, private=True).hostname or ""
     except HerdError as error:

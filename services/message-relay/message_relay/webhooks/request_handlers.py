@@ -1,4 +1,4 @@
-"""Answers requests about webhooks: create, list, rotate, replay, test, delete."""
+"""Handles requests about webhooks: create, list, rotate the secret, replay, test, delete."""
 
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -32,20 +32,23 @@ from sandherd.contracts.requests import (
 from sandherd.service.requests import Answerer, IncomingRequest
 
 OVERLAP: Final = timedelta(hours=24)
-"""How long the secret before the present one signs, too."""
+"""How long the previous secret also signs after a rotation."""
 TEST_SECONDS: Final = 10.0
-"""Maximum time of a test, less than a requester waits."""
+"""Maximum time of a test in seconds. It is less than requesters wait."""
 AT_ONCE: Final = 8
-"""Maximum tests that a replica sends at the same time; of one project one."""
+"""Maximum tests that a replica sends at the same time, at most one for each project."""
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **dict.fromkeys((CreateWebhook, ListWebhooks, RotateWebhookSecret, ReplayWebhook, DeleteWebhook), 1),
     SendWebhookTest: AT_ONCE,
 }
-"""The requests handled here, and the maximum of each that a replica handles concurrently."""
+"""The requests that are handled here, and how many of each a replica handles concurrently."""
 
 
 class WebhookRequestHandler:
-    """The handlers of requests about webhooks. `wake` has changes of a webhook noticed. Raise `ContractError`."""
+    """The handlers of requests about webhooks. They raise `ContractError`.
+
+    `wake` is called with the key of a changed webhook.
+    """
 
     def __init__(
         self,
@@ -76,8 +79,8 @@ class WebhookRequestHandler:
         }
 
     async def create(self, incoming: IncomingRequest[CreateWebhook]) -> WebhookWithSecret:
-        """Create a webhook. Its record is first, so that of two of one name only one has its secret created."""
-        project, request, now = _one(incoming.project), incoming.request, datetime.now(UTC)
+        """Create a webhook. Its record is stored first, so that of two requests for one name one creates a secret."""
+        project, request, now = _checked_project(incoming.project), incoming.request, datetime.now(UTC)
         check_new_url(request.url, self._hosts)
         types = tuple(chosen_types(request.types))
         await self._check_limit(project)
@@ -104,7 +107,7 @@ class WebhookRequestHandler:
         return WebhookWithSecret(webhook=record.view(), secret=secret)
 
     async def list(self, incoming: IncomingRequest[ListWebhooks]) -> WebhookList:
-        """The webhooks of a project, or one with its dead letters; an operator's: of all projects."""
+        """The webhooks of a project, or of all projects for an operator; or one webhook with its dead letters."""
         project, name = incoming.project, incoming.request.name
         if name is not None:
             record = (await self._load(project, name)).record
@@ -113,7 +116,7 @@ class WebhookRequestHandler:
         return WebhookList(webhooks=[one.record.view() for one in found])
 
     async def rotate(self, incoming: IncomingRequest[RotateWebhookSecret]) -> WebhookWithSecret:
-        """Create the next secret. Until its number is recorded, the same request returns the same one."""
+        """Create the next secret. A request that is repeated before its number is recorded returns the same secret."""
         stored = await self._load(incoming.project, incoming.request.name)
         record, now = stored.record, datetime.now(UTC)
         secret, _ = await self._secrets.fetch(record, number=record.secret + 1, create=True)
@@ -121,7 +124,7 @@ class WebhookRequestHandler:
         return WebhookWithSecret(webhook=changed.view(), secret=secret)
 
     async def replay(self, incoming: IncomingRequest[ReplayWebhook]) -> WebhookList:
-        """Continue a webhook, from another position if one is named."""
+        """Resume a webhook, from another position if the request names one."""
         request = incoming.request
         record = (await self._load(incoming.project, request.name)).record
         Receiver(record.url, self._hosts)
@@ -134,7 +137,7 @@ class WebhookRequestHandler:
         return WebhookList(webhooks=[changed.view(with_dead=True)])
 
     async def test(self, incoming: IncomingRequest[SendWebhookTest]) -> WebhookTested:
-        """Send a test once. It is not an event: nothing stores it."""
+        """Send a test once. It is not an event, and is not stored."""
         record = (await self._load(incoming.project, incoming.request.name)).record
         if record.project in self._tested:
             raise ContractError(Code.BUSY, "another test of this project is running", remedy="retry in a moment")
@@ -145,8 +148,8 @@ class WebhookRequestHandler:
             self._tested.discard(record.project)
 
     async def delete(self, incoming: IncomingRequest[DeleteWebhook]) -> WebhookDeleted:
-        """Delete a webhook, then its secrets: those of a webhook that is left would be of use."""
-        project, name = _one(incoming.project), incoming.request.name
+        """Delete a webhook, then its secrets: an existing webhook needs them."""
+        project, name = _checked_project(incoming.project), incoming.request.name
         record = await self._store.delete(f"{project}.{name}")
         if record is None:
             raise _unknown(project, name)
@@ -173,7 +176,7 @@ class WebhookRequestHandler:
         return WebhookTested(accepted=result.is_accepted, status=result.status, reason=shown(result.reason))
 
     async def _load(self, project: str, name: str) -> StoredWebhook:
-        stored = await self._store.load(f"{_one(project)}.{name}")
+        stored = await self._store.load(f"{_checked_project(project)}.{name}")
         if stored is None:
             raise _unknown(project, name)
         return stored
@@ -200,13 +203,13 @@ class WebhookRequestHandler:
         if found >= MAX_WEBHOOKS:
             raise ContractError(
                 Code.REFUSED,
-                f"project {project} has {found} webhooks; there may be {MAX_WEBHOOKS}",
+                f"project {project} has {found} webhooks, and may have at most {MAX_WEBHOOKS}",
                 field="name",
                 remedy="delete one that is not needed",
             )
 
 
-def _one(project: str) -> str:
+def _checked_project(project: str) -> str:
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, "a webhook belongs to one project", field="project", remedy="name one project"

@@ -1,4 +1,4 @@
-"""A webhook's secrets, which the spawner stores: returned encrypted for a key that only this process has."""
+"""Requests the secrets of webhooks from the spawner, which encrypts them for a key of this process."""
 
 from typing import Final
 
@@ -11,18 +11,21 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import DeleteWebhookSecrets, GetWebhookSecrets
 from sandherd.sealed_secrets import open_sealed, public_text
 
-_AGAIN: Final = "try again in a moment"
+_RETRY_REMEDY: Final = "try again in a moment"
 
 
 class WebhookSecretClient:
-    """Requests secrets of the spawner. Every method raises `ContractError`."""
+    """Requests secrets from the spawner. Every method raises `ContractError`."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._key = PrivateKey.generate()
 
     async def fetch(self, record: WebhookRecord, *, number: int | None = None, create: bool = False) -> tuple[str, str]:
-        """The secret of this number, by default the present one, and that before it, or an empty text."""
+        """The secret with this number, by default the present one, and the previous one or an empty text.
+
+        With `create`, the spawner creates the secret if it does not exist.
+        """
         request = GetWebhookSecrets(
             name=record.name,
             public_key=public_text(self._key),
@@ -43,7 +46,7 @@ class WebhookSecretClient:
         return values["secret"], values.get("previous", "")
 
     async def delete(self, record: WebhookRecord) -> None:
-        """Have the secrets of a deleted webhook erased."""
+        """Request the spawner to erase the secrets of a deleted webhook."""
         try:
             await self._bus.ask(DeleteWebhookSecrets(name=record.name), record.project)
         except BusError as error:
@@ -51,4 +54,4 @@ class WebhookSecretClient:
 
 
 def _unavailable() -> ContractError:
-    return ContractError(Code.UNAVAILABLE, "the spawner does not return secrets of webhooks now", remedy=_AGAIN)
+    return ContractError(Code.UNAVAILABLE, "the spawner does not return secrets of webhooks now", remedy=_RETRY_REMEDY)

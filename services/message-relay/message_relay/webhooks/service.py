@@ -1,4 +1,4 @@
-"""The webhooks' part of the relay, composed: every replica handles requests, and delivers what it has leases of."""
+"""Composes the webhooks' part of the relay. Every replica handles requests, and delivers partitions by their leases."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ from sandherd.service.service import Service
 
 
 class WebhookService:
-    """Delivers webhooks and answers requests about them."""
+    """Delivers webhooks, and replies to requests about them."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -43,7 +43,7 @@ class WebhookService:
         await run_until_first(*(part.run() for part in self._partitions))
 
     def _show(self, part: WebhookPartition) -> None:
-        """Have a partition's lease and lag in the service's health and metrics."""
+        """Add a partition's lease and lag to the service's health and metrics."""
         lease, meters = part.lease, self._service.meters
         self._service.health.add(lease.key, lease.problem)
         meters.watch("sandherd_lease_held", lambda: lease.held, lease=lease.key)
@@ -53,7 +53,7 @@ class WebhookService:
         self._partitions[partition_of(key)].wake()
 
     def _answerer(self, request: type[Request[Any]]) -> Answerer:
-        """The handler of a kind of request, once the service is connected."""
+        """A handler of a kind of request that waits until the service is connected."""
 
         async def answer(incoming: IncomingRequest[Any]) -> BaseModel:
             await self._ready.wait()

@@ -1,4 +1,4 @@
-"""The bucket of webhooks. Each entry is updated by compare-and-set: by requests, and by the delivery that owns it."""
+"""The bucket of webhooks. Each entry is updated by compare-and-set: by requests, and by the webhook's delivery."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ BUCKET: Final = "webhooks"
 _STREAM: Final = f"KV_{BUCKET}"
 _SUBJECT: Final = f"$KV.{BUCKET}"
 _LEFT_TTL: Final = "60s"
-"""How long the marker of a deleted webhook stays: until every replica has read it."""
+"""How long the marker of a deleted webhook stays, so that every replica can read it."""
 _BATCH: Final = 100
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 
@@ -30,7 +30,7 @@ class StoredWebhook:
 
 @dataclass(frozen=True, slots=True)
 class WebhookChange:
-    """An entry that was written: its key, and the number of its last edit; None if the webhook was deleted."""
+    """A change of an entry: its key, its revision, and the number of its last edit; None if the webhook was deleted."""
 
     key: str
     edit: int | None
@@ -38,7 +38,7 @@ class WebhookChange:
 
 
 class WebhookStore:
-    """All webhooks. Waits for the broker as long as it takes, unless stated otherwise."""
+    """Reads and writes webhooks. Unless stated otherwise, it retries without limit while the broker is unavailable."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -49,18 +49,18 @@ class WebhookStore:
         return None if entry is None or entry.value is None else StoredWebhook(entry.value, entry.revision)
 
     async def create(self, record: WebhookRecord) -> StoredWebhook | None:
-        """Store a new webhook; None if there is one of its name."""
+        """Store a new webhook. Returns None if there is a webhook of its name."""
         entry = await read_entry(self._bus, BUCKET, f"{_SUBJECT}.{record.key}", WebhookRecord)
         if entry is not None and entry.value is not None:
             return None
         return await self._write(record, entry.revision if entry else 0)
 
     async def write(self, record: WebhookRecord, over: StoredWebhook) -> StoredWebhook | None:
-        """Write it over the revision that was read; None if another write came first."""
+        """Write a webhook if the entry is still `over`. Returns None if another write came first."""
         return await self._write(record, over.revision)
 
     async def change(self, key: str, change: Callable[[WebhookRecord], WebhookRecord]) -> StoredWebhook | None:
-        """Apply a change to what is stored, again if another write came first; None if there is no such webhook."""
+        """Apply a change to a stored webhook, and retry after a conflicting write. None if there is no such webhook."""
         while (stored := await self.load(key)) is not None:
             written = await self.write(change(stored.record), stored)
             if written is not None:
@@ -68,25 +68,25 @@ class WebhookStore:
         return None
 
     async def delete(self, key: str) -> WebhookRecord | None:
-        """Delete a webhook. Returns what it was; None if there was none."""
+        """Delete a webhook. Returns its last record; None if there was none."""
         while (stored := await self.load(key)) is not None:
             if await self._remove(key, stored.revision):
                 return stored.record
         return None
 
     async def keys(self, project: str) -> list[str]:
-        """The keys of the project's webhooks, and of some that were just deleted; `*`: of all projects."""
+        """The keys of a project's webhooks, also of some that were just deleted. `*` means all projects."""
         pattern = f"{_SUBJECT}.{project}.*"
         info = await until_reply(BUCKET, lambda: self._bus.js.stream_info(_STREAM, subjects_filter=pattern))
         return sorted(subject.removeprefix(f"{_SUBJECT}.") for subject in info.state.subjects or {})
 
     async def all(self, project: str) -> list[StoredWebhook]:
-        """The project's webhooks by name; `*`: of all projects."""
+        """The webhooks of a project, in the order of their names. `*` means all projects."""
         found = [await self.load(key) for key in await self.keys(project)]
         return [one for one in found if one is not None]
 
     async def changes(self, after: int) -> list[WebhookChange]:
-        """What was written after this revision, oldest first; of several writes of an entry only the last.
+        """The changes after this revision, the oldest first. Only the last change of each webhook is included.
 
         Raises nats-py's errors while the broker is unavailable.
         """

@@ -1,4 +1,4 @@
-"""A webhook as it is stored in the bucket `webhooks`: what a user has set, and the progress of its delivery. Pure."""
+"""A webhook as it is stored in the bucket `webhooks`: a user's settings, and the progress of its delivery. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from sandherd.contracts.requests import Webhook, WebhookDeadLetter
 
 
 class WebhookRetry(BaseModel):
-    """An event that was not accepted: how often, and when it is sent again."""
+    """A retry of an event that was not accepted: how often it has failed, and when it is sent again."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -26,47 +26,47 @@ class WebhookRecord(BaseModel):
     project: str
     name: str
     life: str
-    """32 hexadecimal digits: distinguishes it from an earlier webhook of its name."""
+    """32 hexadecimal digits that distinguish the webhook from earlier ones of its name."""
     edit: int = 1
-    """Incremented by each request that changes the webhook, never by its delivery, which is restarted then."""
+    """Incremented by each request that changes the webhook. Its delivery does not change it, but is restarted then."""
     url: str
     types: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()
     created_at: AwareDatetime
     created_by: str | None = None
     secret: int = 1
-    """The number of its present secret."""
+    """The number of the present secret."""
     secret_at: AwareDatetime
     previous_until: AwareDatetime | None = None
-    """Until when the secret before that signs, too."""
+    """The time until which the previous secret also signs."""
     position: int = 0
     """Every event up to this stream sequence is handled, except those in `waiting`."""
     waiting: tuple[int, ...] = ()
-    """Sequences of events that were read and are not handled, and of dead letters that are to be sent again."""
+    """Sequences of events that are read but not handled, and of dead letters that have to be sent again."""
     retries: tuple[WebhookRetry, ...] = ()
     dead: tuple[WebhookDeadLetter, ...] = ()
     dropped: int = 0
-    """How many messages the stream has dropped before they were sent, at most."""
+    """The maximum number of messages that the stream may have dropped before they were sent."""
     dropped_at: AwareDatetime | None = None
     accepted_at: AwareDatetime | None = None
     failing_since: AwareDatetime | None = None
     problem: str | None = None
     disabled_at: AwareDatetime | None = None
     published: bool = True
-    """False until the event that it was disabled is published."""
+    """Whether the event that the webhook was disabled is published; also True while it is not disabled."""
 
     @property
     def key(self) -> str:
-        """Its key in the bucket."""
+        """The key of its entry in the bucket."""
         return f"{self.project}.{self.name}"
 
     def matches(self, entity: str, event_type: str) -> bool:
-        """Whether its filter has events of this type about this task or sandbox."""
+        """Whether the webhook selects events of this type about this task or sandbox."""
         by_type = not self.types or event_type in self.types or event_type.partition(".")[0] in self.types
         return by_type and (not self.entities or entity in self.entities)
 
     def view(self, *, with_dead: bool = False) -> Webhook:
-        """What users see of it."""
+        """The webhook as users see it."""
         return Webhook(
             name=self.name,
             url=self.url,
@@ -92,7 +92,7 @@ class WebhookRecord(BaseModel):
 
 
 def resumed(record: WebhookRecord, *, position: int | None, dead_letters: bool) -> WebhookRecord:
-    """The webhook, active again: from another position if one is given, and with its dead letters to be sent."""
+    """The webhook, active again: from `position` if it is not None, and with `dead_letters` to be sent again."""
     changes: dict[str, object] = {
         "edit": record.edit + 1,
         "disabled_at": None,
@@ -105,21 +105,21 @@ def resumed(record: WebhookRecord, *, position: int | None, dead_letters: bool) 
         changes |= {"position": position, "waiting": ()}
     if dead_letters:
         left = record.waiting if position is None else ()
-        read = record.position if position is None else position  # later ones come by the position
+        read = record.position if position is None else position  # events after it are read from the stream
         again = {*left, *(one.sequence for one in record.dead if one.sequence <= read)}
         changes |= {"waiting": tuple(sorted(again)), "dead": ()}
     return record.model_copy(update=changes)
 
 
 def rotated(record: WebhookRecord, number: int, now: datetime, until: datetime) -> WebhookRecord:
-    """The webhook with the secret of this number; the one before it signs until then."""
+    """The webhook with the secret of this number. The previous secret also signs until `until`."""
     return record.model_copy(
         update={"edit": record.edit + 1, "secret": number, "secret_at": now, "previous_until": until}
     )
 
 
 def signing(record: WebhookRecord, secrets: Sequence[str], now: datetime) -> tuple[str, ...]:
-    """The secrets that sign now: the present one first, then the one before it while that is valid."""
+    """The secrets that sign now: the present one, then the previous one while it is valid."""
     until = record.previous_until
     valid = secrets if until is not None and now < until else secrets[:1]
     return tuple(one for one in valid if one)
