@@ -74,7 +74,7 @@ async def at_each_change(
     """Show it now, and again after events of these domains, or after `every` seconds. Ends by an error only."""
     async with ChangeFeed(herd.connection, herd.project, domains) as feed:
         while True:
-            feed.refreshing()
+            feed.clear_stale()
             feed.take()
             await show()
             await _changed(feed, every)
