@@ -48,7 +48,7 @@ class SyncExecution:
         return self._loop.run(self._inner.wait)
 
     def poll(self, *, wait: float = 5.0) -> ExecState:
-        """The state of the command, after output, its end, or `wait` seconds. `output` returns the output."""
+        """The state of the command, after at most `wait` seconds. `output` returns its output."""
         return self._loop.run(lambda: self._inner.poll(wait=wait))
 
     def now(self) -> Generator[ExecOutput]:

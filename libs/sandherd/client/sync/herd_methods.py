@@ -81,10 +81,10 @@ class SyncHerdMethods(
         """Submit a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
 
         The same `task` submitted twice is one task; a different one under its name is refused. The event
-        `task.rejected`, or `task.refused` for a name in use, has the reason. A task that the client already knows to be
-        rejected is not sent, and raises `HerdError`. `repository` is the git repository that the task works on: a URL,
-        or a path on this machine, whose base branch is uploaded first. A `RepositorySource` without URL and path is the
-        default repository of the project, with another base, branch or ticket.
+        `task.rejected`, or `task.refused` for a name in use, has the reason. A task that would certainly be rejected is
+        not sent, and raises `HerdError`. `repository` is the git repository that the task works on: a URL, or a path on
+        this machine, whose base branch is uploaded first. A `RepositorySource` without URL and path is the default
+        repository of the project, with another base, branch or ticket.
         """
         return self._loop.run(lambda: self._inner.submit(what, argv, task=task, by=by, repository=repository))
 
@@ -134,7 +134,7 @@ class SyncHerdMethods(
     def tasks(
         self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **filters: Any
     ) -> ListPage[TaskView]:
-        """A page of live and recently ended tasks. With `past`, or without a spawner, all tasks of the history.
+        """A page of live and recently ended tasks. With `past`, or without a spawner, a page of the history.
 
         `filters` are conditions, as fields of `TaskFilter`: `state`, `states`, `labels`, `since`; and `sort`.
         """

@@ -34,7 +34,7 @@ class SyncSandboxOperations(SyncNamedSecrets):
         return self._loop.run(lambda: self._inner.catalogue(timeout=timeout))
 
     def check(self, spec: SandboxSpec) -> None:
-        """Raise `HerdError` for a spec that the spawner would reject. What can't be requested is not checked here.
+        """Raise `HerdError` for a spec that the spawner would reject. If it does not reply, nothing is checked.
 
         The catalogue is cached, and requested again before it refuses anything.
         """

@@ -34,8 +34,8 @@ class SyncTaskGroups(SyncTaskFiles):
         """Submit tasks by name, in this order. Returns when each is accepted or rejected.
 
         With `wait`, returns when each has ended, or after `timeout` seconds. Without `wait`, also returns if the
-        spawner accepts no further task for 5 s. The broker has stored the others: their state is `submitted`. Give the
-        tasks one label, such as `sandherd/batch`, to list and cancel them together.
+        spawner accepts or rejects no further task for 5 s: the others are stored, and their state is `submitted`. Give
+        the tasks one label, such as `sandherd/batch`, to list and cancel them together.
         """
         return self._loop.run(
             lambda: self._inner.submit_batch(tasks, by=by, wait=wait, timeout=timeout, on_progress=on_progress)
@@ -51,10 +51,9 @@ class SyncTaskGroups(SyncTaskFiles):
     ) -> list[TaskOutcome]:
         """Wait until tasks have ended: these tasks, those that have all these labels now, or those of a batch.
 
-        Returns the states of the tasks. After `timeout` seconds, it returns although some have not `ended`. Raises
-        `HerdError` (`not_found`) if no task is found. Another client may have submitted a task that is not found: first
-        the spawner must have read all commands, or 30 s have passed. `on_progress` is called at first and after each
-        change.
+        Returns the states of the tasks; after `timeout` seconds, some may not have `ended`. Raises `HerdError`
+        (`not_found`) if a task is unknown or no task has the labels, when the spawner has read all commands or after
+        30 s: another client may just have submitted it. `on_progress` is called at first and after each change.
         """
         return self._loop.run(
             lambda: self._inner.wait_all(*tasks, labels=labels, batch=batch, timeout=timeout, on_progress=on_progress)
