@@ -65,7 +65,7 @@ def making(kinds: Collection[str]) -> str:
 
 
 def variable(kinds: Collection[str]) -> str:
-    """The last line of the Dockerfile, which tells the worker the folder of the SDKs; empty without SDKs."""
+    """The last line of the Dockerfile, with the folder of the SDKs for the worker; empty without SDKs."""
     return f"ENV SANDHERD_TOOLCHAINS={SDKS}\n" if kinds else ""
 
 
