@@ -3,8 +3,8 @@
     backup.json          the time, the version, and for each stream its configuration and the digest of its file
     <stream>.snapshot    the stream as exported by the broker: messages, consumers and their positions
 
-The leases are included only for their fencing tokens: records have the token of their last change, and writes with a
-smaller token fail. The entries in the bucket expire within seconds.
+The bucket of leases is included only for its fencing tokens: records have the token of their last change, and writes
+with a smaller token fail. The entries in the bucket expire within seconds.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import nats.errors
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
-from sandherd.admin.backup_manifest import BOOK, FORMAT, folder_errors, read_manifest
+from sandherd.admin.backup_manifest import FORMAT, MANIFEST_FILE, folder_errors, read_manifest
 from sandherd.admin.deployment import reading_keys
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.auth.setup_permissions import BACKUP_INBOX, BACKUP_PERMISSIONS, PROVISIONER, presence_subject
@@ -42,17 +42,17 @@ from sandherd.plurals import pluralize
 from sandherd.private_files import DIRECTORY, make_directory
 from sandherd.progress_steps import OnStep, ignore_step
 
-_LIFE: Final = 86_400.0
-_ANSWER: Final = 5.0
+_CREDENTIAL_SECONDS: Final = 86_400.0
+_ANSWER_SECONDS: Final = 5.0
 _SPACE_SECONDS: Final = 45.0
 _RETRY_INTERVAL: Final = 0.5
-_FORGOTTEN: Final = 2.0
-"""Seconds within which the broker has noticed that a service has ended."""
-_LAST: Final = "ARTIFACTS"
-"""Artifacts are stored before the events that refer to them: so this stream is saved after the events."""
-_OPENERS: Final = "KV_secret_keys"
+_END_NOTICED_SECONDS: Final = 2.0
+"""Seconds within which the broker notices that a service has ended."""
+_LAST_STREAM: Final = "ARTIFACTS"
+"""The stream that is saved last: artifacts are stored before the events that refer to them, so none is missing."""
+_KEYS_STREAM: Final = "KV_secret_keys"
 _LEASES: Final = "KV_leases"
-_STOP: Final = "stop spawner, event-ingest, monitor, message-relay and gateway; agents keep working meanwhile"
+_STOP_REMEDY: Final = "stop spawner, event-ingest, monitor, message-relay and gateway; agents keep working meanwhile"
 
 
 class RestoreState(Enum):
@@ -60,17 +60,17 @@ class RestoreState(Enum):
 
     MISSING = "missing"
     UNUSED = "unused"
-    """It exists, and never stored anything that is needed."""
+    """The stream exists, and has never stored anything that is needed."""
     SAME = "same"
 
 
-Stated = tuple[str, str]
-"""A stream, and its result."""
+StreamResult = tuple[str, str]
+"""The name of a stream (or of another part of a backup), and a text about its result."""
 
 
 async def back_up(
     context: Context, keys: Path, folder: Path, *, with_secrets: bool = False, on_step: OnStep = ignore_step
-) -> list[Stated]:
+) -> list[StreamResult]:
     """Save all streams and buckets to a new folder; the keys of secrets only `with_secrets`. Raises `HerdError`."""
     async with _storage_connection(context, keys) as bus:
         await _refuse_if_running(bus)
@@ -98,25 +98,25 @@ async def _save_streams(bus: Bus, folder: Path, names: list[str], on_step: OnSte
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "streams": held,
     }
-    write_secret(folder / BOOK, json.dumps(manifest, indent=1) + "\n")
+    write_secret(folder / MANIFEST_FILE, json.dumps(manifest, indent=1) + "\n")
     return held
 
 
 async def restore_streams(
     context: Context, keys: Path, folder: Path, replicas: int | None, *, on_step: OnStep = ignore_step
-) -> list[Stated]:
-    """Restore every stream that differs from the backup, and create what else this version has. Raises `HerdError`.
+) -> list[StreamResult]:
+    """Restore every stream that differs from the backup, and create all others of this version. Raises `HerdError`.
 
     A stream that was never used is replaced. If one has other content, nothing is restored.
     """
     manifest = read_manifest(folder)
     async with _storage_connection(context, keys) as bus:
         await _refuse_if_running(bus)
-        standing = {name: await _standing(bus, name, saved) for name, saved in manifest.items()}
-        wanted = {name: saved for name, saved in manifest.items() if standing[name] is not RestoreState.SAME}
+        states = {name: await _restore_state(bus, name, saved) for name, saved in manifest.items()}
+        wanted = {name: saved for name, saved in manifest.items() if states[name] is not RestoreState.SAME}
         for number, (name, saved) in enumerate(wanted.items(), 1):
             on_step(f"restoring stream {name} ({number} of {len(wanted)})")
-            if standing[name] is RestoreState.UNUSED:
+            if states[name] is RestoreState.UNUSED:
                 await bus.js.delete_stream(name)
             await _restore_stream(bus, folder, name, saved, replicas)
         await provision(bus.js, replicas)
@@ -124,7 +124,7 @@ async def restore_streams(
 
 
 async def read_again(context: Context, keys: Path) -> int:
-    """Make event-ingest read all events in EVENTS again. Returns the number of events. Raises `HerdError`."""
+    """Make event-ingest read all events of the stream EVENTS again. Returns their number. Raises `HerdError`."""
     (ingest,) = (consumer for consumer in CONSUMERS if consumer.name == "event-ingest")
     async with _storage_connection(context, keys) as bus:
         with suppress(NotFoundError):
@@ -134,24 +134,27 @@ async def read_again(context: Context, keys: Path) -> int:
 
 
 def _names(*, with_secrets: bool) -> list[str]:
-    buckets = (bucket.stream for bucket in BUCKETS if with_secrets or bucket.stream != _OPENERS)
+    buckets = (bucket.stream for bucket in BUCKETS if with_secrets or bucket.stream != _KEYS_STREAM)
     names = [*(stream.name for stream in STREAMS), *buckets]
-    return [*(name for name in names if name != _LAST), _LAST]
+    return [*(name for name in names if name != _LAST_STREAM), _LAST_STREAM]
 
 
 async def _refuse_if_running(bus: Bus) -> None:
-    """Services change several streams in one operation: saved meanwhile, the streams would be inconsistent."""
+    """Raise `HerdError` (`conflict`) if a service runs.
+
+    A service changes several streams in one operation: a backup during it would be inconsistent.
+    """
     found = {service.value for service in SERVICES if await _is_subscribed(bus, service)}
     # A service of the previous version may not support this request.
-    found |= await _pulling(bus, 0 if found else _FORGOTTEN)
+    found |= await _pulling_services(bus, 0 if found else _END_NOTICED_SECONDS)
     if found:
-        raise HerdError.of(Code.CONFLICT, f"{', '.join(sorted(found))} still running", remedy=_STOP)
+        raise HerdError.of(Code.CONFLICT, f"{', '.join(sorted(found))} still running", remedy=_STOP_REMEDY)
 
 
 async def _is_subscribed(bus: Bus, service: Principal) -> bool:
     """Whether a service subscribes to its requests, even if it is stuck."""
     try:
-        await bus.request(presence_subject(service), b"{}", timeout=_ANSWER)
+        await bus.request(presence_subject(service), b"{}", timeout=_ANSWER_SECONDS)
     except NoResponderError:
         return False
     except RequestTimeoutError:
@@ -159,8 +162,11 @@ async def _is_subscribed(bus: Bus, service: Principal) -> bool:
     return True
 
 
-async def _pulling(bus: Bus, patience: float) -> set[str]:
-    """The services whose consumers are pulled, also after a wait: of one that has just ended requests are left."""
+async def _pulling_services(bus: Bus, patience: float) -> set[str]:
+    """The services that still pull from their consumers after at most `patience` seconds.
+
+    The broker has requests of a service that has just ended for a moment.
+    """
     deadline = time.monotonic() + patience
     while True:
         found = {consumer.service.value for consumer in CONSUMERS if await _is_pulled(bus, consumer)}
@@ -176,8 +182,8 @@ async def _is_pulled(bus: Bus, consumer: Consumer) -> bool:
         return False
 
 
-async def _standing(bus: Bus, name: str, saved: Mapping[str, Any]) -> RestoreState:
-    """The state of a backup's stream at the broker. Raises `HerdError` if it has content that the backup does not."""
+async def _restore_state(bus: Bus, name: str, saved: Mapping[str, Any]) -> RestoreState:
+    """The state of a backup's stream at the broker. Raises `HerdError` if it has other content than the backup."""
     try:
         state = (await bus.js.stream_info(name)).state
     except NotFoundError:
@@ -216,9 +222,9 @@ def _size_text(state: Mapping[str, Any]) -> str:
 
 @asynccontextmanager
 async def _storage_connection(context: Context, keys: Path) -> AsyncIterator[Bus]:
-    """A connection with all permissions on streams, with a credential that is never written. Raises `HerdError`."""
+    """A connection with all permissions for streams. Its credential is not written to a file. Raises `HerdError`."""
     with reading_keys(keys):
-        token, seed = parts_of(Registrar(Material(keys)).mint_stream_admin(_LIFE, BACKUP_PERMISSIONS))
+        token, seed = parts_of(Registrar(Material(keys)).mint_stream_admin(_CREDENTIAL_SECONDS, BACKUP_PERMISSIONS))
     identity = ConnectionIdentity.renewing(lambda: token, seed)
     try:
         async with Bus.open(

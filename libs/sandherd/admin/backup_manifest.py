@@ -10,14 +10,14 @@ from typing import Any, Final
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
-BOOK: Final = "backup.json"
+MANIFEST_FILE: Final = "backup.json"
 FORMAT: Final = 1
 
 
 def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     """The streams of a backup, each with a verified file. Raises `HerdError`."""
     with folder_errors(folder):
-        manifest = json.loads((folder / BOOK).read_text())
+        manifest = json.loads((folder / MANIFEST_FILE).read_text())
         if manifest["format"] != FORMAT:
             raise ValueError(f"it was created by version {manifest['version']}, which uses another format")
         for name, saved in manifest["streams"].items():
@@ -35,7 +35,7 @@ def replicas_of(folder: Path) -> int:
 
 @contextmanager
 def folder_errors(folder: Path) -> Iterator[None]:
-    """Translates errors of a backup's folder. Raises `HerdError`."""
+    """A context that raises errors of a backup's folder as `HerdError`."""
     try:
         yield
     except FileExistsError:

@@ -29,14 +29,14 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.names import UnsafeNameError
 
 _RETRY_INTERVAL: Final = 0.5
-_CHANGE: Final = f"{API}.STREAM.UPDATE.EVENTS"
+_CHANGE_SUBJECT: Final = f"{API}.STREAM.UPDATE.EVENTS"
 """Only a credential with permission to change streams may publish to this subject."""
 _REMEDY: Final = "check that the broker runs at NATS_URL with this identity, and that SANDHERD_CREDENTIALS matches"
 
 
 @dataclass(frozen=True)
 class ProvisionerAccess:
-    """A provisioner's credential, and whether it may change what exists."""
+    """A provisioner's credential, and whether it may change existing streams."""
 
     identity: ConnectionIdentity
     changes: bool
@@ -52,15 +52,15 @@ async def set_up(
         async with Bus.open(
             context.nats_url, name=PROVISIONER, identity=access.identity, inbox=INBOX, patience=patience, api=api
         ) as bus:
-            return await _patiently(lambda: run(bus.js, replicas), patience)
+            return await _with_retries(lambda: run(bus.js, replicas), patience)
     except ProvisionError as error:
         raise HerdError.of(Code.REFUSED, str(error)) from None
     except (BusError, nats.errors.Error, JetStreamError, TimeoutError) as error:
         raise NotReachedError.of(Code.UNAVAILABLE, _error_text(error), remedy=_REMEDY) from None
 
 
-async def _patiently(run: Callable[[], Awaitable[list[Provisioned]]], patience: float) -> list[Provisioned]:
-    """Retry for `patience` seconds: servers that have just started may have no leader yet."""
+async def _with_retries(run: Callable[[], Awaitable[list[Provisioned]]], patience: float) -> list[Provisioned]:
+    """The result of `run`, retried for `patience` seconds: servers that have just started may have no leader yet."""
     deadline = asyncio.get_running_loop().time() + patience
     while True:
         try:
@@ -80,7 +80,7 @@ def access_with_keys(keys: Path) -> ProvisionerAccess:
 
 def access_of(credentials: Path | None, now: datetime) -> ProvisionerAccess:
     """Access with the provisioner's credentials file. Raises `HerdError` for any other, and for an expired one."""
-    path = _provisioners(credentials)
+    path = _provisioner_credentials(credentials)
     expires = holder(path).expires_at
     if expires is None or expires <= now:
         problem = (
@@ -94,11 +94,11 @@ def access_of(credentials: Path | None, now: datetime) -> ProvisionerAccess:
         )
     claims = read_claims(parts_of(path.read_text())[0])
     return ProvisionerAccess(
-        ConnectionIdentity.file(path), changes=_CHANGE in claims["nats"].get("pub", {}).get("allow", ())
+        ConnectionIdentity.file(path), changes=_CHANGE_SUBJECT in claims["nats"].get("pub", {}).get("allow", ())
     )
 
 
-def _provisioners(credentials: Path | None) -> Path:
+def _provisioner_credentials(credentials: Path | None) -> Path:
     if credentials is not None and holder(credentials).name == PROVISIONER:
         return credentials
     problem = f"{credentials} is not the provisioner's credential" if credentials else "no credential given"
@@ -112,7 +112,7 @@ def _provisioners(credentials: Path | None) -> Path:
 
 @contextmanager
 def reading_keys(keys: Path) -> Iterator[None]:
-    """Translates errors of reading a herd's keys. Raises `HerdError`."""
+    """A context that raises errors of reading a herd's keys as `HerdError`."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -125,8 +125,8 @@ def reading_keys(keys: Path) -> Iterator[None]:
 
 
 @contextmanager
-def making(directory: Path) -> Iterator[None]:
-    """Translates errors of creating a deployment's folder. Raises `HerdError`."""
+def creating(directory: Path) -> Iterator[None]:
+    """A context that raises errors of creating a deployment's folder as `HerdError`."""
     try:
         yield
     except OSError as error:

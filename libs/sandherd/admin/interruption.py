@@ -1,4 +1,4 @@
-"""Signals that end a command, as an error that its work can react to."""
+"""Turns signals that end a command into a cancellation of its task."""
 
 import asyncio
 import signal
@@ -11,7 +11,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Each of these signals cancels the current asyncio task, which can still clean up.
+    """A context in which SIGINT, SIGTERM and SIGHUP cancel the current asyncio task, so that it can clean up.
 
     A signal that is ignored, as SIGHUP under `nohup`, stays ignored.
     """

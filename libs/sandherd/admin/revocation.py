@@ -34,7 +34,7 @@ _REVOCATION_PERMISSIONS: Final = Permissions(
     publish=(f"{API}.DIRECT.GET.KV_{BUCKET}.>", f"{API}.STREAM.MSG.GET.KV_{BUCKET}", f"$KV.{BUCKET}.>"),
     subscribe=(f"{INBOX}.>",),
 )
-"""What the credential of this command allows: to read and write the lists of revoked keys."""
+"""The permissions of this command's credential: to read and write the lists of revoked keys."""
 
 
 def _is_own(registrar: Registrar, file: Path, bearer: Bearer) -> bool:

@@ -2,7 +2,7 @@
 
 While it is written, the folder is named DIR.partial.
 
-backup.json, <stream>.snapshot   as of `admin.backup`
+backup.json, <stream>.snapshot   as written by `admin.backup`
 history.dump                     the database, in the format of pg_dump
 identity/, creds/                the keys of the herd, and its credentials
 """
@@ -19,7 +19,7 @@ from typing import Final
 import asyncpg
 
 from sandherd import stack
-from sandherd.admin.backup import Stated, back_up, restore_streams
+from sandherd.admin.backup import StreamResult, back_up, restore_streams
 from sandherd.admin.backup_manifest import replicas_of
 from sandherd.admin.deployment import reading_keys
 from sandherd.admin.interruption import interruptible
@@ -41,7 +41,7 @@ _NEW_HOME: Final = "restore to a new home: `sandherd --home DIR restore …`; ex
 
 async def back_up_stack(
     home: Path, folder: Path, *, with_secrets: bool = False, on_step: OnStep = ignore_step
-) -> list[Stated]:
+) -> list[StreamResult]:
     """Save a stack to a new folder. A running stack is stopped during the backup; its sandboxes continue.
 
     Raises `HerdError`, and removes the incomplete folder. If a signal interrupts it, a stack that ran is started again.
@@ -54,23 +54,23 @@ async def back_up_stack(
         )
     with _stack_errors():
         check_home(home)
-    with _writable(folder) as partial, _stack_errors(), interruptible():
+    with _partial_folder(folder) as partial, _stack_errors(), interruptible():
         if not await is_running(home):
-            return await _saved(home, partial, folder, on_step, with_secrets=with_secrets)
+            return await _save_and_rename(home, partial, folder, on_step, with_secrets=with_secrets)
         environ = environment(home)
         try:
             on_step("stopping the services; agents keep working")
             await release(home)
-            return await _saved(home, partial, folder, on_step, with_secrets=with_secrets)
+            return await _save_and_rename(home, partial, folder, on_step, with_secrets=with_secrets)
         finally:
             on_step("starting the services again")
             await _start_again(home, environ)
 
 
 async def _start_again(home: Path, environ: Mapping[str, str] | None) -> None:
-    """Start the stack as it was started before. Raises `HerdError` with how to do that, if it fails."""
+    """Start the stack as it was started before. Raises `HerdError` with the command for that if it fails."""
     try:
-        await release(home)  # it was interrupted, and the stack may still be ending
+        await release(home)  # after an interruption the stack may still be ending
         await stack.up(home, environ=environ)
     except (stack.StackFailedError, OSError, asyncio.CancelledError) as error:
         raise HerdError.of(
@@ -81,10 +81,10 @@ async def _start_again(home: Path, environ: Mapping[str, str] | None) -> None:
 
 
 @contextmanager
-def _writable(folder: Path) -> Iterator[Path]:
-    """The folder `FOLDER.partial`, which is renamed when the backup is complete. Raises `HerdError`.
+def _partial_folder(folder: Path) -> Iterator[Path]:
+    """A context with the folder `FOLDER.partial`, to be renamed when the backup is complete. Raises `HerdError`.
 
-    It is created and removed once before the stack is stopped, as a check.
+    As a check, the folder is created and removed at the beginning, before the stack is stopped.
     """
     partial = folder.with_name(f"{folder.name}.partial")
     if partial.exists():
@@ -110,13 +110,15 @@ def _writable(folder: Path) -> Iterator[Path]:
         ) from None
 
 
-async def _saved(home: Path, partial: Path, folder: Path, on_step: OnStep, *, with_secrets: bool) -> list[Stated]:
+async def _save_and_rename(
+    home: Path, partial: Path, folder: Path, on_step: OnStep, *, with_secrets: bool
+) -> list[StreamResult]:
     done = await _save(home, partial, on_step, with_secrets=with_secrets)
     partial.rename(folder)
     return done
 
 
-async def _save(home: Path, folder: Path, on_step: OnStep, *, with_secrets: bool) -> list[Stated]:
+async def _save(home: Path, folder: Path, on_step: OnStep, *, with_secrets: bool) -> list[StreamResult]:
     on_step("starting broker and database")
     async with stores(home) as running:
         context = _context(home, running.broker.url)
@@ -135,7 +137,7 @@ async def _save(home: Path, folder: Path, on_step: OnStep, *, with_secrets: bool
 
 async def restore_stack(
     home: Path, folder: Path, replicas: int | None = None, *, on_step: OnStep = ignore_step
-) -> list[Stated]:
+) -> list[StreamResult]:
     """Restore a backup to a new home, or complete an interrupted restore. Raises `HerdError`.
 
     Streams, history and keys that exist are not overwritten. `replicas` is the number of nats-servers, each of which
@@ -158,7 +160,7 @@ async def restore_stack(
     with _stack_errors():
         on_step("starting broker and database")
         async with stores(home, servers) as running:
-            history = await _standing(running.database_url)
+            history = await _has_history(running.database_url)
             context = _context(home, running.broker.url)
             restored = await restore_streams(context, home / KEYS, folder, servers, on_step=on_step)
             if history:
@@ -172,12 +174,12 @@ async def restore_stack(
 
 
 def has_stack(folder: Path) -> bool:
-    """Whether a backup is that of a local stack."""
+    """Whether a folder has the backup of a local stack."""
     return (folder / DUMP).is_file() and (folder / KEYS).is_dir()
 
 
 async def _copy_artifacts(source: Path, target: Path, on_step: OnStep) -> None:
-    """Copy the artifact store of a home, if it has one. A content is never changed."""
+    """Copy the artifact store of a home, if it has one. Stored artifacts never change."""
     if (source / ARTIFACTS).is_dir():
         on_step("copying artifacts")
         copying = asyncio.ensure_future(asyncio.to_thread(copy_directory, source / ARTIFACTS, target / ARTIFACTS))
@@ -189,7 +191,7 @@ async def _copy_artifacts(source: Path, target: Path, on_step: OnStep) -> None:
 
 
 def restore_keys(home: Path, folder: Path) -> None:
-    """Restore the keys of a herd to its home, unless they are there. Raises `HerdError` for those of another herd."""
+    """Restore the keys of a herd to a home that has none. Raises `HerdError` if it has keys of another herd."""
     if (home / KEYS).exists():
         with reading_keys(home / KEYS):
             same = HerdIdentity(home / KEYS).root_key("operator").public == _operator(folder)
@@ -205,7 +207,7 @@ def _operator(folder: Path) -> str:
         return HerdIdentity(folder / KEYS).root_key("operator").public
 
 
-async def _standing(database: str) -> bool:
+async def _has_history(database: str) -> bool:
     """Whether the history was restored already. A new database has no tables."""
     connection = await asyncpg.connect(database)
     try:
@@ -215,12 +217,12 @@ async def _standing(database: str) -> bool:
 
 
 async def _run(program: str, *options: str) -> None:
-    """Run a program of Postgres. Raises `HerdError` with the last line that it prints."""
+    """Run a program of Postgres. If it fails, raises `HerdError` with its last line of standard error."""
     command = [postgres_program(program), *options]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, umask=0o077)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise HerdError.of(Code.REFUSED, f"{program} failed: {reason}", remedy="remove this cause, and try again")
+        raise HerdError.of(Code.REFUSED, f"{program} failed: {reason}", remedy="fix the cause, and try again")
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Installs agent SDKs: a virtual environment for each kind, with the versions and hashes of a lock file.
 
-It is created beside an existing one, and replaces it when it is complete.
+A new environment is created beside an existing one, and replaces it when it is complete.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ KINDS: Final[Mapping[str, str]] = {"claude": "3.11", "openhands": "3.12", "acp":
 _STAMP: Final = "sandherd-lock.sha256"
 _LAST_LINES: Final = 5
 _DIRECTORY: Final = 0o755
-"""Sandboxes read what is installed with user ids of their own, and only its owner changes it, under any umask."""
+"""The mode of directories under any umask: sandboxes read them with other user ids, and only the owner changes them."""
 _FILE: Final = 0o644
 _UMASK: Final = 0o022
 
 
 def lock_of(kind: str) -> Path:
-    """The lock file that is part of the worker's package. Raises `HerdError`."""
+    """The lock file for a kind, which is part of the worker's package. Raises `HerdError`."""
     spec = importlib.util.find_spec("sandherd_drivers")
     folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
     for folder in folders:
@@ -45,24 +45,24 @@ def lock_of(kind: str) -> Path:
 
 
 def is_installed(kind: str, directory: Path, lock: Path) -> bool:
-    """Whether exactly this lock is installed, and only its owner could change it."""
+    """Whether exactly the packages of this lock file are installed, and only their owner could change them."""
     stamp = directory / kind / _STAMP
-    return stamp.is_file() and stamp.read_text() == _digest(lock) and not is_open(directory / kind)
+    return stamp.is_file() and stamp.read_text() == _digest(lock) and not is_world_writable(directory / kind)
 
 
-def is_open(tree: Path) -> bool:
-    """Whether every user of this host may write something in it, as after an installation under the umask 0."""
+def is_world_writable(tree: Path) -> bool:
+    """Whether every user of this host may write to a part of the tree, as after an installation under the umask 0."""
     return any(state.st_mode & stat.S_IWOTH for _, state in _entries(tree))
 
 
 def state(kind: str, directory: Path) -> str:
-    """`installed`, `outdated` or `absent`, compared with the lock; without a lock, any version counts as installed.
+    """`installed`, `outdated` or `absent`, compared with the lock file; without it, any version is `installed`.
 
-    `writable`: every user of this host may have changed it, and so the code of all agents.
+    `writable` if every user of this host may have changed it, and so the code of all agents.
     """
     if not (directory / kind / "bin" / "python").exists():
         return "absent"
-    if is_open(directory / kind):
+    if is_world_writable(directory / kind):
         return "writable"
     try:
         lock = lock_of(kind)
@@ -76,11 +76,11 @@ def install(
 ) -> Path:
     """Install the SDK for a kind, and return its interpreter. Raises `HerdError` with the end of uv's output.
 
-    A sandbox sees it read-only: modules that are not compiled now are compiled again by every agent.
+    In sandboxes it is read-only: without `compiled`, every agent compiles its modules again.
     """
-    uv, env = _uv(environ), _like_pip(environ)
+    uv, env = _uv(environ), _uv_environment(environ)
     make_directory(directory, _DIRECTORY)
-    _close(directory)
+    _restrict_writers(directory)
     fresh = _create(f".{kind}-", directory)
     try:
         _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind, env), str(fresh)], env)
@@ -97,18 +97,21 @@ def install(
 
 def run_uv(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
     """Run uv with the package index of pip. Raises `HerdError` with the end of its output."""
-    _run([_uv(environ), *arguments], _like_pip(environ))
+    _run([_uv(environ), *arguments], _uv_environment(environ))
 
 
 def _create(prefix: str, within: Path) -> Path:
-    """A new directory, which its owner may use under any umask."""
+    """Create a directory with the usual mode, under any umask."""
     found = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
     found.chmod(_DIRECTORY)
     return found
 
 
-def _close(directory: Path) -> None:
-    """An earlier version left it open to all writers under some umasks: they could exchange what is installed."""
+def _restrict_writers(directory: Path) -> None:
+    """Permit only the owner to write to a directory that all users may write to: they could replace its contents.
+
+    An earlier version left it so under some umasks.
+    """
     mode = stat.S_IMODE(directory.stat().st_mode)
     if mode & stat.S_IWOTH:
         directory.chmod(mode & ~(stat.S_IWGRP | stat.S_IWOTH))
@@ -124,7 +127,7 @@ def _set_modes(tree: Path) -> None:
 
 
 def _entries(tree: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The tree and what is in it, but for symbolic links."""
+    """The paths of a tree, including its root, with their states; without symbolic links."""
     for folder, _, files in os.walk(tree):
         for path in (Path(folder), *(Path(folder, name) for name in files)):
             if not stat.S_ISLNK((state := path.lstat()).st_mode):
@@ -142,7 +145,7 @@ def _replace(fresh: Path, target: Path) -> None:
 
 
 def _python(kind: str, environ: Mapping[str, str]) -> str:
-    """This interpreter if it is suitable; else one of the kind's version, or that version for uv to find one."""
+    """The interpreter for uv: this one if it is suitable, else one of the kind's version, else only that version."""
     wanted = KINDS[kind]
     enough = sys.version_info >= tuple(map(int, wanted.split(".")))
     if enough and kind != "openhands":
@@ -155,7 +158,7 @@ def _python(kind: str, environ: Mapping[str, str]) -> str:
 
 
 def _interpreter_path(python: str, env: Mapping[str, str]) -> str | None:
-    """The real path of this interpreter; None if it doesn't run."""
+    """The real path of an interpreter on PATH; None if it does not run."""
     path = shutil.which(python, path=env.get("PATH"))
     if path is None:
         return None
@@ -171,8 +174,8 @@ def _uv(environ: Mapping[str, str]) -> str:
     return found
 
 
-def _like_pip(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment, with pip's index and certificate for uv, which ignores pip's variables."""
+def _uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for uv, with pip's index and certificate, because uv ignores pip's variables."""
     names = {"UV_DEFAULT_INDEX": "PIP_INDEX_URL", "SSL_CERT_FILE": "PIP_CERT"}
     added = {
         uv_name: environ[pip_name]

@@ -1,4 +1,4 @@
-"""Tar archives: writing them, extracting untrusted ones, safe paths, and merging folders.
+"""Writes tar archives, extracts untrusted ones, checks paths, and merges folders.
 
-Needs the standard library only: the client, the worker and the spawner use it.
+It needs only the standard library, because the client, the worker and the spawner use it.
 """

@@ -1,8 +1,8 @@
-"""Extracts untrusted archives: first everything but links, then the links, so that nothing is written through one.
+"""Extracts untrusted archives: first all other entries, then the links, so that nothing is written through a link.
 
-Each entry is checked by our own rules (`sandherd.archives.safe_paths`), and all but links also by Python's own `data`
-filter (PEP 706). A Python before 3.11.4 may not have it, such as that of Debian 12, which many images have: there, our
-own filter does the same. All functions block.
+Each entry is checked by `sandherd.archives.safe_paths`, and each one but links also by Python's `data` filter (PEP
+706). A Python before 3.11.4 may not have this filter, such as that of Debian 12, which many images have: then
+`_extract_data` does the same. All functions block.
 """
 
 import gzip
@@ -22,7 +22,7 @@ from sandherd.archives.no_follow import is_directory, opened_directory
 from sandherd.archives.safe_paths import SafePaths, UnsafePathError, may_point_outside
 
 _BROKEN: Final = (EOFError, ValueError, OverflowError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
-"""What reading an archive raises, besides `TarError`, if it is damaged or has impossible values."""
+"""Exceptions, besides `TarError`, of reading an archive that is damaged or has impossible values."""
 
 
 __all__ = ["ExtractionResult", "MergeConflictError", "UnpackedTooLargeError", "merge", "unpack"]
@@ -31,7 +31,7 @@ _WRITABLE, _READ, _RUN, _OWNER_RUNS = 0o600, 0o644, 0o755, 0o100
 
 @dataclass(frozen=True)
 class ExtractionResult:
-    """How many files were unpacked, including links; and the links that were left out, each with its target."""
+    """The number of unpacked files and links, and the links that were left out, each with its target."""
 
     files: int
     left_out: tuple[tuple[str, str], ...] = ()
@@ -54,16 +54,16 @@ def unpack(
     try:
         weight = sys.maxsize if limit is None else limit
         with opened(archive, weight) as (tar, reader):
-            files, links = _unpack_others(tar, reader, folder, weight, skips)
+            files, links = _unpack_files(tar, reader, folder, weight, skips)
     except _BROKEN as error:
         raise tarfile.ReadError(str(error)) from None
-    stay = [outward or _stays(link, folder) for link in links]
-    _make([link for link, stays in zip(links, stay, strict=True) if stays], folder)
+    stay = [outward or _stays_inside(link, folder) for link in links]
+    _create_links([link for link, stays in zip(links, stay, strict=True) if stays], folder)
     left = [link for link, stays in zip(links, stay, strict=True) if not stays]
     return ExtractionResult(files + len(links) - len(left), tuple((link.name, link.linkname) for link in left))
 
 
-def _unpack_others(
+def _unpack_files(
     tar: tarfile.TarFile, reader: LimitedReader, folder: Path, limit: int, skips: Callable[[str], bool]
 ) -> tuple[int, list[tarfile.TarInfo]]:
     """Unpack everything but links. Returns how many files were unpacked, and the links."""
@@ -84,7 +84,7 @@ def _unpack_others(
 
 def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
     """Unpack an entry that is not a link. Raises `UnsafePathError`, and `OSError`."""
-    if not _filters():
+    if not _has_data_filter():
         _extract_data(tar, entry, folder / entry.name, folder)
         return
     try:
@@ -93,12 +93,12 @@ def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None
         raise UnsafePathError(str(error)) from None
 
 
-def _filters() -> bool:
+def _has_data_filter() -> bool:
     return hasattr(tarfile, "data_filter")
 
 
 def _extract_data(tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path, folder: Path) -> None:
-    """Unpack what the `data` filter accepts, in the same way: without owners, and not writable by others."""
+    """Unpack an entry that the `data` filter would accept, in the same way: without owner, not writable by others."""
     if entry.islnk() and not entry.linkname.startswith("/"):
         place.parent.mkdir(parents=True, exist_ok=True)
         os.link(folder / entry.linkname, place, follow_symlinks=False)
@@ -115,10 +115,10 @@ def _extract_data(tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path, fol
         raise UnsafePathError(f"{entry.name[:200]!r} is not an allowed file, folder or link")
 
 
-def _stays(link: tarfile.TarInfo, folder: Path) -> bool:
+def _stays_inside(link: tarfile.TarInfo, folder: Path) -> bool:
     if may_point_outside(link):
         return False
-    if not _filters():
+    if not _has_data_filter():
         return True
     try:
         tarfile.data_filter(link, str(folder))
@@ -127,7 +127,7 @@ def _stays(link: tarfile.TarInfo, folder: Path) -> bool:
     return True
 
 
-def _make(links: Iterable[tarfile.TarInfo], folder: Path) -> None:
+def _create_links(links: Iterable[tarfile.TarInfo], folder: Path) -> None:
     """Create the links.
 
     Also checks on disk that no other link is in the path, because a file system may treat different names as equal.
@@ -147,13 +147,14 @@ def _make(links: Iterable[tarfile.TarInfo], folder: Path) -> None:
 
 
 class MergeConflictError(Exception):
-    """An entry is a folder on one side and not on the other. The text is its path."""
+    """An entry is a folder on one side and not on the other. The message is its path."""
 
 
 def merge(source: int, target: int) -> None:
-    """Move all entries, merging folders; files and links replace entries of the same name. On one file system.
+    """Move all entries of a folder into another one of the same file system. Arguments are open descriptors.
 
-    Raises `MergeConflictError` before anything is moved, and `OSError`.
+    Folders are merged; files and links replace entries of the same name. Raises `MergeConflictError` before anything is
+    moved, and `OSError`.
     """
     _check(source, target, "")
     _move(source, target)

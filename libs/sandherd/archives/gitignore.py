@@ -24,9 +24,9 @@ class _Rule:
     literal: bytes
     """The literal beginning of the pattern."""
     rest: Sequence[Segment] | None
-    """The rest of the pattern, by directories; None if it has no rest."""
+    """The rest of the pattern, one item for each directory; None if the whole pattern is literal."""
 
-    def names(self, path: bytes, name: bytes, *, directory: bool) -> bool:
+    def matches(self, path: bytes, name: bytes, *, directory: bool) -> bool:
         """Whether the rule matches this path."""
         if self.directories_only and not directory:
             return False
@@ -49,7 +49,7 @@ class GitignoreRules:
         """Whether the path, relative to the list's directory, is ignored; None if no rule matches."""
         name = path.rpartition(b"/")[2]
         for rule in self._rules:
-            if rule.names(path, name, directory=directory):
+            if rule.matches(path, name, directory=directory):
                 return rule.ignores
         return None
 
@@ -70,16 +70,16 @@ def _rule(line: bytes) -> _Rule | None:
 
 
 def _trimmed(line: bytes) -> bytes:
-    """The line without trailing spaces; one that is escaped by a backslash stays."""
+    """The line without trailing spaces; a space that is escaped by a backslash is preserved."""
     text = line.rstrip(b" ")
     backslashes = len(text) - len(text.rstrip(b"\\"))
     return line[: len(text) + backslashes % 2]
 
 
 def _fits(names: Sequence[bytes], rest: Sequence[Segment]) -> bool:
-    """Whether all names match, in order; a None stands for any number of them.
+    """Whether all names match the segments `rest`, in order; a None in it stands for any number of names.
 
-    On a mismatch, the last None takes one more name; what earlier ones took never needs to be revised.
+    On a mismatch, the last None takes one more name. The names that earlier ones took need no revision.
     """
     at = place = 0
     again: tuple[int, int] | None = None

@@ -29,7 +29,7 @@ def literal_length(pattern: bytes) -> int:
 
 
 def segments(glob: bytes, *, whole: bool) -> Sequence[Segment]:
-    """What a path must match, directory by directory. With `whole`, the glob is for a single name, and `**` is `*`."""
+    """The segments of a glob, one for each directory. With `whole`, the glob is for a single name, and `**` is `*`."""
     try:
         pieces = [list(_tokens(glob))] if whole else list(_split(_tokens(glob)))
     except _NeverError:
@@ -38,7 +38,7 @@ def segments(glob: bytes, *, whole: bool) -> Sequence[Segment]:
     for number, piece in enumerate(pieces):
         escaped = piece[-1:] == [_ESCAPED]
         names = piece[:-1] if escaped else piece
-        if whole or not _many(names):
+        if whole or not _is_double_star(names):
             found.append(_expression(names))
         else:
             # The last `**`, and one before `\/`, matches at least one directory.
@@ -46,7 +46,7 @@ def segments(glob: bytes, *, whole: bool) -> Sequence[Segment]:
     return found
 
 
-def _many(piece: Sequence[bytes]) -> bool:
+def _is_double_star(piece: Sequence[bytes]) -> bool:
     return len(piece) > 1 and all(token == _STAR for token in piece)
 
 
@@ -75,18 +75,21 @@ def _tokens(glob: bytes) -> Iterator[bytes]:
             if not glob[at : at + 1]:
                 raise _NeverError
             escaped = glob[at : at + 1]
-            yield _ESCAPED if escaped == b"/" else _exactly(escaped[0])
+            yield _ESCAPED if escaped == b"/" else _byte_expression(escaped[0])
             at += 1
         else:
-            yield {b"?": b"[^/]", _STAR: _STAR, b"/": b"/"}.get(one) or _exactly(one[0])
+            yield {b"?": b"[^/]", _STAR: _STAR, b"/": b"/"}.get(one) or _byte_expression(one[0])
 
 
-def _exactly(byte: int) -> bytes:
+def _byte_expression(byte: int) -> bytes:
     return rb"\x%02x" % byte
 
 
 def _expression(tokens: Sequence[bytes]) -> re.Pattern[bytes]:
-    """A star matches as little as possible, atomically: the next star can match all that a longer match would have."""
+    """The expression for one name.
+
+    A star matches as little as possible, atomically: the next star can match what a longer match would have matched.
+    """
     first, *others = _runs(tokens)
     if not others:
         return re.compile(first)
@@ -106,7 +109,7 @@ def _runs(tokens: Sequence[bytes]) -> list[bytes]:
 
 
 def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
-    """An expression for the set that begins at `at`, and where it ends. Raises `_NeverError`."""
+    """An expression for the bracket set that begins at `at`, and the position after it. Raises `_NeverError`."""
     negated = glob[at : at + 1] in {b"!", b"^"}
     at += negated
     members: set[int] = set()
@@ -117,11 +120,11 @@ def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
         found, before, at = _member(glob, at, before)
         members |= found
     chosen = (set(range(256)) - members if negated else members) - {ord("/")}
-    return b"[%b]" % b"".join(map(_exactly, sorted(chosen))) if chosen else b"(?!)", at + 1
+    return b"[%b]" % b"".join(map(_byte_expression, sorted(chosen))) if chosen else b"(?!)", at + 1
 
 
 def _member(glob: bytes, at: int, before: int | None) -> tuple[set[int], int | None, int]:
-    """The bytes one member of a set adds, the possible start of a range after it, and where the next member begins."""
+    """The bytes of one member of a set, the possible start of a range after it, and the position of the next member."""
     one = _byte(glob, at)
     if one == ord("-") and before and glob[at + 1 : at + 2] not in {b"", b"]"}:
         end, at = _escaped(glob, at + 1)

@@ -1,8 +1,8 @@
-"""Which paths of a work tree are left out: directories that never contain work, and what git ignores.
+"""Decides which paths of a work tree are left out: directories that never contain work, and what git ignores.
 
 Git's rules are in the `.gitignore` of each directory and in a repository's `info/exclude`; a nested repository has its
-own. Those of a user's git configuration are read by clients only (`IgnoreRules(user=...)`). Not read: a repository's
-index, so a tracked file that matches a rule is ignored as well.
+own. Only clients read the rules of a user's git configuration (`IgnoreRules(user=...)`). A repository's index is not
+read, so a tracked file that matches a rule is ignored as well.
 """
 
 import os
@@ -34,7 +34,7 @@ class _Scope:
     repository: bool = False
     """Whether a repository begins here; rules of directories above do not apply to it."""
     excludes: tuple[GitignoreRules, ...] = ()
-    """The rules of the whole repository, those that take precedence first."""
+    """The rules of the whole repository, in the order of their precedence."""
     git_dir: str | None = None
     """The path of the repository's git directory, if it is in the tree and not in `.git`."""
 
@@ -47,10 +47,10 @@ class _Scope:
 
 
 class IgnoreRules:
-    """Returns whether a path (relative, with forward slashes) is ignored, by the directories read so far."""
+    """Decides whether a relative path (with forward slashes) is ignored, by the rules of directories read so far."""
 
     def __init__(self, *, confined: bool = True, user: GitignoreRules = _NO_RULES) -> None:
-        """Unless `confined`, `info/exclude` is also read from git directories outside the tree.
+        """If not `confined`, `info/exclude` is also read from git directories outside the tree.
 
         `user` has the rules of the user's git configuration.
         """
@@ -80,12 +80,12 @@ class IgnoreRules:
         return any(self(prefix, directory=prefix != path) for prefix in prefixes)
 
     def read(self, root: Path, directory: str, names: Collection[str]) -> bool:
-        """Read the rules of a directory that contains these names. Returns whether they have changed."""
+        """Read the rules of a directory, whose entries are `names`. Returns whether the rules have changed."""
         before = self._scopes.get(directory)
         if _GITIGNORE not in names and GIT not in names:
             self._scopes.pop(directory, None)
             return before is not None and self._changed(before, _Scope())
-        excluding = self._excluding(root, root / directory / GIT) if GIT in names else None
+        excluding = self._exclude_file(root, root / directory / GIT) if GIT in names else None
         listed, git = root / directory / _GITIGNORE, root / directory / GIT
         stamps = (_stamp(listed), _stamp(git), _stamp(excluding) if excluding else None)
         if before is not None and before.stamps == stamps:
@@ -99,7 +99,7 @@ class IgnoreRules:
         )
         return self._changed(before, scope)
 
-    def _excluding(self, root: Path, git: Path) -> Path | None:
+    def _exclude_file(self, root: Path, git: Path) -> Path | None:
         """The path of a repository's exclude file; None if it is outside the tree, where a worker must not read."""
         place = git
         if not git.is_dir():
@@ -122,9 +122,10 @@ class IgnoreRules:
 def ignored_in(
     root: Path, *, with_git: bool, folder: str = "", rules: IgnoreRules | None = None
 ) -> Callable[[str, bool], bool]:
-    """For `writer.pack` of a folder within `root`: skips what git ignores; `with_git` nothing in a git directory.
+    """The `skips` for `writer.pack` of a folder within `root`: it skips what git ignores.
 
-    The rules of the root apply, of each directory on the way to the folder, and of each below.
+    With `with_git`, it skips nothing in a git directory. The rules of the root, of each directory down to the folder,
+    and of each directory in the folder apply.
     """
     ignored = rules or IgnoreRules()
     within = f"{folder}/" if folder else ""
@@ -162,7 +163,7 @@ def _first_verdict(lists: Sequence[GitignoreRules], name: bytes, *, directory: b
 
 
 def _stored_path(path: Path, prefix: bytes = b"") -> str:
-    """The path stored in a file; empty without one."""
+    """The path that is stored in a file of git; empty if the file does not exist."""
     return os.fsdecode(content(path).removeprefix(prefix).strip(b"\n\0").replace(b"\0", b""))
 
 

@@ -18,7 +18,7 @@ _DAMAGED: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 class UnpackedTooLargeError(Exception):
-    """Unpacked, the archive would exceed the limit."""
+    """The unpacked archive would exceed a limit."""
 
 
 class LimitedReader:
@@ -31,7 +31,7 @@ class LimitedReader:
 
     @contextmanager
     def content(self) -> Iterator[None]:
-        """Within this context, reads are of the content of an entry, not of a header."""
+        """A context in which reads are of the content of an entry, not of a header."""
         self._in_content = True
         try:
             yield
@@ -62,7 +62,7 @@ class LimitedReader:
             raise tarfile.ReadError(str(error)) from None
 
     def tell(self) -> int:
-        """The position."""
+        """The position in the decompressed bytes."""
         return self._file.tell()
 
     def _check(self, position: int) -> None:
@@ -85,7 +85,7 @@ def opened(archive: IO[bytes], limit: int) -> Iterator[tuple[tarfile.TarFile, Li
 
 
 def entries(tar: tarfile.TarFile, limit: int) -> Iterator[tarfile.TarInfo]:
-    """The entries. Raises `UnpackedTooLargeError` if they are larger than the limit, as sparse files may be."""
+    """The entries. Raises `UnpackedTooLargeError` if their total size exceeds the limit, as with sparse files."""
     size = 0
     for entry in tar:
         size += entry.size + ENTRY

@@ -1,6 +1,6 @@
-"""Opening files and directories where an adversary may have planted links, pipes or devices.
+"""Opens files and directories where an adversary may have placed links, pipes or devices.
 
-A name is one component, relative to a directory that is held open: replacing a parent meanwhile redirects nothing.
+A name is one component, relative to a directory that is held open, so that replacing a parent has no effect.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What may be unpacked from an untrusted archive, decided by the names in it alone.
+"""Decides what may be unpacked from an untrusted archive, only by the names in it.
 
 Python's `data` filter (PEP 706) resolves links in the file system, and until 3.11.13, 3.12.11 and 3.13.4 it could be
 deceived by paths longer than the system resolves (CVE-2025-4517 and others). This rule is applied before it, without
@@ -16,7 +16,7 @@ DEEPEST: Final = 200
 
 
 class UnsafePathError(tarfile.TarError):
-    """An entry might be outside the folder. The text names it."""
+    """An entry might be unpacked outside the folder. The message names it."""
 
 
 class SafePaths:
@@ -27,7 +27,7 @@ class SafePaths:
         self._files: set[tuple[str, ...]] = set()
 
     def check(self, entry: tarfile.TarInfo) -> None:
-        """Raise `UnsafePathError`, or remember the entry."""
+        """Raise `UnsafePathError` for an unsafe entry; note any other for the checks of later entries."""
         name = _parts(entry.name)
         if len(name) > DEEPEST:
             raise UnsafePathError(f"{_short(entry.name)} is more than {DEEPEST} folders deep")
@@ -47,7 +47,7 @@ class SafePaths:
 
 
 def may_point_outside(link: tarfile.TarInfo) -> bool:
-    """Whether a link that was checked leads out of the folder, or may do so."""
+    """Whether a link that `SafePaths` has accepted leads, or may lead, out of the folder."""
     parts = _parts(link.linkname)
     ups = next((index for index, part in enumerate(parts) if part != _UP), len(parts))
     return link.linkname.startswith("/") or ups >= len(_parts(link.name)) or _UP in parts[ups:]

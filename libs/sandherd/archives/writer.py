@@ -1,4 +1,4 @@
-"""Writes tar archives: of a folder on disk, or entry by entry. All functions block."""
+"""Writes tar archives, of a folder or entry by entry. All functions block."""
 
 import io
 import os
@@ -21,25 +21,25 @@ class ArchiveTooLargeError(Exception):
 
 
 class DeadlinePassedError(Exception):
-    """The deadline passed before all of it was written."""
+    """The deadline passed before the archive was complete."""
 
 
 @dataclass(frozen=True)
 class ArchiveSummary:
-    """How many files and links an archive contains, and the paths that could not be read."""
+    """The number of files and links in an archive, and the paths that could not be read."""
 
     files: int
     unread: tuple[str, ...] = ()
 
 
 class _LimitedWriter(io.RawIOBase):
-    """Forwards what is written to it: not a byte over the limit, and nothing after the deadline."""
+    """Forwards written bytes to `out`, within the limit and until the deadline."""
 
     def __init__(self, out: IO[bytes], limit: int | None, late: Callable[[], bool]) -> None:
         self._out, self._left, self._late = out, limit, late
 
     def write(self, data: object) -> int:
-        """Forward it. Raises `ArchiveTooLargeError` or `DeadlinePassedError`."""
+        """Forward bytes. Raises `ArchiveTooLargeError` or `DeadlinePassedError`."""
         view = memoryview(data)  # type: ignore[arg-type]  # `write` gets a bytes-like object
         if self._left is not None:
             self._left -= view.nbytes
@@ -70,9 +70,10 @@ def pack(
 ) -> ArchiveSummary:
     """Write a tar archive of a folder: relative names, each folder before its entries, without owners.
 
-    Links are packed as links and never followed, also where one replaces a file meanwhile. Devices, pipes and sockets,
-    and what is removed meanwhile, are left out. `skips(path, is_directory)` excludes entries. What can't be read is
-    listed in the result, and a file that shrinks meanwhile is padded; with `strict`, both raise `OSError`.
+    Links are packed as links and never followed, even if one replaces a file meanwhile. Devices, pipes, sockets and
+    entries that are removed meanwhile are left out, and so are entries for which `skips(path, is_directory)` is true.
+    Entries that can't be read are listed in the result, and a file that shrinks meanwhile is padded; with `strict`,
+    both raise `OSError`.
     Raises `ArchiveTooLargeError` beyond `limit` bytes, `DeadlinePassedError` once `late()` is true, and `OSError` if
     `out` can't be written.
     """
@@ -105,7 +106,7 @@ def pack(
 
 
 def add_file(archive: tarfile.TarFile, name: str, content: bytes, mode: int, owner: Owner = ROOT_OWNER) -> None:
-    """Add a file with this content, of time 0: the same content gives the same archive."""
+    """Add a file with this content. Its time is 0, so that the same content gives the same archive."""
     member = tarfile.TarInfo(name)
     member.size, member.mode = len(content), mode
     member.uid, member.gid = owner
@@ -113,7 +114,7 @@ def add_file(archive: tarfile.TarFile, name: str, content: bytes, mode: int, own
 
 
 def add_directory(archive: tarfile.TarFile, name: str, mode: int, owner: Owner = ROOT_OWNER) -> None:
-    """Add a directory, of time 0."""
+    """Add a directory. Its time is 0."""
     member = tarfile.TarInfo(name)
     member.type, member.mode = tarfile.DIRTYPE, mode
     member.uid, member.gid = owner
@@ -156,7 +157,7 @@ def _walk(
 def _open_regular(path: str) -> int | None:
     """The descriptor of a regular file, None for anything else. Raises `OSError`.
 
-    It is opened before it is added: an unreadable one is not recorded as the first of its hard links.
+    A file is opened before it is added, so that an unreadable one is not recorded as the first of its hard links.
     """
     return os.open(path, READ_FILE) if stat.S_ISREG(os.lstat(path).st_mode) else None
 
@@ -175,7 +176,7 @@ def _add(tar: tarfile.TarFile, info: tarfile.TarInfo | None, file: IO[bytes] | N
 
 
 class _Padded:
-    """A file of its recorded size: truncated if it has grown, padded with zeros if it has shrunk."""
+    """A file with its recorded size: truncated if it has grown, padded with zeros if it has shrunk."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._left = file, size

@@ -1,4 +1,4 @@
-"""`Herd`, the asynchronous client for programs and the `sandherd` command, and `SyncHerd`, the same without asyncio.
+"""The client for programs and the `sandherd` command: `Herd` for asyncio, and `SyncHerd` without asyncio.
 
 The exported names are imported on first use, so that the command starts quickly.
 """

@@ -1,4 +1,4 @@
-"""Access tokens of the HTTP API: create, list, revoke; codes for browsers. Their texts never leave the client."""
+"""Access tokens of the HTTP API, and sign-in codes for browsers. The herd gets the hash of a text, never the text."""
 
 import hashlib
 import secrets
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.records import AccessRole
 
 DEFAULT_LIFETIME: Final = 90 * 86_400
-_BYTES: Final = 32
+_TOKEN_BYTES: Final = 32
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TokenOperations:
         return await self.connection.request(made(requests.RevokeToken, name=name))
 
     async def create_code(self, role: "AccessRole", *, user: str | None = None) -> NewCode:
-        """Create a code by which a browser gets a session of the project, once, within a minute."""
+        """Create a one-time code for a session of the project in a browser. It must be used within a minute."""
         text, digest = self._new("shc")
         return NewCode(
             await self.connection.request(made(requests.CreateCode, role=role, sha256=digest, user=user)), text
@@ -64,5 +64,5 @@ class TokenOperations:
 
     def _new(self, prefix: str) -> tuple[str, str]:
         """A new text, and its hash."""
-        text = f"{prefix}_{checked_name(self.connection.project, 'project')}_{secrets.token_urlsafe(_BYTES)}"
+        text = f"{prefix}_{checked_name(self.connection.project, 'project')}_{secrets.token_urlsafe(_TOKEN_BYTES)}"
         return text, hashlib.sha256(text.encode()).hexdigest()

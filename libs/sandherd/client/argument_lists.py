@@ -1,4 +1,4 @@
-"""A program and its arguments, as a list: a text would be split into its letters."""
+"""Checks that a program and its arguments are a list: a string would be taken as a list of its letters."""
 
 from typing import Any, Final
 
@@ -18,10 +18,10 @@ def argument_list(argv: Any, *, remedy: str = _REMEDY) -> list[str]:
     return found
 
 
-def _message(other: Any) -> str:
-    """A number or `true` in a file of tasks was meant as text; YAML reads it as a value of another type."""
+def _message(invalid: Any) -> str:
+    """The text of the error. YAML reads a number or `true` as a value of another type: it must be in quotes."""
     text = "argv has to be a list of strings"
-    if isinstance(other, (bool, int, float)):
-        shown = str(other).lower()[:40]
+    if isinstance(invalid, (bool, int, float)):
+        shown = str(invalid).lower()[:40]
         return f'{text}: put {shown} in quotes, as in "{shown}"'
     return text

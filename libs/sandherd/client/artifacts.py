@@ -1,4 +1,4 @@
-"""Finds the artifacts that events refer to, by the events of the history."""
+"""Finds artifacts in the history, by the stored events that refer to them."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from sandherd.contracts.requests import ListEvents, StoredEvent
 PAGE: Final = 500
 _BEFORE: Final = timedelta(hours=1)
 _AFTER: Final = timedelta(days=1)
-"""How long before and after its artifact an event may have been created: clocks differ, and large files take time."""
+"""How long before or after its artifact an event may be created: clocks differ, and an upload takes time."""
 
 
 class EventArtifact(Model):
@@ -28,9 +28,9 @@ class EventArtifact(Model):
 
     name: str
     kind: str
-    """Its media type, such as `text/plain` or `application/x-tar`."""
+    """The media type, such as `text/plain` or `application/x-tar`."""
     size: int
-    """In bytes."""
+    """The size in bytes."""
     event: str
     """The type of the event."""
     field: str
@@ -45,7 +45,7 @@ class EventArtifact(Model):
 
 @dataclass(frozen=True)
 class ArtifactScope:
-    """Whose events are searched: those of a task and its sandboxes, of a sandbox, or of the project."""
+    """Which events are searched: those of a task and its sandboxes, of one sandbox, or of the whole project."""
 
     task: str | None = None
     sandbox: str | None = None
@@ -59,7 +59,7 @@ async def artifacts(send: SendRequest, scope: ArtifactScope) -> AsyncIterator[Ev
     question = made(ListEvents, limit=PAGE, **{name: value for name, value in wanted.items() if value is not None})
     seen: set[str] = set()
     async for page in queries.pages(send, question):
-        for found in _of_events(page.events):
+        for found in _referred_artifacts(page.events):
             if found.reference.subject not in seen:
                 seen.add(found.reference.subject)
                 yield found
@@ -68,7 +68,7 @@ async def artifacts(send: SendRequest, scope: ArtifactScope) -> AsyncIterator[Ev
 async def artifact_named(send: SendRequest, name: str, scope: ArtifactScope) -> EventArtifact:
     """The artifact of this name. Raises `HerdError`: `not_found` if no event of the scope refers to it.
 
-    In a whole project, only events from about the time that is part of a generated name are searched.
+    If the scope is the whole project and the name was generated, only events near the time in the name are searched.
     """
     at = created_at(name)
     if scope == ArtifactScope() and at is not None:
@@ -84,17 +84,17 @@ async def artifact_named(send: SendRequest, name: str, scope: ArtifactScope) -> 
     )
 
 
-def _of_events(events: list[StoredEvent]) -> Iterator[EventArtifact]:
+def _referred_artifacts(events: list[StoredEvent]) -> Iterator[EventArtifact]:
     for stored in events:
         try:
             event = decoder.from_history(stored)
         except ContractError:
-            continue  # not of this version: it has no reference that this version could read
+            continue  # an event of another version: this version can't read its references
         for field, reference in artifact_references(event.data):
-            yield _described(event, field, reference)
+            yield _event_artifact(event, field, reference)
 
 
-def _described(event: Envelope[Any], field: str, reference: ArtifactRef) -> EventArtifact:
+def _event_artifact(event: Envelope[Any], field: str, reference: ArtifactRef) -> EventArtifact:
     return EventArtifact(
         name=reference.artifact,
         kind=reference.media_type.partition(";")[0].strip(),

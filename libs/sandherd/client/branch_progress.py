@@ -1,4 +1,4 @@
-"""Waits until a branch is in a wanted state: by its events, and by requests for those that were missed."""
+"""Waits until a branch is in a wanted state: requests it after each event, and regularly in case events are missed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,12 +18,15 @@ async def until(
     is_wanted: Callable[[BranchView], bool],
     timeout: float,
 ) -> BranchView:
-    """The branch once `is_wanted`, or as it is after `timeout` seconds. Raises `HerdError`, as `find` does."""
+    """Return the branch as soon as `is_wanted` is true for it, or after `timeout` seconds. `find` requests the branch.
+
+    Raises the `HerdError` of `find`.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     async with ChangeFeed(connection, connection.project, ["branch"]) as feed:
         while True:
-            feed.refreshing()
+            feed.clear_stale()
             feed.take()
             view = await find()
             left = deadline - loop.time()

@@ -30,7 +30,7 @@ _SEE: Final = "see `sandherd branches list`"
 class BranchOperations(TaskFiles):
     """The methods of `Herd` about branches. Every method raises `HerdError`.
 
-    A branch is named by its name, its id, or a task that works on it.
+    The parameter `name` is the name of a branch, its id, or the name of a task that works on it.
     """
 
     async def branches(
@@ -42,12 +42,12 @@ class BranchOperations(TaskFiles):
         task: str | None = None,
         states: "Sequence[BranchState]" = (),
     ) -> "requests.BranchList":
-        """A page of the project's branches, those that changed last first; of this name, this task, these states."""
+        """A page of the project's branches, the last changed first: all, or those of this name, task and states."""
         wanted = {"limit": limit, "cursor": cursor, "branch": branch, "task": task, "state": list(states)}
         return await self.connection.request(made(requests.ListBranches, **wanted))
 
     async def branch(self, name: str) -> "requests.BranchView":
-        """One branch. Of several with the same name, the live one. Raises `HerdError` if several are live."""
+        """One branch. If several have the name: the live one, else the last changed. Raises if several are live."""
         return await find(self.connection.request, name)
 
     async def push_branch(
@@ -55,7 +55,8 @@ class BranchOperations(TaskFiles):
     ) -> "requests.BranchView":
         """Request that a branch is pushed as soon as possible; `branch.pushed` or `branch.push_refused` follows.
 
-        `approved_commit` approves the paths that need it; a `conflict` if the branch has another commit by now.
+        `approved_commit` is the commit whose changes to protected paths are approved. Raises `HerdError` (`conflict`)
+        if it is no longer the commit of the branch.
         """
         found = await self.branch(name)
         request = made(requests.PushBranch, branch=found.id, approved_commit=approved_commit, requested_by=by)
@@ -78,7 +79,7 @@ class BranchOperations(TaskFiles):
     ) -> "requests.BranchView":
         """Request that the branch's pull request is merged once its forge permits it; `branch.merged` follows.
 
-        With `commit`, a `conflict` if the branch has another one by now.
+        Raises `HerdError` (`conflict`) if `commit` is given and is no longer the commit of the branch.
         """
         found = await self.branch(name)
         return await self.connection.request(
@@ -99,7 +100,7 @@ class BranchOperations(TaskFiles):
 
         A local branch is only created or fast-forwarded; the work tree is not changed. Objects are checked first, and
         nothing of the branch is executed. Raises `HerdError`: `conflict` if the local branch is checked out or has
-        other commits, or if the repository does not have the base; `refused` for a bundle with anything unexpected.
+        other commits, or if the repository does not have the base; `refused` if the bundle has unexpected contents.
         """
         found = await self.branch(name)
         reference = found.bundle
@@ -117,7 +118,7 @@ class BranchOperations(TaskFiles):
         return await branch_fetch.fetch(found.branch, found.commit, Path(into), download)
 
     async def branch_diff(self, name: str, out: IO[bytes]) -> None:
-        """Write the diff of a branch from its base's commit into an empty file, as `git apply` reads it.
+        """Write the diff between the base commit and the branch into an empty file, in the format of `git apply`.
 
         Raises `HerdError` (`too_large`) if it is too large to be stored.
         """
@@ -141,14 +142,17 @@ async def find(send: SendRequest, name: str) -> "requests.BranchView":
     if _ID.fullmatch(name):
         kinds = ["branch"]
     for kind in kinds:
-        if found := await _of(send, kind, name):
-            return _one(found, name)
+        if found := await _branches_of(send, kind, name):
+            return _selected(found, name)
     raise HerdError.of(
-        Code.NOT_FOUND, f"there is no branch {name[:200]}, and no branch of such a task", field="branch", remedy=_SEE
+        Code.NOT_FOUND,
+        f"there is no branch {name[:200]}, and no task of that name with a branch",
+        field="branch",
+        remedy=_SEE,
     )
 
 
-async def _of(send: SendRequest, kind: Literal["branch", "task"], name: str) -> "list[requests.BranchView]":
+async def _branches_of(send: SendRequest, kind: Literal["branch", "task"], name: str) -> "list[requests.BranchView]":
     wanted = {kind: name}
     try:
         page: requests.BranchList = await send(made(requests.ListBranches, **wanted))
@@ -159,8 +163,8 @@ async def _of(send: SendRequest, kind: Literal["branch", "task"], name: str) -> 
     return page.branches
 
 
-def _one(found: "Sequence[requests.BranchView]", name: str) -> "requests.BranchView":
-    """The live one, or else the one that changed last. Raises `HerdError` if several are live."""
+def _selected(found: "Sequence[requests.BranchView]", name: str) -> "requests.BranchView":
+    """The live branch, else the last changed one. Raises `HerdError` if several are live."""
     live = [view for view in found if view.state is BranchState.LIVE]
     if len(live) > 1:
         shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_SHOWN])

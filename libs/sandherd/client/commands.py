@@ -28,7 +28,7 @@ from sandherd.contracts.requests import ListEvents, SandboxView, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED, SANDBOX_ENDING, TASK_ENDED, SandboxState
 
 POLL_SECONDS: Final = 1.0
-_CLOCKS: Final = timedelta(seconds=5)
+_CLOCK_DIFFERENCE: Final = timedelta(seconds=5)
 
 ViewT = TypeVar("ViewT", SandboxView, TaskView)
 
@@ -36,9 +36,10 @@ ViewT = TypeVar("ViewT", SandboxView, TaskView)
 async def send_and_wait(
     connection: Connection, command: SandboxCommand, is_wanted: Callable[[SandboxView], bool], timeout: float
 ) -> SandboxView:
-    """Send a command about an existing sandbox, and wait until `is_wanted`. Returns the resulting sandbox.
+    """Send a command about an existing sandbox, and wait until `is_wanted` is true for it. Returns the sandbox.
 
-    Raises `HerdError`: the spawner's refusal, or `unavailable` after `timeout` seconds, when the command still stands.
+    Raises `HerdError`: the spawner's refusal, `conflict` if the sandbox ends, or `unavailable` after `timeout` seconds;
+    the command may still take effect then.
     """
 
     def reached(view: SandboxView) -> bool:
@@ -49,7 +50,7 @@ async def send_and_wait(
     command_target = _CommandTarget(
         command.sandbox, lambda: queries.sandbox(connection.request, command.sandbox), reached
     )
-    return await _Outcome(connection, command, command_target).run(timeout)
+    return await _CommandOutcome(connection, command, command_target).run(timeout)
 
 
 async def extend_and_wait(
@@ -63,7 +64,7 @@ async def extend_and_wait(
             return False
         # Clocks differ, and a sandbox with a later expiry is not changed.
         moved = before.expires_at is None or view.expires_at > before.expires_at
-        return moved or view.expires_at >= wanted - _CLOCKS
+        return moved or view.expires_at >= wanted - _CLOCK_DIFFERENCE
 
     return await send_and_wait(connection, command, is_wanted, timeout)
 
@@ -82,7 +83,7 @@ async def retry_and_wait(connection: Connection, command: RetryTask, before: Tas
             remedy=f"see `sandherd tasks get {before.task}`",
         )
     command_target = _CommandTarget(command.task, lambda: queries.task(connection.request, command.task), is_wanted)
-    return await _Outcome(connection, command, command_target).run(timeout)
+    return await _CommandOutcome(connection, command, command_target).run(timeout)
 
 
 _NOT_KNOWN: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
@@ -90,14 +91,14 @@ _NOT_KNOWN: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code
 
 
 async def is_in_use(view: Awaitable[TaskView]) -> bool:
-    """Whether a name is that of a task: its events would be taken for those of a new one."""
+    """Whether a task of this name exists. `view` requests it. Events of the old task would be taken for a new one's."""
     return await _if_known(view) is not None
 
 
-async def refuse_ended(view: Awaitable[ViewT], done: str) -> None:
-    """Refuse a command about something that has ended. `done` is what the command would do to it, as `cancelled`.
+async def refuse_ended(view: Awaitable[ViewT], action: str) -> None:
+    """Raise `HerdError` (`conflict`) if the target of a command has ended. `action` is a participle, as `cancelled`.
 
-    A target that is not known yet is not refused: it may be in a command that is not handled yet.
+    An unknown target is not refused: a command that is not handled yet may create it.
     """
     if (found := await _if_known(view)) is None:
         return
@@ -105,14 +106,14 @@ async def refuse_ended(view: Awaitable[ViewT], done: str) -> None:
     if found.state in TASK_ENDED or found.state in SANDBOX_ENDED:
         raise HerdError.of(
             Code.CONFLICT,
-            f"{name} is {found.state}: a {kind} that has ended can't be {done}",
+            f"{name} is {found.state}: a {kind} that has ended can't be {action}",
             field=kind,
             remedy=f"see `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {name}`",
         )
 
 
 async def _if_known(view: Awaitable[ViewT]) -> ViewT | None:
-    """The view; None if there is none yet, or its services do not respond."""
+    """The view; None if the target is unknown, or its services are unavailable."""
     try:
         return await view
     except HerdError as error:
@@ -123,15 +124,15 @@ async def _if_known(view: Awaitable[ViewT]) -> ViewT | None:
 
 @dataclass(frozen=True)
 class _CommandTarget(Generic[ViewT]):
-    """The target of a command: its name, how to get its view, and whether that is the wanted state."""
+    """The target of a command: its name, and functions that request its view and check for the wanted state."""
 
     name: str
     get_view: Callable[[], Awaitable[ViewT]]
     is_wanted: Callable[[ViewT], bool]
 
 
-class _Outcome(Generic[ViewT]):
-    """The outcome of one command: from live events, and by requests for those that were missed."""
+class _CommandOutcome(Generic[ViewT]):
+    """Waits for the outcome of one command: requests the target after each live event, and regularly in between."""
 
     def __init__(self, connection: Connection, command: Command, command_target: _CommandTarget[ViewT]) -> None:
         self._connection = connection
@@ -141,7 +142,7 @@ class _Outcome(Generic[ViewT]):
         self._changed = asyncio.Event()
 
     async def run(self, timeout: float) -> ViewT:
-        """Send the command, and wait."""
+        """Send the command, and wait until the target has the wanted state. Raises `HerdError`."""
         subject = entity_subjects(self._connection.project, self._target.name)
         subscription = await self._connection.listen(subject, self._receive)
         try:
@@ -168,10 +169,10 @@ class _Outcome(Generic[ViewT]):
                 return view
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
-                raise _too_late(self._target.name, f"not done within {timeout:g} s; the command was sent")
-            await self._rest(min(left, POLL_SECONDS))
+                raise _timed_out(self._target.name, f"not done within {timeout:g} s; the command was sent")
+            await self._wait_for_event(min(left, POLL_SECONDS))
 
-    async def _rest(self, seconds: float) -> None:
+    async def _wait_for_event(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -189,7 +190,7 @@ class _Outcome(Generic[ViewT]):
             return None
 
     def _refuses(self, event: Event, envelope: Envelope[Any]) -> bool:
-        """Whether the event refuses this command: from the spawner at once, or later because the runtime failed it."""
+        """Whether the event refuses this command: either at once, or later because the runtime failed to execute it."""
         record = SPAWNER_SOURCE + self._target.name
         later = event.source == record and getattr(event.data, "command", None) == envelope.type
         named = getattr(event.data, "command_id", None) == str(envelope.id)
@@ -215,20 +216,20 @@ async def create_and_wait(connection: Connection, command: CreateSandbox, timeou
             async for event in events:
                 last = event
                 if event.type == SandboxRunning.type:
-                    return await _as_running(connection, command.sandbox)
+                    return await _running_view(connection, command.sandbox)
     except TimeoutError:
-        raise _too_late(command.sandbox, f"not running after {timeout:g} s") from None
-    raise _not_made(command.sandbox, last)
+        raise _timed_out(command.sandbox, f"not running after {timeout:g} s") from None
+    raise _not_created(command.sandbox, last)
 
 
-async def _as_running(connection: Connection, sandbox: str) -> SandboxView:
-    """The view with state running: the event proves it, even if the list is a moment behind."""
+async def _running_view(connection: Connection, sandbox: str) -> SandboxView:
+    """The view with the state running: its event was received, even if the spawner's reply does not show it yet."""
     view = await queries.sandbox(connection.request, sandbox)
     early = view.state in {SandboxState.REQUESTED, SandboxState.SPAWNING}
     return view.model_copy(update={"state": SandboxState.RUNNING}) if early else view
 
 
-def _not_made(sandbox: str, last: Event | None) -> HerdError:
+def _not_created(sandbox: str, last: Event | None) -> HerdError:
     if last is not None and last.type == SANDBOX_REFUSED:
         return refused_of(last, CreateSandbox.type)
     ended = last is not None and last.type in SANDBOX_ENDS
@@ -240,7 +241,7 @@ def _not_made(sandbox: str, last: Event | None) -> HerdError:
     )
 
 
-def _too_late(name: str, what: str) -> HerdError:
+def _timed_out(name: str, what: str) -> HerdError:
     return HerdError.of(
         Code.UNAVAILABLE, f"{name}: {what}, and may still take effect", remedy=f"see `sandherd events {name}`"
     )

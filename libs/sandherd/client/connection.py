@@ -97,9 +97,9 @@ class Connection:
 
     @classmethod
     def over(cls, bus: Bus, project: str, *, issuer: str, first: UUID | None = None) -> "Connection":
-        """The operations of one caller over a service's own bus, which stays open.
+        """A connection that uses the bus of a service, for the operations of one caller. The bus stays open.
 
-        `issuer` is the source of its commands. The first of them has the id `first`, so that a repeat is the same.
+        `issuer` is the source of its commands. `first` is the id of the first command, so that a retry repeats that id.
         """
         connection = cls(bus, project, ConnectionCallbacks())
         connection._source, connection._first = issuer, first
@@ -107,7 +107,7 @@ class Connection:
 
     @property
     def bus(self) -> Bus:
-        """The connection to the broker. Raises `HerdError` after the end of the context."""
+        """The connection to the broker. Raises `HerdError` if the context manager of `open` has ended."""
         if self._ended:
             raise closed()
         return self._bus
@@ -150,9 +150,9 @@ class Connection:
                 remedy="check that client and services have the same version",
             ) from error
 
-    async def standing(self, target: "Target") -> "EntityStatus":
-        """The state of a target. Raises `HerdError`, with `not_found` if it does not exist."""
-        return await queries.standing(self.request, target)
+    async def entity_status(self, target: "Target") -> "EntityStatus":
+        """The state of a task or a sandbox. Raises `HerdError`: `not_found` if it does not exist."""
+        return await queries.entity_status(self.request, target)
 
     async def command(self, command: "Command", about: str) -> "Envelope[Command]":
         """Publish a command about an entity; the broker has stored it when this returns. Raises `HerdError`."""
@@ -181,7 +181,8 @@ class Connection:
     async def listen(self, subject: str, handle: Callable[[str, bytes], Awaitable[None]]) -> "LiveSubscription":
         """Subscribe to the events or the output on a subject; the subscription is active after the next `flush`.
 
-        Anyone in our account can have a reply to a request delivered here: it is ignored, as it was not republished.
+        Messages that the broker has not republished are ignored: any user of the account can have a reply to its own
+        request delivered to this subject.
         """
         from sandherd.bus.republished import is_republished
 
@@ -192,9 +193,10 @@ class Connection:
         return await self.bus.client.subscribe(subject, cb=on_message)
 
     async def flush(self) -> None:
-        """Wait until the broker has processed what we sent, and we have received what it sent before that.
+        """Wait until the broker has processed everything sent before, and its earlier messages are received.
 
-        Errors are ignored while it is unavailable: the client subscribes again on reconnect, and followers catch up.
+        Errors of an unavailable broker are ignored: after a reconnect nats-py subscribes again, and followers request
+        the events that they have missed.
         """
         import nats.errors  # not before `sandherd.bus`, which loads nats-py without aiohttp
 
@@ -202,12 +204,12 @@ class Connection:
             await self.bus.flush(timeout=FLUSH_SECONDS)
 
     def on_change(self, callback: Callable[[bool], None]) -> Callable[[], None]:
-        """Call it at every reconnect (True) and at the end of the connection (False). Returns how to stop that."""
+        """Call `callback` with True at each reconnect, with False at the end. Returns a function that removes it."""
         self._change_callbacks.add(callback)
         return lambda: self._change_callbacks.discard(callback)
 
     def on_command(self, callback: Callable[[Envelope[Any]], None]) -> Callable[[], None]:
-        """Call `callback` with every command just before it is published. Returns how to stop that."""
+        """Call `callback` with every command before it is published. Returns a function that removes it."""
         self._command_callbacks.add(callback)
         return lambda: self._command_callbacks.discard(callback)
 
@@ -235,7 +237,10 @@ class Connection:
         return envelope
 
     async def _unless_refused(self, subject: str, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for `work`, or for a permissions violation: the broker reports it asynchronously, and only once."""
+        """The result of `work`. Raises `HerdError` (`refused`) when the broker reports a permissions violation.
+
+        The broker reports it asynchronously, and only once.
+        """
         refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._refusals[refusal] = subject
         task = asyncio.ensure_future(work)

@@ -10,8 +10,8 @@ from sandherd.contracts.errors import Code
 from sandherd.settings.loader import SettingSource
 
 
-def _replacement(context: Context) -> str:
-    """How to get another credential: the broker's error is the same for a revoked one and for one of another herd."""
+def _credential_remedy(context: Context) -> str:
+    """A remedy for a refused credential. The broker's error is the same for a revoked one and one of another herd."""
     if context.credentials is None:
         return "name a .creds file with SANDHERD_CREDENTIALS"
     who = holder(context.credentials)
@@ -39,12 +39,12 @@ def not_reached(context: Context, error: BusError) -> HerdError:
         return NotReachedError.of(
             Code.REFUSED,
             f"the broker at {context.nats_url} refused the connection{who}",
-            remedy=_replacement(context),
+            remedy=_credential_remedy(context),
         )
     if context.sources.get("nats_url") == SettingSource.PARAMETER:
         remedy = "check the address given with --nats-url, or omit it"
         return NotReachedError.of(Code.UNAVAILABLE, f"no broker at {context.nats_url}", remedy=remedy)
-    if context.name is None and _names_no_stack(context):
+    if context.name is None and _home_without_stack(context):
         return NotReachedError.of(
             Code.UNAVAILABLE,
             f"no stack was started in {context.home}, and there is no broker at {context.nats_url}",
@@ -60,7 +60,7 @@ def not_reached(context: Context, error: BusError) -> HerdError:
     )
 
 
-def _names_no_stack(context: Context) -> bool:
-    """Whether a home was named on the command line that has no address of a stack: the broker's is the default one."""
+def _home_without_stack(context: Context) -> bool:
+    """Whether the home was named on the command line and has no stack: the address of the broker is the default."""
     named = context.sources.get("home") == SettingSource.PARAMETER
     return named and context.sources.get("nats_url") == SettingSource.DEFAULT

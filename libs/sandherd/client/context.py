@@ -37,9 +37,9 @@ class Context:
     project: str
     home: Path
     name: str | None = None
-    """The name of the context that the user has added (`client.named_contexts`), if it is one."""
+    """The name of a context that the user has added (`client.named_contexts`); None without one."""
     ca: Path | None = None
-    """The authorities of the broker's certificate, if they are not those of NATS_CA."""
+    """A file with the certificate authorities of the broker, in place of NATS_CA."""
     toolchains: Path | None = None
     """The directory of the agent SDKs, on a machine with a spawner."""
     services: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Context:
         config: Path | None = None,
         context: str | None = None,
     ) -> Self:
-        """Resolve every value; `context` is the name of one that the user has added, or `local` for the home's stack.
+        """Resolve every value. `context` names a context that the user has added, or is `local` for the home's stack.
 
         Raises `HerdError` for an invalid value, a broken file, or an unknown `context`.
         """
@@ -88,7 +88,7 @@ class Context:
 
     @classmethod
     def _of_named(cls, named: SelectedContext, loaded: LoadedSettings[ClientSettings]) -> Self:
-        """The context of a named herd: nothing of the local stack is used."""
+        """The context for a named context of the user. Nothing of the local stack is used."""
         values, sources = _replace_weaker(loaded, named.settings, named.weaker, f"{FROM_CONTEXT} {named.name}")
         return cls(
             nats_url=values["nats_url"],
@@ -104,22 +104,22 @@ class Context:
 
 def _replace_weaker(
     loaded: LoadedSettings[ClientSettings],
-    stack: Mapping[str, Any],
+    replacements: Mapping[str, Any],
     weaker: Container[SettingSource],
     source: str = FROM_CONTEXT,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The stack's values replace only those from weaker sources."""
+    """The values of the settings, and their sources. `replacements` replace values whose source is in `weaker`."""
     names = ("nats_url", "credentials", "project", "home")
     values = {name: getattr(loaded.settings, name) for name in names}
     sources = {name: str(loaded.sources[name]) for name in names}
-    for name, value in stack.items():
+    for name, value in replacements.items():
         if value and loaded.sources[name] in weaker:
             values[name], sources[name] = value, source
     return values, sources
 
 
 def _stack_credentials(known: Mapping[str, Any], role: Role, project: str) -> str | None:
-    """The stack's credential for this role: the project's client, else the operator, who may use all projects."""
+    """A credential of the stack: for a client, that of the project's client if there is one; else the operator's."""
     creds = known.get("creds") or {}
     own = None if role == "operator" else creds.get(f"client-{project}")
     return own or creds.get("operator")
@@ -151,7 +151,7 @@ class SettingSources:
 
     @property
     def weaker(self) -> frozenset[SettingSource]:
-        """Sources that the stack's context overrides: the defaults, and a settings file that the context named."""
+        """Sources that the stack's context file overrides: defaults, and the settings file that it names."""
         return frozenset(
             {SettingSource.DEFAULT} | ({SettingSource.YAML} if self.config_source == FROM_CONTEXT else set())
         )
@@ -162,8 +162,8 @@ def find_settings(
 ) -> SettingSources:
     """Find and load the settings. Raises `HerdError` for an invalid value or an unreadable file.
 
-    For a `client` only its own settings are loaded if there is no settings file, and errors in the file that the stack
-    was started with are ignored.
+    For a `client`, only the settings of clients are loaded, and errors in the settings file that the stack was started
+    with are ignored.
     """
     read = load_client if client else load
     loaded = _load(read, arguments, environ, config)
@@ -182,13 +182,13 @@ def find_settings(
             return SettingSources(loaded, stack)
         remedy = "fix the file that the stack was started with, or name another one with --config"
         raise HerdError(error.problem.model_copy(update={"remedy": remedy})) from None
-    return SettingSources(_at_home_of(loaded, again), stack, Path(noted), FROM_CONTEXT)
+    return SettingSources(_with_home_of(loaded, again), stack, Path(noted), FROM_CONTEXT)
 
 
-def _at_home_of(
+def _with_home_of(
     first: LoadedSettings[ClientSettings], again: LoadedSettings[ClientSettings]
 ) -> LoadedSettings[ClientSettings]:
-    """The settings with the home whose context named the file, even if the file names another home."""
+    """The settings `again`, with the home of `first`: the settings file was found there, even if it names another."""
     settings = again.settings.model_copy(update={"home": first.settings.home})
     sources = {**again.sources, "home": first.sources["home"]}
     return LoadedSettings(settings, sources, {**again.variables, **first.variables})
@@ -207,7 +207,7 @@ def _load(
 
 
 def home_of(home: Path | None, config: Path | None) -> Path:
-    """The home of the local stack, whatever its context file has. Raises `HerdError` for an invalid setting."""
+    """The home of the local stack. Its context file is not read. Raises `HerdError` for an invalid setting."""
     environ = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     found = _load(load_client, {"home": home}, environ, config).settings.home
     _check_encoding(found)

@@ -7,7 +7,7 @@ from sandherd.contracts.errors import Code
 
 
 def unusable(credentials: Path, error: OSError | ValueError) -> HerdError:
-    """The error for a file that is not there, can't be read, or is not a herd's credential."""
+    """The error for a file that does not exist, can't be read, or is not a credential of a herd."""
     if isinstance(error, OSError):
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         message = f"{credentials}: {reason}"

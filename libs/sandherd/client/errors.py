@@ -29,7 +29,7 @@ _REMEDIES: Final = {
     "service": "see the existing ones with `sandherd status`",
     "token": "see the existing ones with `sandherd tokens list`",
 }
-"""Where the names of other things than tasks and sandboxes are shown."""
+"""The remedy for an invalid name, by field. For tasks and sandboxes it is `NAME_REMEDY`."""
 
 _BUSY_SECONDS: Final = 0.5
 _REFUSED_REMEDIES: Final = {
@@ -51,7 +51,7 @@ _REFUSED_REMEDIES: Final = {
 
 
 _CREATE: Final = "spawner.create_sandbox"
-"""The command whose refusal leaves no sandbox to inspect: `contracts.commands.CreateSandbox`."""
+"""The type of `contracts.commands.CreateSandbox`: after its refusal there is no sandbox to inspect."""
 _NO_SANDBOX_REMEDY: Final = "see `sandherd sandboxes list`"
 _NOT_CREATED_REMEDIES: Final = {
     "conflict": "use another name; see `sandherd sandboxes list`",
@@ -79,7 +79,7 @@ class HerdError(Exception):
 
 
 class ServiceUnavailableError(HerdError):
-    """`service` did not reply, or not in time."""
+    """The service `service` is unavailable, or did not reply in time."""
 
     service: str = ""
 
@@ -118,7 +118,7 @@ def closed() -> HerdError:
 
 
 def broken(error: ContractError) -> HerdError:
-    """The same refusal as a `HerdError`."""
+    """The problem of a contract error, as a `HerdError`."""
     return HerdError(error.problem)
 
 
@@ -160,7 +160,7 @@ def busy_wait(problem: Problem) -> float | None:
 def checked_name(name: str, field: str, *, remedy: str | None = None) -> str:
     """The name, if it is valid in a subject. Raises `HerdError` (`unsafe_name`) before anything is sent.
 
-    Without `remedy` the error names the command that shows what can be named by this field.
+    Without `remedy`, the error names the command that lists the valid names for this field.
     """
     try:
         return safe_name(name, field)
@@ -184,7 +184,7 @@ def new_sandbox_name(name: str) -> str:
 
 
 def made(model: type[ModelT], **fields: Any) -> ModelT:
-    """An instance of a contract model. Raises `InvalidFieldError`, which names the field and what is permitted."""
+    """A validated instance of a model. Raises `InvalidFieldError`, which names the field and its permitted values."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:

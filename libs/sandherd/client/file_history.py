@@ -1,4 +1,4 @@
-"""A version of a file in a sandbox: its diff, and its content, if the diffs since its creation have it."""
+"""A version of a file in a sandbox: its diff, and its content, computed from the diffs since the file's creation."""
 
 import hashlib
 import io
@@ -14,7 +14,7 @@ from sandherd.contracts.model import Model
 from sandherd.contracts.requests import FileVersion
 
 MAX_CONTENT: Final = 8 * 1024 * 1024
-"""Maximum characters of a content or diff that is put together."""
+"""Maximum characters of a computed content, and maximum bytes of a diff that is downloaded."""
 
 
 class FileContent(Model):
@@ -22,12 +22,12 @@ class FileContent(Model):
 
     version: FileVersion
     diff: str | None = None
-    """The whole unified diff of the change; None: it was not published."""
+    """The whole unified diff of the change; None if it was not published, is no longer stored or is too large."""
     content: str | None = None
-    """The content after the change; None: the file was not created in this sandbox, is binary, is deleted, or a diff
-    since then is missing."""
+    """The content after the change. None if the file was not created in this sandbox, is binary or deleted, if a diff
+    since its creation is missing or does not apply, or if the content is too large."""
     verified: bool = False
-    """Whether the content has the SHA-256 that its event states."""
+    """Whether the SHA-256 of the content is that of its event."""
 
 
 FetchDiff = Callable[[FileVersion], Awaitable[str | None]]
@@ -60,7 +60,7 @@ class FileHistory:
         return found[-1]
 
     async def _content(self, version: FileVersion) -> str | None:
-        """The content, by the diffs since the last creation."""
+        """The content, computed from the diffs since the last creation of the file. None if it can't be computed."""
         before = [one for one in self.versions if one.number <= version.number]
         created = max((at for at, one in enumerate(before) if one.change_type == "created"), default=None)
         if created is None or version.change_type == "deleted":

@@ -17,9 +17,9 @@ from sandherd.contracts.errors import Code
 
 
 def ignored_by_git(folder: Path) -> Callable[[str, bool], bool]:
-    """For `writer.pack` of this folder: skips what git ignores there, and `.git`. Raises `HerdError`.
+    """The `skips` for `writer.pack` of this folder: it skips what git ignores, and `.git`. Raises `HerdError`.
 
-    A folder without a repository has its own rules and the user's.
+    If no repository contains the folder, only the `.gitignore` files in it and the user's rules apply.
     """
     real = Path(os.path.realpath(folder))
     root = next((place for place in (real, *real.parents) if os.path.lexists(place / GIT)), real)
@@ -51,6 +51,6 @@ def _configured(root: Path) -> str | None:
             Code.INVALID_FIELD,
             f"git can't read its configuration: {os.fsdecode(done.stderr).strip()}",
             field="dir",
-            remedy="correct it, so that what git ignores is known",
+            remedy="correct git's configuration: it is read to skip the files that git ignores",
         )
     return os.fsdecode(done.stdout).removesuffix("\n") if done.returncode == 0 else None

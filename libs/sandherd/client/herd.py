@@ -103,10 +103,10 @@ class Herd(
         """Submit a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
 
         The same `task` submitted twice is one task; a different one under its name is refused. The event
-        `task.rejected`, or `task.refused` for a name in use, has the reason; what the spawner is known to reject raises
-        here, and is not sent. `repository` is the git repository that it works on, by a URL or a path of this machine;
-        of a local one the base branch is uploaded first. A `RepositorySource` without both is the project's default
-        one, with another base, branch or ticket.
+        `task.rejected`, or `task.refused` for a name in use, has the reason. A task that would certainly be rejected is
+        not sent, and raises `HerdError`. `repository` is the git repository that the task works on: a URL, or a path on
+        this machine, whose base branch is uploaded first. A `RepositorySource` without URL and path is the default
+        repository of the project, with another base, branch or ticket.
         """
         spec = what if isinstance(what, wire.TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")
@@ -127,7 +127,7 @@ class Herd(
     ) -> "requests.TaskView":
         """Retry a failed or cancelled task. Returns the task once the spawner has accepted the retry.
 
-        `secrets` are new values of variables of its `secret_env`: all of them, if they are no longer stored.
+        `secrets` are new values of variables of its `secret_env`; all of them, if the old ones are no longer stored.
         """
         before = await self.task(task)
         sealed = await self._sealed_values(secrets) if secrets else None
@@ -157,7 +157,7 @@ class Herd(
     async def session_of(
         self, task: str, *, attempt: int | None = None, fork: bool = False, work: bool = True
     ) -> "Resume":
-        """The stored session of an earlier task, as the `resume` of a new one; of `attempt`, else the last with one.
+        """The session of an earlier task, for `resume` of a new one: of `attempt`, else of the last with a session.
 
         With `fork` the new task continues in a copy of the session; without `work` it starts with an empty work tree.
         """
@@ -174,7 +174,7 @@ class Herd(
     async def tasks(
         self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **filters: Any
     ) -> "ListPage[requests.TaskView]":
-        """A page of tasks: live and recently ended ones; from the history with `past` or without a spawner.
+        """A page of live and recently ended tasks. With `past`, or without a spawner, a page of the history.
 
         `filters` are conditions, as fields of `TaskFilter`: `state`, `states`, `labels`, `since`; and `sort`.
         """
@@ -200,7 +200,7 @@ class Herd(
     ) -> "AsyncIterator[requests.StoredEvent]":
         """Stored events over all pages, oldest first. `more` is any other field of `ListEvents`.
 
-        Without an event, raises `HerdError` (`not_found`) if there is no such task or sandbox.
+        If there are no events, raises `HerdError` (`not_found`) for an unknown task or sandbox.
         """
         wanted = {"task": task, "entity": sandbox, "types": list(types), "since": since, "limit": PAGE, **more}
         question = made(requests.ListEvents, **{name: value for name, value in wanted.items() if value is not None})
@@ -218,16 +218,17 @@ class Herd(
         return queries.pages(self.connection.request, question)
 
     async def audit(self, sandbox: str | None = None) -> "requests.Audit":
-        """Whether every event was stored: of a sandbox, or, with the name of a task, of all its sandboxes."""
+        """Whether all events are stored: of a sandbox, of all sandboxes of a task (by its name), or of the project."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
         return await self.connection.request(requests.GetAudit(sandbox=name))
 
     def forward_port(
         self, sandbox: str, port: int, *, local: int = 0, report: "Callable[[HerdError], None]" = lambda _error: None
     ) -> "AbstractAsyncContextManager[PortForward]":
-        """Forward connections to `local` on this machine's loopback to a port on the sandbox's, within the context.
+        """Forward connections from the port `local` of this machine's loopback address to `port` of the sandbox's.
 
-        0 is any free port, `PortForward.local`. `report` gets the error that has ended a connection.
+        It ends with the context. If `local` is 0, a free port is used: `PortForward.local`. `report` is called with
+        the error that has ended a connection.
         """
         return port_forward.PortForward.open(self.connection, sandbox, port, local=local, report=report)
 
@@ -239,7 +240,7 @@ class Herd(
         return (
             OutputFollower(self.connection, target).chunks()
             if follow
-            else OutputReader(self.connection, target.entity).more()
+            else OutputReader(self.connection, target.entity).new_chunks()
         )
 
     # --- dead letters ----------------------------------------------------------------------------------------------
@@ -257,7 +258,7 @@ class Herd(
         return await queries.dead_letter(self.connection.request, number)
 
     async def requeue(self, number: int) -> "requests.RequeueResult":
-        """Make the service of a dead letter retry it."""
+        """Request that the service of a dead letter handles it again."""
         return await queries.requeue(self.connection.request, number)
 
     # --- following ---------------------------------------------------------------------------------------------------
@@ -272,7 +273,7 @@ class Herd(
     ) -> "EventFollower":
         """The events of a task and its sandboxes, or of one sandbox, until its end.
 
-        `fresh` is for a task that is submitted only after this has subscribed: it has no earlier events.
+        `fresh` is for a task that is submitted after the follower has subscribed: earlier events are not requested.
         """
         from sandherd.client.events.follower import EventFollower
 
@@ -282,10 +283,9 @@ class Herd(
         return EventFollower(self.connection, target, fresh=fresh, patience=patience)
 
     async def wait(self, task: str) -> "requests.TaskView":
-        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected.
+        """Wait until a task has ended. Raises `HerdError`: the reason if it was rejected, `not_found` if it is unknown.
 
-        One that this client has submitted is waited for however long the spawner takes to read it; otherwise
-        `HerdError` has the code `not_found` if there is no such task.
+        A task that this client has submitted is never unknown: the client waits until the spawner has read the command.
         """
         from sandherd.client.events.target import TASK_REFUSED
 
@@ -302,7 +302,7 @@ class Herd(
         names: dict[Literal["task", "sandbox"], str | None] = {"task": task, "sandbox": sandbox}
         for kind, name in names.items():
             if name is not None and not self.connection.creations.of(kind, name):
-                await self.connection.standing(self._target(name, kind))
+                await self.connection.entity_status(self._target(name, kind))
 
     def _target(self, name: str, kind: Literal["task", "sandbox"]) -> "Target":
         from sandherd.client.events.target import Target

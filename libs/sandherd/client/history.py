@@ -1,4 +1,4 @@
-"""Questions about the history: statistics, the state of a project, transcripts, comparisons, search."""
+"""Requests for the history: statistics, the state of a project, transcripts, comparisons, search, retention."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import date, datetime
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests.statistics import StatisticGroup
 
 SECONDS: Final = 30.0
-"""How long to wait for what may read all of a project, in seconds."""
+"""The timeout, in seconds, of requests that may read all events of a project."""
 _PAGE: Final = 200
 
 
@@ -29,33 +29,36 @@ class HistoryOperations:
     async def project_overview(
         self, *, seconds: int = 3600, bucket_seconds: int = 60, needs: int = 50
     ) -> "requests.ProjectOverview":
-        """Tasks and sandboxes by state, events and cost over the last `seconds`, and what needs a user.
+        """Tasks and sandboxes by state, events and cost of the last `seconds`, and at most `needs` items for a user.
 
-        What the monitor has found is in `monitor_report`.
+        Findings of the monitor are in `monitor_report`.
         """
         question = made(requests.GetOverview, seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
         return await self.connection.request(question)
 
     async def history_status(self) -> "requests.HistoryStatus":
-        """The days of the history with their sizes, when each is dropped, and what is held; of all projects.
+        """The days of the history of all projects: their sizes, when each is dropped, and the holds.
 
-        Takes an operator's credential.
+        Needs an operator's credential.
         """
         return await self.connection.request(requests.GetHistoryStatus(), timeout=SECONDS)
 
     async def hold_history(
         self, reason: str, *, task: str | None = None, by: str | None = None
     ) -> "requests.HistoryHold":
-        """Prevent the drop of the events of the connection's project, or of one of its tasks.
+        """Prevent that events of the connection's project, or of one of its tasks, are dropped.
 
-        Raises `HerdError` (`not_found`) for a task that is unknown and has no events. Takes an operator's credential.
+        Raises `HerdError` (`not_found`) for a task that is unknown and has no events. Needs an operator's credential.
         """
         if task is not None:
             await self._check_task(checked_name(task, "task"))
         return await self.connection.request(made(requests.HoldHistory, task=task, reason=reason, held_by=by))
 
     async def _check_task(self, task: str) -> None:
-        """Raise `HerdError` (`not_found`) unless it is known or has stored events; not if a service is unavailable."""
+        """Raise `HerdError` (`not_found`) if the task is unknown and has no stored events.
+
+        If the task can't be requested, for example as the services are unavailable, it counts as known.
+        """
         try:
             await queries.task(self.connection.request, task)
         except HerdError as error:
@@ -67,14 +70,14 @@ class HistoryOperations:
     async def release_history(self, task: str | None = None) -> bool:
         """Remove the hold of the connection's project, or of one of its tasks; returns whether there was one.
 
-        Takes an operator's credential.
+        Needs an operator's credential.
         """
         return (await self.connection.request(made(requests.ReleaseHistory, task=task))).released
 
     async def history_archives(self) -> "AsyncIterator[requests.ArchivedEvents]":
-        """The days that the archive of the history has, by project, the newest first.
+        """The days in the archive of the history, with one item for each project, the newest first.
 
-        Takes an operator's credential.
+        Needs an operator's credential.
         """
         question = requests.ListHistoryArchives()
         while True:
@@ -88,7 +91,7 @@ class HistoryOperations:
     async def restore_history(self, day: date, *, days: int = 7, by: str | None = None) -> "requests.HistoryRestore":
         """Load a day of the connection's project, or of all, from the archive; it stays for at least `days` days.
 
-        Returns at once: `history_status` shows when it is complete. Takes an operator's credential.
+        Returns at once: `history_status` shows when it is complete. Needs an operator's credential.
         """
         request = made(requests.RestoreHistory, day=day, days=days, restored_by=by)
         return await self.connection.request(request, timeout=SECONDS)
@@ -109,7 +112,7 @@ class HistoryOperations:
     async def transcript(
         self, sandbox: str, *, thoughts: bool = True, results: bool = True, newest_first: bool = False
     ) -> "AsyncIterator[requests.TranscriptEntry]":
-        """What the agent in a sandbox and its users wrote, what it called, and what came back, over all pages."""
+        """The transcript of a sandbox, over all pages: texts of the agent and of users, calls and their results."""
         question = made(
             requests.GetTranscript,
             sandbox=checked_name(sandbox, "sandbox"),
@@ -128,7 +131,7 @@ class HistoryOperations:
         return await self.connection.request(requests.GetComparison(first=names[0], second=names[1]), timeout=SECONDS)
 
     async def verify_history(self, sandbox: str | None = None) -> "AsyncIterator[requests.Verification]":
-        """The differences between the history's tables and its events, of a sandbox or of all, by page."""
+        """The differences between the tables and the events of the history, page by page; of a sandbox, or of all."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
         question = made(requests.VerifyHistory, sandbox=name)
         async for page in queries.pages(partial(self.connection.request, timeout=SECONDS), question):
@@ -145,9 +148,9 @@ class HistoryOperations:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> "AsyncIterator[requests.SearchHit]":
-        """At most `limit` events whose texts have all words, newest first. `"…"` are words next to each other.
+        """At most `limit` events whose texts contain all words of `text`, newest first.
 
-        `-word` excludes, and `or` is between alternatives.
+        `"…"` matches words next to each other, `-word` excludes a word, and `or` separates alternatives.
         """
         question = made(
             requests.SearchEvents,

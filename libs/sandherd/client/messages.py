@@ -24,7 +24,7 @@ POLL_SECONDS: Final = 2.0
 
 @dataclass(frozen=True)
 class MessageOutcome:
-    """The outcome of a message. `delivery_ms` is from the command to the worker's receipt, measured by the relay."""
+    """The outcome of a message. `delivery_ms` is the time from the command to the receipt of the worker, in ms."""
 
     message: str
     sandbox: str
@@ -36,9 +36,10 @@ class MessageOutcome:
 
 
 class MessageReceipts:
-    """The events of one message, received live, and from the history for those that were missed.
+    """Waits for the final state of one message, by its live events, and by the history in case events are missed.
 
-    A rejected command has a source of its own: it is recognized by the message's name, a refused one by the command.
+    `message.rejected` has the name of the message. `message.refused` has only the id of the command. Both may have
+    another source than the other events of the message, so the history is also searched for them by the sandbox.
     """
 
     def __init__(self, connection: Connection, message: str, sandbox: str) -> None:
@@ -49,7 +50,7 @@ class MessageReceipts:
         self._ended = asyncio.Event()
 
     def sent(self, command: Envelope[Any]) -> None:
-        """Recognize refusals of this command, also those that were received before."""
+        """Note the id of the sent command, to recognize its refusal, which may have been received before."""
         self._command_id = str(command.id)
         for event in self._refusals:
             self._note_refusal(event)
@@ -61,7 +62,7 @@ class MessageReceipts:
             self._note(event)
 
     async def wait(self, timeout: float) -> MessageOutcome:
-        """Wait for the final state. Raises `HerdError` (`unavailable`) without one in `timeout` seconds."""
+        """Wait for the final state. Raises `HerdError` (`unavailable`) if it is not reached in `timeout` seconds."""
         deadline = asyncio.get_running_loop().time() + timeout
         while not self._ended.is_set():
             left = deadline - asyncio.get_running_loop().time()
@@ -126,13 +127,13 @@ class MessageReceipts:
 
 
 async def send(connection: Connection, command: SendMessage) -> str:
-    """Send it; the broker has stored it when this returns. Returns the message's name."""
+    """Send a message. The broker has stored it when this returns. Returns the name of the message."""
     await connection.command(command, command.sandbox)
     return command.message
 
 
 async def deliver(connection: Connection, command: SendMessage | AnswerApproval, timeout: float) -> MessageOutcome:
-    """Send it and wait for the receipt."""
+    """Send a message or an answer, and wait for its final state. Raises `HerdError` (`unavailable`) without one."""
     receipts = MessageReceipts(connection, command.message, command.sandbox)
     subject = BY_NAME["event.message"].pattern({"project": connection.project, "entity": command.sandbox})
     subscription = await connection.listen(subject, receipts.receive)

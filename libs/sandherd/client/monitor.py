@@ -28,16 +28,16 @@ class MonitorOperations:
     async def monitor_report(self) -> "requests.MonitorReport":
         """How much the live sandboxes of the project hinder each other, and which of them need a user.
 
-        With a connection for all projects: a report of each.
+        With a connection for all projects, there is a report for each project.
         """
-        return await self._of_monitor(requests.GetMonitorReport())
+        return await self._request_monitor(requests.GetMonitorReport())
 
     async def monitored(self, sandbox: str) -> "requests.MonitorView":
-        """What the monitor knows of a sandbox. Raises `HerdError`: `not_found` for one that it does not watch."""
+        """The monitor's view of a sandbox. Raises `HerdError`: `not_found` if the monitor does not watch it."""
         request = made(requests.ShowSandbox, sandbox=checked_name(sandbox, "sandbox"))
-        return await self._of_monitor(request)
+        return await self._request_monitor(request)
 
-    async def _of_monitor(self, request: "requests.Request[AnswerT]") -> "AnswerT":
+    async def _request_monitor(self, request: "requests.Request[AnswerT]") -> "AnswerT":
         try:
             return await self.connection.request(request)
         except ServiceUnavailableError as error:
@@ -53,7 +53,7 @@ class MonitorOperations:
         by: str | None = None,
         timeout: float = MUTE_SECONDS,
     ) -> "requests.MonitorView":
-        """Mute a guardian rule for a sandbox, for `seconds` or until it is unmuted; returns when it is."""
+        """Mute a guardian rule for a sandbox, for `seconds` or until it is unmuted. Returns when it is muted."""
         from sandherd.contracts.commands import MuteRule
 
         name = checked_name(sandbox, "sandbox")
@@ -63,7 +63,7 @@ class MonitorOperations:
     async def unmute_rule(
         self, sandbox: str, rule: str, *, by: str | None = None, timeout: float = MUTE_SECONDS
     ) -> "requests.MonitorView":
-        """Evaluate a muted rule again; returns when it is."""
+        """Unmute a rule for a sandbox. Returns when the monitor evaluates it again."""
         from sandherd.contracts.commands import UnmuteRule
 
         command = made(UnmuteRule, sandbox=checked_name(sandbox, "sandbox"), rule=rule, unmuted_by=by)
@@ -79,12 +79,12 @@ class MonitorOperations:
             if (state == "muted") == muted:
                 return view
             await asyncio.sleep(_POLL)
-        text = f"the monitor did not carry it out within {timeout:.3g} s; it will, once it reads the command"
+        text = f"the monitor has not handled the command within {timeout:.3g} s; it will when it reads it"
         raise HerdError.of(Code.UNAVAILABLE, text, remedy=f"see `sandherd monitor show {command.sandbox}`")
 
 
 def check_rule(view: "requests.MonitorView", rule: str) -> None:
-    """Raise `HerdError` (`not_found`) unless it is a guardian rule of the monitor."""
+    """Raise `HerdError` (`not_found`) unless `rule` is a guardian rule of the monitor."""
     names = [one.rule for one in view.rules if one.kind == "guardian"]
     if rule not in names:
         text = f"there is no guardian rule {rule}; there are {', '.join(names)}"

@@ -1,6 +1,6 @@
-"""Named herds of a user: the address of each, the path of its credential, and its project. No secret is stored.
+"""Named contexts of a user: for each herd its address, the path of a credential, and a project. No secret is stored.
 
-They are in `contexts.json` in the user's configuration folder. The name `local` stands for the stack of the home.
+The file is `contexts.json` in the user's configuration folder. The name `local` stands for the stack of the home.
 """
 
 import os
@@ -26,7 +26,7 @@ _LIST_REMEDY: Final = "`sandherd context list` shows those that exist, and `sand
 
 
 class NamedContext(BaseModel):
-    """Where one herd is, and as whom to connect to it."""
+    """The address of a herd, and the credential and project to connect with."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -35,7 +35,7 @@ class NamedContext(BaseModel):
     """The file with the credential; it is read at each connection."""
     project: SafeName | None = None
     ca: Path | None = None
-    """A PEM file with the authorities of the broker's certificate, in place of NATS_CA."""
+    """A PEM file with the certificate authorities of the broker, in place of NATS_CA."""
 
 
 class NamedContexts(BaseModel):
@@ -53,13 +53,13 @@ class NamedContexts(BaseModel):
         return found
 
     def use(self, name: str) -> "NamedContexts":
-        """With another current one; `local` for none. Raises `HerdError`."""
+        """The contexts with `name` as the current one; with `local`, none is. Raises `HerdError` if it is unknown."""
         if name != LOCAL:
             self.find(name)
         return self.model_copy(update={"current": None if name == LOCAL else name})
 
     def add(self, name: str, context: NamedContext, *, replace: bool) -> "NamedContexts":
-        """With one more. Raises `HerdError` (`conflict`) if its name is in use, unless it is to be replaced."""
+        """The contexts and a new one. Raises `HerdError` (`conflict`) for a name in use, unless `replace` is set."""
         if name == LOCAL:
             raise HerdError.of(
                 Code.INVALID_FIELD, f"{LOCAL} is the stack of this home", field="context", remedy="use another name"
@@ -71,7 +71,7 @@ class NamedContexts(BaseModel):
         return self.model_copy(update={"contexts": {**self.contexts, name: context}})
 
     def remove(self, name: str) -> "NamedContexts":
-        """Without this one, which is no longer the current one either. Raises `HerdError`."""
+        """The contexts without `name`; if it was the current one, none is. Raises `HerdError` if it is unknown."""
         self.find(name)
         left = {each: context for each, context in self.contexts.items() if each != name}
         return NamedContexts(current=None if self.current == name else self.current, contexts=left)
@@ -96,14 +96,14 @@ def new_context(nats_url: str, credentials: Path, project: str | None, ca: Path 
 
 
 def contexts_file(environ: Mapping[str, str] | None = None) -> Path:
-    """The file, by the XDG base directory specification."""
+    """The path of the user's file of contexts, by the XDG base directory specification."""
     environ = os.environ if environ is None else environ
     folder = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or Path.home()) / ".config"
     return Path(folder) / "sandherd" / _FILE
 
 
 def read_contexts(file: Path) -> NamedContexts:
-    """The contexts of a user; none without the file. Raises `HerdError` if it can't be read."""
+    """The contexts of a user; empty if the file does not exist. Raises `HerdError` if it can't be read."""
     try:
         return NamedContexts.model_validate_json(file.read_bytes())
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def read_contexts(file: Path) -> NamedContexts:
 
 
 def write_contexts(file: Path, contexts: NamedContexts) -> None:
-    """Write them, readable by their user only. Raises `OSError`."""
+    """Write the contexts to a file that only the user can read. Raises `OSError`."""
     write_file(file, contexts.model_dump_json(indent=2, exclude_none=True) + "\n")
 
 
@@ -132,16 +132,16 @@ class SelectedContext:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that it has, by name."""
+        """The values of the context, by the names of the settings."""
         return self.context.model_dump(include={"nats_url", "credentials", "project"})
 
 
 def select(
     option: str | None, environ: Mapping[str, str], home: SettingSource, weakest: Container[SettingSource]
 ) -> SelectedContext | None:
-    """The context that applies: that of the option, else that of SANDHERD_CONTEXT, else the current one. None: no one.
+    """The context that applies: that of `option`, else of SANDHERD_CONTEXT, else the current one; None without one.
 
-    The current one overrides the `weakest` sources only, and isn't used where a home is named: that is another herd.
+    The current context overrides only the sources `weakest`. It is not used if a home is named: that is another herd.
     Raises `HerdError`.
     """
     variable = environ.get(CONTEXT_VARIABLE)

@@ -29,7 +29,7 @@ class PendingCreations:
         self._found: dict[tuple[str, str], _Creation] = {}
 
     def add(self, command: Envelope[Any]) -> None:
-        """Note a command that the broker has stored; any that creates nothing changes nothing."""
+        """Add a command that the broker has stored. Commands that create no task or sandbox are ignored."""
         if command.type not in _KINDS:
             return
         key = _KINDS[command.type], command.subject
@@ -40,7 +40,7 @@ class PendingCreations:
             del self._found[next(iter(self._found))]
 
     def of(self, kind: Literal["task", "sandbox"], name: str) -> tuple[UUID, ...]:
-        """The ids of the commands that create it; none if the broker no longer stores them."""
+        """The ids of the commands that create this task or sandbox; none if the broker no longer stores them."""
         found = self._found.get((kind, name))
         return found.ids if found is not None and _may_be_stored(found) else ()
 

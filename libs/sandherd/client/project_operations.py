@@ -34,10 +34,10 @@ class ProjectOperations:
         )
 
     async def budgets(self, task: str | None = None) -> "requests.BudgetList":
-        """The limits of the connection's project and its tasks, or of one task, and what was used of each.
+        """The limits of the connection's project and its tasks, or of one task, and how much of each is used.
 
-        With a connection for all projects: of all, and of the herd. Raises `HerdError` (`not_found`) for an unknown
-        task.
+        With a connection for all projects, those of all projects and of the herd. Raises `HerdError` (`not_found`) for
+        an unknown task.
         """
         found = await self.connection.request(made(requests.ListBudgets, task=task))
         if task is not None and not any(line.used or line.granted for line in found.budgets):
@@ -47,10 +47,10 @@ class ProjectOperations:
     async def grant_budget(
         self, task: str, more: "str | Mapping[str, Any]", *, name: str | None = None, by: str | None = None
     ) -> "requests.BudgetList":
-        """Grant a task more than its budget: `cost=2usd,turns=20`, or the fields of `BudgetLimits`.
+        """Increase the budget of a task by `more`: a text as `cost=2usd,turns=20`, or fields of `BudgetLimits`.
 
-        Repeated under one `name`, it is granted once. Raises `HerdError` (`conflict`) for a task that is completed, or
-        has no limit of what is granted; a failed or cancelled one may use it after `retry`.
+        A grant with the same `name` is made once. Raises `HerdError` (`conflict`) if the task is completed, or has no
+        limit of a granted kind. A failed or cancelled task can use the grant after `retry`.
         """
         if await self._state_of(task) is TaskState.COMPLETED:
             message, remedy = f"{task} is completed: it can use nothing more", f"see `sandherd tasks get {task}`"
@@ -61,7 +61,10 @@ class ProjectOperations:
         )
 
     async def _state_of(self, task: str) -> TaskState | None:
-        """The state of a task; None if its services are unavailable. Raises `HerdError` (`not_found`)."""
+        """The state of a task. None if this client has submitted it and it is not accepted yet, or if it can't be read.
+
+        Raises `HerdError` (`not_found`) for an unknown task.
+        """
         name = checked_name(task, "task")
         try:
             return (await queries.task(self.connection.request, name)).state
@@ -79,7 +82,7 @@ class ProjectOperations:
     ) -> "requests.BudgetList":
         """Set the limits of the connection's project; with a connection for all projects, those of the herd.
 
-        Takes an operator's credential. A limit that is not named is that of the settings again.
+        Needs an operator's credential. A limit that is not given is reset to the value in the herd's settings.
         """
         limits = {"day": day or {}, "month": month or {}}
         return await self.connection.request(made(requests.SetBudget, limits=limits, updated_by=by))
@@ -91,9 +94,9 @@ class ProjectOperations:
         defaults: Mapping[str, Any] | None = None,
         by: str | None = None,
     ) -> "requests.ProjectView":
-        """Create the connection's project. The names are the fields of `ProjectLimits` and `ProjectDefaults`.
+        """Create the connection's project. `limits` has fields of `ProjectLimits`, `defaults` of `ProjectDefaults`.
 
-        Takes an operator's credential. Creating the same project again changes nothing.
+        Needs an operator's credential. Creating the same project again changes nothing.
         """
         return await self._set(new=True, limits=limits, defaults=defaults, by=by)
 
@@ -105,9 +108,9 @@ class ProjectOperations:
         unset: "Sequence[ProjectField]" = (),
         by: str | None = None,
     ) -> "requests.ProjectView":
-        """Change limits and defaults of the connection's project; those that are not named stay.
+        """Change limits and defaults of the connection's project. Others are not changed; those of `unset` are removed.
 
-        Takes an operator's credential. A limit is in effect at once, a default for tasks that are submitted later.
+        Needs an operator's credential. A limit is in effect at once, a default for tasks that are submitted later.
         """
         return await self._set(new=False, limits=limits, defaults=defaults, unset=unset, by=by)
 

@@ -27,7 +27,7 @@ _CONTENTS: Final[tuple[tuple[Request[Any], str], ...]] = (
     (ListEvents(limit=1), "events"),
     (ListSecrets(), "secrets"),
     (ListSubscriptions(), "subscriptions"),
-    # Last: credentials that were created before these existed may not request them.
+    # These are last: credentials that were created before these requests existed have no permission for them.
     (ListProjects(), "recorded"),
     (ListSchedules(), "schedules"),
 )
@@ -36,11 +36,10 @@ _NOT_KNOWN: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 
 async def require_project(send: SendRequest, project: str) -> None:
-    """Raises `HerdError` (`not_found`) if the project has no task, sandbox, event, secret, subscription or schedule.
+    """Raise `HerdError` (`not_found`) if the project has no task, sandbox, event, secret, subscription or schedule.
 
-    Limits or defaults of its own are enough, too.
-
-    If a service does not reply, the project may exist, and nothing is raised.
+    A project that has a record, with its limits or defaults, exists, too. If a service does not reply, the project may
+    exist, and nothing is raised.
     """
     for request, field in _CONTENTS:
         try:
@@ -55,5 +54,5 @@ async def require_project(send: SendRequest, project: str) -> None:
         Code.NOT_FOUND,
         f"there is no project {project}",
         field="project",
-        remedy="check its name, or begin it with --create, as in `sandherd run --project NAME --create …`",
+        remedy="check its name, or create it with --create, as in `sandherd run --project NAME --create …`",
     )

@@ -1,6 +1,6 @@
-"""Queries with a live and a past reply: from the spawner (live state), and from event-ingest (history).
+"""Queries of tasks, sandboxes and dead letters: from the spawner (live state), or from event-ingest (history).
 
-The live reply has precedence. The history is used if the spawner does not know the item, or is unavailable.
+The live state has precedence. The history is used if the spawner does not know the item, or is unavailable.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,9 +23,9 @@ ViewT = TypeVar("ViewT", bound=BaseModel)
 Origin = Literal["live", "history"]
 
 HISTORY_SECONDS: Final = 2.0
-"""How long to wait for what a reply can do without."""
+"""The timeout, in seconds, of requests for optional parts of a reply."""
 MAX_LISTED: Final = 1000
-"""How many sandboxes of the history are read for a page of live ones: the newest ones since the oldest of the page."""
+"""Maximum of sandboxes that are read from the history to complete a page of live ones, the newest first."""
 _FROM_HISTORY: Final = ("events", "last_event_at", "last_heartbeat_at")
 _TRY_THE_OTHER: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
@@ -49,7 +49,7 @@ class ListPage(Generic[ViewT]):
 async def task(send: SendRequest, name: str) -> TaskView:
     """One task. Raises `HerdError` (`not_found`), with the reason if it was rejected."""
     try:
-        found: TaskView = await _one(
+        found: TaskView = await _live_or_past(
             send, ListLiveTasks(task=name, limit=1), lambda: requests.ListPastTasks(task=name, limit=1), name
         )
     except HerdError as error:
@@ -60,7 +60,7 @@ async def task(send: SendRequest, name: str) -> TaskView:
 
 
 async def _rejection(send: SendRequest, name: str) -> HerdError | None:
-    """Why there is no such task, if its submission was rejected; None otherwise, and without a history."""
+    """The error of a task whose submission was rejected; None if it was not, or if the history is unavailable."""
     from sandherd.client.events import decoder  # only needed for an unknown task
     from sandherd.contracts.events.task import TaskRejected
 
@@ -78,12 +78,14 @@ async def _rejection(send: SendRequest, name: str) -> HerdError | None:
 async def sandbox(send: SendRequest, name: str) -> SandboxView:
     """One sandbox. Raises `HerdError` (`not_found`)."""
     live = ListLiveSandboxes(sandbox=name, limit=1)
-    found: SandboxView = await _one(send, live, lambda: requests.ListPastSandboxes(sandbox=name, limit=1), name)
+    found: SandboxView = await _live_or_past(
+        send, live, lambda: requests.ListPastSandboxes(sandbox=name, limit=1), name
+    )
     return found
 
 
 async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
-    """One sandbox, with what only the history knows: its events. Raises `HerdError` (`not_found`)."""
+    """One sandbox, with the fields that only the history has, if it replies. Raises `HerdError` (`not_found`)."""
     view = await sandbox(send, name)
     try:
         past = _items(await send(requests.ListPastSandboxes(sandbox=name, limit=1), timeout=HISTORY_SECONDS))
@@ -100,7 +102,7 @@ async def tasks(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[Tas
 
 
 async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[SandboxView]:
-    """A page of sandboxes, with what only the history knows about each, if it replies."""
+    """A page of sandboxes, each with the fields that only the history has, if it replies."""
     page: ListPage[SandboxView] = await _listing(
         send, made(ListLiveSandboxes, **wanted), lambda: made(requests.ListPastSandboxes, **wanted), past=past
     )
@@ -120,13 +122,13 @@ async def _with_history(send: SendRequest, views: list[SandboxView]) -> list[San
 
 
 def _merged(view: SandboxView, past: SandboxView | None) -> SandboxView:
-    """A live view, with what only the history knows."""
+    """A live view, with the fields that only the history has."""
     if past is None:
         return view
     return view.model_copy(update={field: getattr(past, field) for field in _FROM_HISTORY})
 
 
-async def standing(send: SendRequest, target: "Target") -> "EntityStatus":
+async def entity_status(send: SendRequest, target: "Target") -> "EntityStatus":
     """The state of a task or a sandbox. Raises `HerdError` (`not_found`)."""
     from sandherd.client.events.protocols import EntityStatus
 
@@ -137,7 +139,7 @@ async def standing(send: SendRequest, target: "Target") -> "EntityStatus":
 
 
 async def pages(send: SendRequest, request: Request[Any]) -> AsyncIterator[Any]:
-    """Every page of a reply."""
+    """All pages of the reply to a request, in order."""
     while True:
         page = await send(request)
         yield page
@@ -159,7 +161,7 @@ async def dead_letter(send: SendRequest, number: int) -> "requests.DeadLetter":
 async def requeue(
     send: SendRequest, number: int, *, by: str | None = None, timeout: float = 30
 ) -> "requests.RequeueResult":
-    """Make the service of a dead letter retry it; `by` is who has requested it, for the service's log."""
+    """Request that the service of a dead letter handles it again. `by` is the user who requests it, for its log."""
     from sandherd.contracts.requests.dead_letters import REQUEUES
 
     letter = await dead_letter(send, number)
@@ -175,8 +177,11 @@ async def requeue(
     return answer
 
 
-async def _one(send: SendRequest, live: Request[Any], past: Callable[[], Request[Any]], name: str) -> Any:
-    """The live reply if there is one, else the past one. Without either, an unavailable service is the error."""
+async def _live_or_past(send: SendRequest, live: Request[Any], past: Callable[[], Request[Any]], name: str) -> Any:
+    """The item in the live state, else in the history.
+
+    Raises `HerdError` if there is none: the error of an unavailable service if there is one, else `not_found`.
+    """
     kind = "task" if isinstance(live, ListLiveTasks) else "sandbox"
     unknown = HerdError.of(Code.NOT_FOUND, f"there is no {kind} {name}", field=kind, remedy=NAME_REMEDY)
     failures: list[HerdError] = []
@@ -194,24 +199,24 @@ async def _one(send: SendRequest, live: Request[Any], past: Callable[[], Request
 
 
 async def _listing(
-    send: SendRequest, live: Request[Any], beyond: Callable[[], Request[Any]], *, past: bool
+    send: SendRequest, live: Request[Any], from_history: Callable[[], Request[Any]], *, past: bool
 ) -> ListPage[Any]:
     if not past:
         try:
             answer = await send(live)
             return ListPage(_items(answer), answer.next_cursor, "live")
         except ServiceUnavailableError as unavailable:
-            return await _history_instead(send, beyond(), unavailable)
-    answer = await send(beyond())
+            return await _history_instead(send, from_history(), unavailable)
+    answer = await send(from_history())
     return ListPage(_items(answer), answer.next_cursor, "history")
 
 
 async def _history_instead(
-    send: SendRequest, beyond: Request[Any], unavailable: ServiceUnavailableError
+    send: SendRequest, from_history: Request[Any], unavailable: ServiceUnavailableError
 ) -> ListPage[Any]:
-    """The past reply instead of the live one; if there is none either, raises the error of the live one."""
+    """The page from the history, as the spawner is unavailable. Raises `unavailable` if the history fails, too."""
     try:
-        answer = await send(beyond)
+        answer = await send(from_history)
     except HerdError:
         raise unavailable from None
     return ListPage(_items(answer), answer.next_cursor, "history")

@@ -1,4 +1,4 @@
-"""Opens local files to be read, and nothing else that has a path."""
+"""Opens regular local files for reading; refuses pipes, devices and folders."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ from sandherd.contracts.errors import Code
 
 @contextmanager
 def opened_regular(path: Path) -> Iterator[IO[bytes]]:
-    """Open a regular file, and nothing else: opening a pipe waits for a writer, and a device has no end."""
+    """Open a regular file. Raises `HerdError` for another path: a pipe waits for a writer, and a device has no end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise HerdError.of(
             Code.INVALID_FIELD,

@@ -1,4 +1,4 @@
-"""The commands for what services suggest: a service does not know whether its reply is read in a terminal."""
+"""The commands for the remedies that services suggest. Services name no command: not only terminals show a reply."""
 
 import re
 from typing import Final
@@ -34,12 +34,12 @@ REMEDY_COMMANDS: Final = {
     "saved commits on branch NAME": "branches show NAME",
     "terminate sandbox NAME": "sandboxes terminate NAME",
 }
-"""What remedies of services contain, by the command that does it. `NAME` is the name that the remedy has there; other
-words in capitals are for the user to replace."""
+"""The command for each phrase in remedies of services. `NAME` is the name that the remedy has there; other words in
+capitals are for the user to replace."""
 
 
 def with_command(remedy: str) -> str:
-    """The remedy, with the command in parentheses after the words for it, unless it names one itself. Pure."""
+    """The remedy, with its command in parentheses after the phrase. Unchanged if it names a command itself. Pure."""
     if "`sandherd " in remedy:
         return remedy
     for phrase, command in REMEDY_COMMANDS.items():

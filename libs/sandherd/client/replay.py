@@ -1,4 +1,4 @@
-"""A session as it is played again: what its terminal showed and what was written and called, by time. Pure."""
+"""Replays a session: the output of its terminal and the entries of its transcript, by time. Pure."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -12,14 +12,14 @@ from sandherd.contracts.requests import OutputChunk, TranscriptEntry
 WIDTH: Final = 100
 HEIGHT: Final = 30
 _ENDS: Final = ("[result", "[end")
-_REMEMBERED: Final = 65_536
+_MAX_COMPARED: Final = 65_536
 IDLE_SECONDS: Final = 2.0
-"""A pause is played for at most so long."""
+"""The longest pause of a replay."""
 
 
 @dataclass(frozen=True)
 class ReplayFrame:
-    """What is shown at a time of the session: output of the terminal, or the lines of an entry of the transcript."""
+    """A text that is shown at a time of the session: output of the terminal, or an entry of the transcript."""
 
     time: datetime
     kind: Literal["output", "entry"]
@@ -27,7 +27,7 @@ class ReplayFrame:
 
 
 def replay_frames(output: Iterable[OutputChunk], entries: Iterable[TranscriptEntry]) -> list[ReplayFrame]:
-    """All in the order of time."""
+    """The frames of a session, ordered by time."""
     found = [ReplayFrame(chunk.time, "output", chunk.text) for chunk in output]
     found += [ReplayFrame(entry.time, "entry", entry_text(entry)) for entry in entries]
     return sorted(found, key=lambda one: one.time)
@@ -39,18 +39,18 @@ def entry_text(entry: TranscriptEntry) -> str:
     return f"[{entry.kind}{title}]\n{entry.text}".rstrip() + "\n"
 
 
-def without_repetitions(shown: Iterable[ReplayFrame]) -> Iterator[ReplayFrame]:
-    """The frames; of a result or an end whose text was shown just before only the first line. Pure.
+def without_repetitions(frames: Iterable[ReplayFrame]) -> Iterator[ReplayFrame]:
+    """The frames without repeated texts: a result or an end whose text was just shown has only its first line. Pure.
 
-    What a program prints is output of the terminal, the result of its call, and the end of the attempt.
+    The same text of a program is in the output of the terminal, in the result of its call, and at the attempt's end.
     """
     before = ""
-    for one in shown:
+    for one in frames:
         text = _plain(one.text)
         head, _, body = text.partition("\n")
         again = one.kind == "entry" and head.startswith(_ENDS) and body.strip() and before.endswith(body.strip())
         if not again and one.kind == "output":
-            before = f"{before}\n{text}"[-_REMEMBERED:].rstrip()
+            before = f"{before}\n{text}"[-_MAX_COMPARED:].rstrip()
         elif not again:
             before = f"{before}\n{body}".rstrip()
         yield replace(one, text=f"{head}\n") if again else one
@@ -61,22 +61,22 @@ def _plain(text: str) -> str:
 
 
 def pauses(
-    shown: Iterable[ReplayFrame], *, speed: float, idle: float = IDLE_SECONDS
+    frames: Iterable[ReplayFrame], *, speed: float, idle: float = IDLE_SECONDS
 ) -> Iterator[tuple[float, ReplayFrame]]:
-    """Each frame with the seconds to wait before it: those of the session divided by `speed`, and at most `idle`."""
+    """Each frame with the pause before it, in seconds: that of the session divided by `speed`, at most `idle`."""
     before: datetime | None = None
-    for one in shown:
+    for one in frames:
         waited = 0.0 if before is None else max(0.0, (one.time - before).total_seconds())
         before = one.time
         yield min(waited / speed, idle), one
 
 
-def cast_lines(shown: Iterable[ReplayFrame], *, title: str, speed: float = 1.0) -> Iterator[str]:
-    """The lines of an asciicast v2 file. Colours of the terminal remain; other control characters are made visible.
+def cast_lines(frames: Iterable[ReplayFrame], *, title: str, speed: float = 1.0) -> Iterator[str]:
+    """The lines of an asciicast v2 file. Colours are preserved; other control characters are made visible.
 
-    A recording is played by other programs, which send it to a terminal as it is.
+    The programs that play the file send its text to a terminal unchanged.
     """
-    played = list(pauses(without_repetitions(shown), speed=speed))
+    played = list(pauses(without_repetitions(frames), speed=speed))
     header: dict[str, Any] = {"version": 2, "width": WIDTH, "height": HEIGHT, "title": visible(title)}
     if played:
         header["timestamp"] = int(played[0][1].time.timestamp())
@@ -87,7 +87,7 @@ def cast_lines(shown: Iterable[ReplayFrame], *, title: str, speed: float = 1.0) 
         yield json.dumps([round(now, 6), "o", screen_text(one)]) + "\n"
 
 
-def screen_text(one: ReplayFrame) -> str:
-    """What a terminal shows of it."""
-    text = visible_output(one.text, colours=True) if one.kind == "output" else visible(one.text)
+def screen_text(frame: ReplayFrame) -> str:
+    """The text of a frame for a terminal."""
+    text = visible_output(frame.text, colours=True) if frame.kind == "output" else visible(frame.text)
     return text.replace("\n", "\r\n")

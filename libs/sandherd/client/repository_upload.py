@@ -14,18 +14,18 @@ from sandherd.contracts.repositories import Repository
 async def upload(
     connection: Connection, task: str, repository: LocalRepository, limit: int | None, moved: Moved
 ) -> Repository:
-    """Upload it under the task's name, or `SHARED_BUNDLES`. Returns the `repository` of its spec.
+    """Upload the base branch as an artifact of `task`, or of `SHARED_BUNDLES`. Returns the spec's `repository`.
 
-    Raises `HerdError`, also for more than `limit` bytes.
+    Raises `HerdError`, also if the bundle has more than `limit` bytes.
     """
     with tempfile.TemporaryFile() as file:
         await write_bundle(repository, file, limit)
-        content = transfer.bundled_as(file)
+        content = transfer.bundle_source(file)
         bundle = await transfer.store(connection, connection.project, task, content, moved=moved)
     return of_bundle(repository, bundle)
 
 
 def of_bundle(repository: LocalRepository, bundle: ArtifactRef) -> Repository:
-    """The `repository` of the spec of a task that begins from this bundle of it."""
+    """The field `repository` of a task spec, for a task that begins from this bundle of a local repository."""
     wanted = repository.source.options() | {"base": repository.base}
     return made(Repository, **wanted, bundle=bundle, label=repository.label, push=False)

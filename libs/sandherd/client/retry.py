@@ -8,10 +8,10 @@ from sandherd.client.events.protocols import HerdConnection
 from sandherd.contracts.errors import Code
 
 PATIENCE: Final = 30.0
-"""How long to retry without a reply before it is an error, in seconds."""
+"""How long requests without a reply are retried, in seconds."""
 REST: Final = 0.2
 ANSWER_SECONDS: Final = 15.0
-"""The spawner waits up to 5 s longer for a worker than the worker may delay its reply (at most 5 s)."""
+"""The timeout of one request. A worker may delay its reply by 5 s, and the spawner waits for it up to 5 s longer."""
 
 
 async def request_with_retries(link: HerdConnection, request: Any, *, patience: float = PATIENCE) -> Any:
@@ -28,7 +28,7 @@ async def request_with_retries(link: HerdConnection, request: Any, *, patience: 
 
 
 class ProgressCheck:
-    """Stops requests to a sandbox that replies without progress: its replies may be forged.
+    """Limits how long a sandbox may reply without progress: its replies may be forged.
 
     At least `minimum` units must be reached every `seconds`, and everything within `longest` seconds. Immediate replies
     are followed by the next request only after `REST` seconds.

@@ -1,7 +1,8 @@
-"""The output of an interactive program for this terminal: it moves the cursor and sets colours, and does nothing else.
+"""Filters the output of an interactive program for this terminal: it can move the cursor and set colours, no more.
 
-A program with a terminal needs control sequences. Those that reach beyond the screen are left out: strings for the
-terminal itself (title, clipboard, files), window operations, which include typing the title, and printing.
+A program with a terminal needs control sequences. Sequences that affect more than the screen are left out: strings for
+the terminal itself (title, clipboard, files), window operations (one makes the terminal type its title as input), and
+printing.
 """
 
 import re
@@ -19,8 +20,8 @@ _SHORT: Final = re.compile(r"\x1b([\x20-\x2f]{1,4}[\x30-\x7e]|[\x30-\x5a\x5c\x60
 _PARTIAL_SHORT: Final = re.compile(r"\x1b[\x20-\x2f]{0,4}")
 _STRING_END: Final = re.compile("\x07|\x1b\\\\|\x18|\x1a")
 RESTORE: Final = "\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b(B\x1b[0m"
-"""Ends what a program may have begun: the second screen, mouse reports, bracketed paste, other keys, no cursor,
-another character set, colours."""
+"""Resets the modes that a program may have set: alternate screen, mouse reports, bracketed paste, application keys,
+hidden cursor, character set, colours."""
 
 
 class ScreenFilter:
@@ -52,7 +53,7 @@ class ScreenFilter:
         return text[end.end() :]
 
     def _sequence(self, text: str, shown: list[str]) -> str:
-        """Handle the sequence at the beginning; returns the rest."""
+        """Append the escape sequence at the beginning of `text` to `shown`, if it is allowed. Returns the rest."""
         if _PARTIAL_SEQUENCE.fullmatch(text) or _PARTIAL_SHORT.fullmatch(text):
             self._pending = text
             return ""

@@ -1,4 +1,4 @@
-"""Values of secret variables: which ones can be kept out of events and outputs."""
+"""Checks values of secret variables: a short one can't be kept out of events and outputs."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from sandherd.contracts.specs import MIN_SECRET_LENGTH
 
 
 def check_secret_values(values: Mapping[str, str]) -> None:
-    """Raise `HerdError` for a value that is too short to be redacted, as for a named secret; without the value."""
+    """Raise `HerdError` for a value that is too short to be redacted. The error does not contain the value."""
     short = [name for name, value in values.items() if len(value) < MIN_SECRET_LENGTH]
     if short:
         raise HerdError.of(
@@ -16,5 +16,5 @@ def check_secret_values(values: Mapping[str, str]) -> None:
             f"the value of {short[0]} has fewer than {MIN_SECRET_LENGTH} characters, which any text may contain: "
             "it can't be kept out of events",
             field="secret_env",
-            remedy="use a longer secret; if the value is none, give it as an ordinary variable (--env, `env`)",
+            remedy="use a longer secret; if the value is not secret, give it as an ordinary variable (--env, `env`)",
         )

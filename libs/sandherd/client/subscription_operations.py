@@ -26,7 +26,7 @@ class SubscriptionOperations:
         entities: Sequence[str] = (),
         update: bool = False,
     ) -> "requests.Subscription":
-        """Create a durable subscription to the project's events: all, or those of these types or domains.
+        """Create a durable subscription to the project's events. `types` are types or domains of events; empty: all.
 
         `entities` are the tasks and sandboxes whose events are wanted; empty: all. `start` is `new` (events from now
         on), `all` (all that the stream still stores), a stream sequence, or a time. Creating the same subscription
@@ -51,7 +51,7 @@ class SubscriptionOperations:
         return await self.connection.request(made(requests.Unsubscribe, name=checked_name(name, "name")))
 
     def receive(self, name: str) -> "EventStream":
-        """The events of a subscription, with a subscriber's credential. Unacknowledged events are redelivered.
+        """The events of a subscription. Unacknowledged events are redelivered. Needs a subscriber's credential.
 
         If several programs receive from one subscription, each event is delivered to one of them.
         """

@@ -1,7 +1,7 @@
-"""Durable subscriptions of a project: creates and deletes them, and receives their events.
+"""Receives the events of a durable subscription.
 
-event-ingest creates the consumers, as clients have no permission to. Receiving continues across failures of the broker
-and restarts of this program.
+event-ingest creates the consumers, because clients have no permission for that. Receiving continues after failures of
+the broker and restarts of this program.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from sandherd.contracts.requests import (
 )
 
 WINDOW: Final = 32
-"""Maximum number of events in flight or waiting here. Each must be acknowledged within `ack_wait_seconds`."""
+"""Maximum number of events in flight or not read yet. Each must be acknowledged within `ack_wait_seconds`."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,9 @@ class ReceivedEvent:
     """An event of a durable subscription. It is redelivered until acknowledged, so it may be received twice."""
 
     event: Event
+    """The event."""
     stream_sequence: int
+    """The sequence of the event in the stream."""
     deliveries: int
     """How often it was delivered: 1 unless it was redelivered."""
     _message: Msg = field(repr=False)
@@ -46,12 +48,12 @@ class ReceivedEvent:
             await self._message.ack()
 
     async def give_back(self) -> None:
-        """Have it redelivered at once, to this program or another one."""
+        """Request that the event is redelivered at once, to this program or another one."""
         with suppress(nats.errors.Error):  # as above: it is redelivered later
             await self._message.nak()
 
     async def continue_work(self) -> None:
-        """State that it is still being handled: it is not redelivered for another `ack_wait_seconds`."""
+        """Report that the event is still being handled: it is not redelivered for another `ack_wait_seconds`."""
         with suppress(nats.errors.Error):  # as above: it may be received twice
             await self._message.in_progress()
 
@@ -80,10 +82,10 @@ class EventStream:
         return self
 
     async def __anext__(self) -> ReceivedEvent:
-        """The next event. Raises `HerdError`: `not_found` without the subscription, `refused` without permission."""
+        """The next event. Raises `HerdError`: `not_found` for an unknown subscription, `refused` without permission."""
         while True:
             while not self._waiting:
-                self._waiting.extend(await self._more())
+                self._waiting.extend(await self._next_messages())
             message = self._waiting.popleft()
             received = _read(message)
             if received is not None:
@@ -100,8 +102,8 @@ class EventStream:
                 await message.nak()
         self._waiting.clear()
 
-    async def _more(self) -> list[Msg]:
-        """The next messages. Once bound, it rebinds for as long as the subscription exists."""
+    async def _next_messages(self) -> list[Msg]:
+        """The next messages. After the first bind, it binds again after failures while the subscription exists."""
         first = self._puller is None
         while True:
             try:

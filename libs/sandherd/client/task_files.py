@@ -47,9 +47,9 @@ class TaskFiles(SandboxOperations):
     async def upload_work(
         self, task: str, work: "WorkSource", *, moved: "Moved | None" = None, left_out: "LeftOut | None" = None
     ) -> "ArtifactRef":
-        """Upload the files that a task of this name begins with: the `work` of the spec to submit next.
+        """Upload the files that a task begins with. Returns the `work` of its spec, which is to be submitted next.
 
-        Links that lead out of the folder are left out; `left_out` is called with each.
+        Links that lead out of the folder are left out: `left_out` is called with each, in another thread.
         """
         name, limit = checked_name(task, "task"), await self._max_file_bytes()
         return await task_work.upload_work(
@@ -63,9 +63,9 @@ class TaskFiles(SandboxOperations):
         *,
         moved: "Moved | None" = None,
     ) -> "Repository":
-        """Upload the base branch of a local repository: the `repository` of the spec of the task to submit next.
+        """Upload the base branch of a local repository. Returns the `repository` of the spec to be submitted next.
 
-        What is not committed is not uploaded. For a repository with a URL nothing is uploaded; a `RepositorySource`
+        Uncommitted changes are not uploaded. For a repository with a URL nothing is uploaded; a `RepositorySource`
         without URL and path is the default repository of the project.
         """
         name = checked_name(task, "task")
@@ -93,7 +93,7 @@ class TaskFiles(SandboxOperations):
     async def fetch_start(self, task: str, out: IO[bytes], *, moved: "Moved | None" = None) -> bool:
         """Write the archive of the files that a task began with into an empty file; returns whether it had any.
 
-        They are stored as long as the task's record; after that, `HerdError` has the code `not_found`.
+        They are stored as long as the record of the task; later, raises `HerdError` (`not_found`).
         """
         name = checked_name(task, "task")
         work = await resume.submitted_work(self.connection.request, name)
@@ -108,10 +108,10 @@ class TaskFiles(SandboxOperations):
         return True
 
     async def artifact(self, reference: "ArtifactRef", out: IO[bytes], *, moved: "Moved | None" = None) -> None:
-        """Write what an event of this project refers to into an empty file, and verify its size and SHA-256.
+        """Write an artifact that an event of this project refers to into an empty file; verify its size and SHA-256.
 
-        `reference` is a value of the event's `artifacts`, or of another field of this type. `HerdError` has the code
-        `invalid_field` if it is of another project or no artifact's, and `not_found` if it is no longer stored.
+        `reference` is a value of the event's `artifacts`, or of another field of this type. Raises `HerdError`:
+        `invalid_field` if it is of another project or not of an artifact, `not_found` if it is no longer stored.
         """
         owner = _owner(reference, self.connection.project)
         await transfer.fetch(self.connection, owner, reference, out, moved or transfer.silent)
@@ -119,7 +119,7 @@ class TaskFiles(SandboxOperations):
     async def file_versions(
         self, sandbox: str, path: str | None = None, *, diffs: bool = False
     ) -> "AsyncIterator[requests.FileVersion]":
-        """The versions of the files that the agent in a sandbox has changed, or of one, in the order of the changes."""
+        """The versions of files that the agent in a sandbox has changed, or of one file, in order of the changes."""
         name = checked_name(sandbox, "sandbox")
         question = made(requests.ListFileVersions, sandbox=name, file_path=path, diffs=diffs, limit=VERSIONS)
         async for page in queries.pages(self.connection.request, question):
@@ -149,13 +149,13 @@ class TaskFiles(SandboxOperations):
         return spec.model_copy(update={"repository": uploaded})
 
     def artifacts(self, *, task: str | None = None, sandbox: str | None = None) -> "AsyncIterator[EventArtifact]":
-        """What the stored events of a task and its sandboxes, or of one sandbox, refer to, oldest first."""
+        """The artifacts that events of a task and its sandboxes, or of one sandbox, refer to, oldest first."""
         return artifacts.artifacts(self.connection.request, _scope(task, sandbox))
 
     async def find_artifact(self, name: str, *, task: str | None = None, sandbox: str | None = None) -> "EventArtifact":
-        """The artifact of this name, which an event of the project, or of this task or sandbox, refers to.
+        """The artifact of this name. An event of the task or sandbox, or without both of the project, refers to it.
 
-        In a project only events from about the time in a generated name are searched. Raises `HerdError` (`not_found`).
+        In a project, only events near the time in a generated name are searched. Raises `HerdError` (`not_found`).
         """
         return await artifacts.artifact_named(
             self.connection.request, checked_name(name, "artifact"), _scope(task, sandbox)
@@ -170,7 +170,10 @@ def _scope(task: str | None, sandbox: str | None) -> "artifacts.ArtifactScope":
 
 
 def _owner(reference: "ArtifactRef", project: str) -> str:
-    """The sandbox or task that an artifact is stored under: a sandbox may have written anything into its event."""
+    """The sandbox or task that an artifact is stored under.
+
+    Raises `HerdError` for an invalid reference: a sandbox may have written anything into its event.
+    """
     names = ARTIFACT.match(reference.subject)
     if names is None or names["project"] != project or names["artifact"] != reference.artifact:
         raise HerdError.of(

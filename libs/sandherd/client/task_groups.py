@@ -50,11 +50,11 @@ class TaskGroups(TaskFiles):
         timeout: float | None = None,
         on_progress: "OnProgress | None" = None,
     ) -> "list[TaskOutcome]":
-        """Submit tasks by name, in this order. Returns them when each is accepted or rejected.
+        """Submit tasks by name, in this order. Returns when each is accepted or rejected.
 
-        With `wait`, when each has ended or `timeout` seconds have passed. Otherwise also if the spawner does not accept
-        any of them for 5 s: then the state of those that are not accepted yet is `submitted`; all are stored.
-        Give them one label, such as `sandherd/batch`, to list and cancel them together.
+        With `wait`, returns when each has ended, or after `timeout` seconds. Without `wait`, also returns if the
+        spawner accepts or rejects no further task for 5 s: the others are stored, and their state is `submitted`. Give
+        the tasks one label, such as `sandherd/batch`, to list and cancel them together.
         """
         await named_checks.check_each(self.check, tasks)
         await default_harness.require_harness(self.connection.request, self.connection.project, tasks)
@@ -65,7 +65,7 @@ class TaskGroups(TaskFiles):
             if wait:
                 await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
             else:
-                await _while_it_continues(watch, on_progress or task_watch.silent)
+                await _while_accepting(watch, on_progress or task_watch.silent)
         return found.outcomes
 
     async def wait_all(
@@ -76,12 +76,11 @@ class TaskGroups(TaskFiles):
         timeout: float | None = None,
         on_progress: "OnProgress | None" = None,
     ) -> "list[TaskOutcome]":
-        """Wait until these tasks have ended, or those that have all these labels now, or those of a batch.
+        """Wait until tasks have ended: these tasks, those that have all these labels now, or those of a batch.
 
-        Those that the spawner has not read yet are waited for: at most 30 s, if another client has submitted them and
-        commands of all projects never end. Returns their states: also when `timeout` seconds have passed, when some
-        have not `ended`. `on_progress` is called at first and after each change. Raises `HerdError` (`not_found`) if
-        there is no such task.
+        Returns the states of the tasks; after `timeout` seconds, some may not have `ended`. Raises `HerdError`
+        (`not_found`) if a task is unknown or no task has the labels, when the spawner has read all commands or after
+        30 s: another client may just have submitted it. `on_progress` is called at first and after each change.
         """
         if bool(tasks) == bool(labels or batch):
             raise HerdError.of(
@@ -95,7 +94,7 @@ class TaskGroups(TaskFiles):
         )
         found = progress.TaskProgress()
         async with task_watch.TaskWatch(self.connection, found, chosen) as watch:
-            await unread_commands.once_read(self.connection.request, watch.refresh, watch.change, timeout)
+            await unread_commands.query_until_read(self.connection.request, watch.refresh, watch.change, timeout)
             await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
         return found.outcomes
 
@@ -109,7 +108,7 @@ class TaskGroups(TaskFiles):
     ) -> "dict[str, HerdError | None]":
         """Cancel all tasks that have not ended and have all these labels, or are of a batch.
 
-        Returns them by name, each with None, or with the error if its cancelling could not be requested.
+        Returns the tasks by name: for each None, or the error if its command could not be sent.
         """
         wanted = _with_batch(labels, batch)
         if not wanted:
@@ -118,7 +117,7 @@ class TaskGroups(TaskFiles):
         return {view.task: await self._cancel_one(view.task, reason, by) async for view in live}
 
     async def overview(self) -> "Overview":
-        """The unfinished tasks, with what they do and have cost, and what they need a user for."""
+        """The unfinished tasks: their activity and cost, and for which of them a user has to do something."""
         return await overviews.overview(self.connection.request)
 
     async def costs(
@@ -165,7 +164,7 @@ def _with_batch(labels: Mapping[str, str] | None, batch: str | None) -> dict[str
 
 
 async def _within(timeout: float | None, work: Any) -> None:
-    """Do the work for at most `timeout` seconds."""
+    """Await `work` for at most `timeout` seconds; for any time if `timeout` is None."""
     try:
         async with asyncio.timeout(timeout):
             await work
@@ -173,13 +172,13 @@ async def _within(timeout: float | None, work: Any) -> None:
         return
 
 
-async def _while_it_continues(watch: "task_watch.TaskWatch", on_progress: "OnProgress") -> None:
-    """Wait until all tasks are accepted or rejected, as long as one is accepted every few seconds."""
+async def _while_accepting(watch: "task_watch.TaskWatch", on_progress: "OnProgress") -> None:
+    """Wait until all tasks are accepted or rejected, or until none is accepted for `ACCEPTANCE_SECONDS`."""
     found, before = watch.progress, -1
     while not found.is_accepted and found.accepted > before:
         before = found.accepted
-        await _within(ACCEPTANCE_SECONDS, watch.until(partial(_has_more, found, before), on_progress))
+        await _within(ACCEPTANCE_SECONDS, watch.until(partial(_accepted_more, found, before), on_progress))
 
 
-def _has_more(found: "progress.TaskProgress", before: int) -> bool:
+def _accepted_more(found: "progress.TaskProgress", before: int) -> bool:
     return found.accepted > before

@@ -1,4 +1,4 @@
-"""The files that a task begins with: packed here, uploaded before it is submitted, unpacked by its worker."""
+"""The files that a task begins with. The client packs and uploads them before the task; its worker unpacks them."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ from sandherd.contracts.events import ArtifactRef
 _FIELD: Final = "dir"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 LeftOut = Callable[[str, str], None]
-"""Called with each link that is left out because it leads out of the folder, and its target; in another thread."""
+"""Called, in another thread, with each link that is left out because it leads out of the folder, and its target."""
 
 
 async def upload_work(
@@ -37,32 +37,33 @@ async def upload_work(
     moved: Moved = silent,
     left_out: LeftOut | None = None,
 ) -> ArtifactRef:
-    """Upload it for a task of this name, which is submitted next. Raises `HerdError`, also beyond `limit` bytes."""
+    """Pack and upload files for a task that is submitted next. Raises `HerdError`, also for more than `limit` bytes."""
     with tempfile.TemporaryFile() as file:
         await asyncio.to_thread(pack_work, work, file, limit, left_out)
-        content = transfer.packed_as(file)
+        content = transfer.archive_source(file)
         return await transfer.store(connection, connection.project, task, content, moved=moved)
 
 
 def pack_work(work: WorkSource, out: IO[bytes], limit: int | None, left_out: LeftOut | None = None) -> None:
-    """Write it as one archive; a file replaces the folder's. Blocks.
+    """Write the folder and the files as one archive. A file replaces a file of the folder at the same path. Blocks.
 
-    Raises `HerdError` for what can't be read, is over the limit, or if a file's name or parent is something else.
+    Raises `HerdError` if something can't be read, if the archive is over the limit, or if a path of `files` is a folder
+    or below a file.
     """
     _check_files(work.files)
     try:
         if work.folder is not None:
-            writer.pack(work.folder, out, limit=limit, skips=_skipped(work.folder, work.files, left_out), strict=True)
+            writer.pack(work.folder, out, limit=limit, skips=_skips_for(work.folder, work.files, left_out), strict=True)
         _add_files(work.files, out, limit)
     except writer.ArchiveTooLargeError:
         raise archive.too_large(str(work.folder), None, limit or 0) from None
     except OSError as error:
-        raise _unpacked(work, error) from None
+        raise _pack_error(work, error) from None
     if limit is not None and out.seek(0, os.SEEK_END) > limit:
         raise archive.too_large("the files of the task", out.tell(), limit)
 
 
-def _unpacked(work: WorkSource, error: OSError) -> HerdError:
+def _pack_error(work: WorkSource, error: OSError) -> HerdError:
     if error.errno in _FULL:
         return HerdError.of(
             Code.UNAVAILABLE,
@@ -77,16 +78,16 @@ def _check_files(files: Mapping[str, Path]) -> None:
     for name in files:
         for parent in parents(name):
             if parent in files:
-                raise _no_folder(parent, name)
+                raise _not_a_folder(parent, name)
 
 
-def _no_folder(parent: str, name: str) -> HerdError:
+def _not_a_folder(parent: str, name: str) -> HerdError:
     return HerdError.of(
         Code.INVALID_FIELD, f"{name}: {parent} is not a folder", field="files", remedy="give one of them another name"
     )
 
 
-def _skipped(folder: Path, files: Mapping[str, Path], left_out: LeftOut | None) -> Callable[[str, bool], bool]:
+def _skips_for(folder: Path, files: Mapping[str, Path], left_out: LeftOut | None) -> Callable[[str, bool], bool]:
     ignored = ignored_by_git(folder)
     above = {parent: name for name in files for parent in parents(name)}
 
@@ -100,7 +101,7 @@ def _skipped(folder: Path, files: Mapping[str, Path], left_out: LeftOut | None) 
             )
         if ignored(path, directory) or (path in files and not directory):
             return True
-        target = _outward(folder, path)
+        target = _outside_target(folder, path)
         if target is not None:
             if left_out is not None:
                 left_out(path, target)
@@ -112,19 +113,19 @@ def _skipped(folder: Path, files: Mapping[str, Path], left_out: LeftOut | None) 
 
 
 def _check_entry(path: str, files: Mapping[str, Path], above: Mapping[str, str], *, directory: bool) -> None:
-    """Raise `HerdError` if an entry of the folder is where a single file needs something else."""
+    """Raise `HerdError` if an entry of the folder conflicts with a single file: it is above it, or a folder there."""
     if path in above and not directory:
-        raise _no_folder(path, above[path])
+        raise _not_a_folder(path, above[path])
     if path in files:
         raise HerdError.of(
             Code.INVALID_FIELD,
-            f"{path} is a folder in the folder, and a file is to replace it",
+            f"{path} is a folder, and can't be replaced by a file",
             field="files",
             remedy="give the file another name",
         )
 
 
-def _outward(folder: Path, path: str) -> str | None:
+def _outside_target(folder: Path, path: str) -> str | None:
     """The target of a link that leads out of the folder; None for anything else."""
     try:
         target = str((folder / path).readlink())

@@ -28,10 +28,10 @@ selectors, halves of surrogate pairs. One selector of text or emoji presentation
 stays."""
 _FORBIDDEN: Final = re.compile(rf"\r\n|[\x00-\x08\x0b-\x1f\x7f{_INVISIBLE}]|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]")
 _MAY_BE_MARKED: Final = re.compile(r"[\u0300-\U0010ffff]{5,}")
-"""Where more than four marks can follow each other: combining marks begin at U+0300."""
+"""A text in which more than four combining marks may follow each other: they begin at U+0300."""
 _MARKS: Final = frozenset({"Mn", "Me", "Mc"})
 _MAX_MARKS: Final = 4
-"""Marks on one letter, more than any language has: further ones would cover the lines above and below."""
+"""Maximum of marks on one letter; no language has more. More would cover the lines above and below."""
 _IN_JSON: Final = re.compile(rf"[\x00-\x09\x0b-\x1f\x7f{_INVISIBLE}\ufe0e\ufe0f]")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,32}m")
 _OWN_COLOUR: Final = re.compile(r"\x1b\[(?:0|1|2|3[1-6])m")
@@ -43,26 +43,26 @@ _EXTENDED: Final = {5: 1, 2: 3}
 """How many numbers follow `38;5` (a palette's entry) and `38;2` (red, green, blue)."""
 _RESET: Final = "\x1b[0m"
 _CLEAR: Final = "\x1b[H\x1b[2J"
-"""Without ESC[3J, which would also erase the lines above the screen."""
+"""Clears the screen. It has no ESC[3J, which would also erase the lines above the screen."""
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _ERASE: Final = "\r\x1b[K"
 _USUAL_COLUMNS: Final = 80
 _STREAMS: Final = ("stdin", "stdout", "stderr")
 _MODES: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 _NULL_MODES: Final = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
-"""How the null device is opened in place of a closed one: what is written to standard output must fail (EBADF), like
-on a full disk; without standard error there is no place to report anything, only the exit status."""
+"""How the null device is opened in place of a closed stream. A write to standard output must fail (EBADF), as on a full
+disk. A write to standard error must not: without it, only the exit status reports an error."""
 
 
 class _Progress:
-    """Whether the last line of standard error shows progress: it is erased before anything else is written."""
+    """The line of progress at the end of standard error: it is erased before anything else is written."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.shown = False
 
     def erase(self) -> None:
-        """With the lock held."""
+        """Erase the line of progress, if it is shown. The caller holds `lock`."""
         if self.shown:
             self.shown = False
             with suppress(OSError, ValueError):
@@ -78,7 +78,7 @@ class OutputError(OSError):
 
 
 def open_streams() -> None:
-    """Replace those that are closed, and print what their encoding lacks as escapes.
+    """Open the null device in place of closed standard streams, and print characters that they can't encode as escapes.
 
     A closed descriptor would be reused by the next file or connection, and Python has no object for it.
     """
@@ -91,9 +91,9 @@ def open_streams() -> None:
 
 
 def discard_output() -> None:
-    """Drop what can't be written of standard output: Python would try again at exit, and report that in its own words.
+    """Write what is buffered of standard output as far as possible, and drop the rest.
 
-    What can still be written is written.
+    Otherwise Python would try to write it again at exit, and report the error in another form.
     """
     with suppress(OSError):
         sys.stdout.flush()
@@ -109,7 +109,7 @@ def has_reader() -> bool:
 
 @contextmanager
 def same_streams() -> Iterator[None]:
-    """Undoes what a library replaces the standard streams by."""
+    """A context after which the standard streams are the same as before, even if a library has replaced them."""
     streams = sys.stdout, sys.stderr
     try:
         yield
@@ -161,7 +161,7 @@ def visible_json(document: str) -> str:
 def write_text(text: str = "", *, end: str = "\n", error: bool = False, flush: bool = False) -> None:
     """Print text; colours are kept only if they are those of `colours.Paint`, and only on a terminal.
 
-    A message that standard error does not take is dropped: it must not change what the command does.
+    A message that can't be written to standard error is dropped: it must not change what the command does.
     """
     out = sys.stderr if error else sys.stdout
     shown = _with_own_colours(text) if _OWN_COLOUR.search(text) and out.isatty() else visible(text)
@@ -257,11 +257,11 @@ def write_traceback(kind: type[BaseException], error: BaseException, trace: Trac
         write_text(line, end="", error=True)
 
 
-def read_hidden(what: str) -> str:
-    """A line typed on the terminal without echo. `what` is the prompt, without the colon after it."""
+def read_hidden(prompt: str) -> str:
+    """A line typed on the terminal without echo. A colon is added to `prompt`."""
     import getpass  # only needed for prompts
 
-    return getpass.getpass(f"{visible_line(what)}: ")
+    return getpass.getpass(f"{visible_line(prompt)}: ")
 
 
 def confirmed(question: str) -> bool:
@@ -271,7 +271,7 @@ def confirmed(question: str) -> bool:
 
 
 def clear_screen() -> None:
-    """Clear the terminal that standard output is, to show something in its place; nothing if it is none."""
+    """Clear the terminal. Does nothing if standard output is not a terminal."""
     if sys.stdout.isatty():
         with _output_errors():
             sys.stdout.write(_CLEAR)
@@ -299,7 +299,7 @@ def _columns() -> int:
 
 
 def _in_columns(line: str, columns: int) -> str:
-    """The beginning of a line: a longer one would wrap, and only its last part could be erased."""
+    """The beginning of a line that fits into `columns`: a longer one would wrap, and could not be erased completely."""
     shown, taken = "", 0
     for letter in line:
         taken += 2 if unicodedata.east_asian_width(letter) in "WF" else 1

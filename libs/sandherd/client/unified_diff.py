@@ -1,4 +1,4 @@
-"""Applies the unified diff of one file to its content. Pure; a sandbox wrote the diff, which may be anything."""
+"""Applies the unified diff of one file to its content. Pure. The diff is from a sandbox, and may contain anything."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,11 +9,11 @@ _NO_NEWLINE: Final = "\\ No newline"
 
 
 class DiffMismatchError(ValueError):
-    """The diff is not valid, or is of another content."""
+    """The diff is not valid, or does not match the content."""
 
 
 def apply_diff(content: str, diff: str) -> str:
-    """The content after the changes of the diff. Raises `DiffMismatchError`."""
+    """The content with the changes of the diff. Raises `DiffMismatchError`."""
     before = _lines(content)
     after: list[str] = []
     position = 0
@@ -50,7 +50,7 @@ def _hunks(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
             body.append(lines[at])
             at += 1
         if old or new:
-            raise DiffMismatchError("a hunk has not the number of lines that it states")
+            raise DiffMismatchError("a hunk does not have the number of lines that its head states")
         yield start, body
 
 

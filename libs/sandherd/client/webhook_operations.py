@@ -30,10 +30,10 @@ class WebhookOperations:
         entities: Sequence[str] = (),
         by: str | None = None,
     ) -> "requests.WebhookWithSecret":
-        """Have the project's events sent to a URL: all, or those of these types or domains, of these entities.
+        """Create a webhook, which sends events of the project to a URL: all, or those of these types and entities.
 
-        The reply has the secret of the signatures, which is never shown again: if it is lost, rotate it. `start` is as
-        for `subscribe`.
+        Only this reply has the secret of the signatures: if it is lost, rotate it. `types`, `entities` and `start` are
+        as for `subscribe`.
         """
         request = made(
             requests.CreateWebhook,
@@ -56,7 +56,7 @@ class WebhookOperations:
         return found.webhooks[0]
 
     async def rotate_webhook_secret(self, name: str) -> "requests.WebhookWithSecret":
-        """Create another secret, which the reply has. For a day, the one before it signs, too."""
+        """Replace the secret; the reply has the new one. For a day, webhooks are also signed with the previous one."""
         request = made(requests.RotateWebhookSecret, name=checked_name(name, "name"))
         return await self.connection.request(request, timeout=_SECONDS)
 

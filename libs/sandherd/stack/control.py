@@ -85,7 +85,7 @@ async def up(
     home: Path,
     *,
     wait: bool = True,
-    seconds: float = 120,
+    seconds: float = 300,
     config: Path | None = None,
     nats: int | None = None,
     environ: Mapping[str, str] | None = None,

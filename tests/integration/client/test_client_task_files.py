@@ -174,7 +174,7 @@ async def submitted(real: Herd, archive: io.BytesIO, tmp_path: Path, script: str
     path = tmp_path / "archive.tar"
     path.write_bytes(archive.getvalue())
     with path.open("rb") as file:
-        content = transfer.packed_as(file)
+        content = transfer.archive_source(file)
         work = await transfer.store(real.connection, real.project, task, content, moved=transfer.silent)
     spec = task_spec("x", ["sh", "-c", script], work=work, files={"link/x": "text"})
     return await real.wait(await real.submit(spec, task=task))

@@ -106,7 +106,7 @@ def test_sandbox_without_a_last_event_is_explained(names: list[str], found: str)
     """In correct English, with what is lost, and that a restore is an expected cause of it."""
     audit = an_audit().model_copy(update={"unsaid": len(names), "unsaid_sandboxes": names})
     (text,) = audit_faults(audit)
-    assert text.startswith(f"{found}what was not published by then is lost")
+    assert text.startswith(f"{found}events that were not published by then are lost")
     assert "after a restore this is expected of agents that ran during the backup" in text
 
 

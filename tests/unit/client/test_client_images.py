@@ -133,7 +133,7 @@ def test_failure_of_docker_has_a_remedy(output: str, code: Code, remedy: str) ->
 
 def test_build_folder_is_complete(tmp_path: Path) -> None:
     """The Dockerfile is the one in `deploy`, and the worker in it can be loaded by a Python without packages."""
-    kind = build_context.written(tmp_path / "new", minor=None, libc=None, machine=None)
+    kind = build_context.write_new(tmp_path / "new", minor=None, libc=None, machine=None)
     assert kind == OWN
     dockerfile = (tmp_path / "new/Dockerfile").read_text()
     assert dockerfile == (ROOT / "deploy/images/sandbox/Dockerfile").read_text()
@@ -147,7 +147,7 @@ def test_build_folder_is_complete(tmp_path: Path) -> None:
     assert done.stdout.strip().startswith(str(lib)), done.stderr
     assert (tmp_path / "new/opt/sandherd/bin/sandherd-box").read_text() == start()
     with pytest.raises(HerdError, match="not empty"):
-        build_context.written(tmp_path / "new", minor=None, libc=None, machine=None)
+        build_context.write_new(tmp_path / "new", minor=None, libc=None, machine=None)
 
 
 @pytest.mark.parametrize(("field", "value"), [("minor", "2.7"), ("libc", "bionic")])
@@ -155,7 +155,7 @@ def test_unknown_kind_of_image_is_refused(tmp_path: Path, field: str, value: str
     """The error lists the known ones."""
     requested: dict[str, Any] = {"minor": None, "libc": None, "machine": None}
     with pytest.raises(HerdError, match="use one of: "):
-        build_context.written(tmp_path / "new", **requested | {field: value})
+        build_context.write_new(tmp_path / "new", **requested | {field: value})
 
 
 def test_python_is_installed_only_on_request() -> None:
@@ -167,7 +167,7 @@ def test_python_is_installed_only_on_request() -> None:
 
 def test_other_platform_gets_its_own_wheels(tmp_path: Path) -> None:
     """For Alpine's C library, another version and another machine: the same versions, compiled for that."""
-    build_context.written(tmp_path / "new", minor=OTHER, libc="musl", machine="aarch64")
+    build_context.write_new(tmp_path / "new", minor=OTHER, libc="musl", machine="aarch64")
     lib = tmp_path / "new/opt/sandherd/lib"
     compiled = {path.name for path in lib.rglob("*.so*")}
     assert any(name.startswith("_pydantic_core.") and "aarch64-linux-musl" in name for name in compiled), compiled
@@ -176,7 +176,7 @@ def test_other_platform_gets_its_own_wheels(tmp_path: Path) -> None:
 
 def test_agent_sdk_is_added_for_the_images_python(tmp_path: Path) -> None:
     """Its packages have the versions of its lock, its Python is the image's, and the worker is pointed to it."""
-    build_context.written(tmp_path / "new", minor=OTHER, libc=None, machine=None, harnesses=("acp",))
+    build_context.write_new(tmp_path / "new", minor=OTHER, libc=None, machine=None, harnesses=("acp",))
     packages = tmp_path / f"new/opt/sandherd/toolchains/acp/lib/python{OTHER}/site-packages"
     assert (packages / "acp/__init__.py").exists()
     assert not (packages / "bin").exists()
@@ -191,13 +191,13 @@ def test_unknown_agent_sdk_is_refused_before_anything_is_read(tmp_path: Path) ->
     with pytest.raises(HerdError, match="use one of: acp, claude, openhands"):
         build.build(order, {"PATH": str(tmp_path)})
     with pytest.raises(HerdError, match=r"openhands needs Python 3\.12 or newer"):
-        build_context.written(tmp_path / "new", minor="3.11", libc=None, machine=None, harnesses=("openhands",))
+        build_context.write_new(tmp_path / "new", minor="3.11", libc=None, machine=None, harnesses=("openhands",))
     assert not (tmp_path / "new").exists()
 
 
 def test_worker_without_its_source_can_be_loaded(tmp_path: Path) -> None:
     """`binary`: the script leaves the bytecode of every module and no source; an unknown target is refused first."""
-    build_context.written(tmp_path / "new", minor=None, libc=None, machine=None, target="binary")
+    build_context.write_new(tmp_path / "new", minor=None, libc=None, machine=None, target="binary")
     opt = tmp_path / "new/opt"
     script = opt / "sandherd/bin/make"
     script.write_text(script.read_text().replace("/opt/", f"{opt}/"))
@@ -207,7 +207,7 @@ def test_worker_without_its_source_can_be_loaded(tmp_path: Path) -> None:
     assert not list(opt.rglob("*.py"))
     assert {path.relative_to(opt).with_suffix("") for path in opt.rglob("*.pyc")} == modules
     with pytest.raises(HerdError, match="use one of: source, binary"):
-        build_context.written(tmp_path / "other", minor=None, libc=None, machine=None, target="final")
+        build_context.write_new(tmp_path / "other", minor=None, libc=None, machine=None, target="final")
     with pytest.raises(HerdError, match="use one of: source, binary"):
         build.build(ImageBuildRequest(base="debian:12", tag="agents:1", target="final"), {"PATH": str(tmp_path)})
     assert not (tmp_path / "other").exists()

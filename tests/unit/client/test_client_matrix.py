@@ -202,7 +202,7 @@ def test_invalid_entry_with_a_matrix_is_refused(tmp_path: Path, more: dict[str, 
 def test_names_shared_with_a_matrix_are_refused() -> None:
     """A dependency would be ambiguous; a task that has the name of a combination is refused as well."""
     plain = {"name": "test", "text": "x", "argv": ["true"]}
-    with pytest.raises(HerdError, match="test: name: two tasks have it"):
+    with pytest.raises(HerdError, match="test: name: two tasks have this name"):
         ordered([entry({"a": [1]}), plain])
     with pytest.raises(HerdError, match="two tasks are named 'test-1'"):
         ordered([entry({"a": [1]}), {**plain, "name": "test-1"}])

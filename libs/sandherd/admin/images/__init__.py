@@ -1,1 +1,1 @@
-"""Sandbox images: adds the worker to any image that has, or gets, a Python for it."""
+"""Sandbox images: adds the worker to an image, and a Python for it if the image has none."""

@@ -1,6 +1,6 @@
-"""SDKs of agents in an image: for each kind a virtual environment, with the versions and hashes of its lock file.
+"""Adds SDKs of agents to an image: for each kind a virtual environment, with the versions and hashes of its lock file.
 
-Their packages are downloaded here, for the Python platform of the image, so that the build needs no network.
+The packages are downloaded on this machine, for the Python platform of the image, so that the build needs no network.
 """
 
 import os
@@ -17,14 +17,15 @@ from sandherd.contracts.errors import Code
 from sandherd.worker_bundle import WORKER
 
 SDKS: Final = f"{WORKER}/toolchains"
-"""The folder of the image that has them."""
+"""The folder of the SDKs in the image."""
 _SOURCE_ONLY: Final = ("func-timeout",)
 """Packages that the locks need and that have no wheel; they have no compiled part, so any machine can build them."""
-_MAKE_ONE: Final = """"$python" -m venv --without-pip --symlinks {folder}
+_COMPLETE_SCRIPT: Final = """"$python" -m venv --without-pip --symlinks {folder}
 "$python" -m compileall -q --invalidation-mode unchecked-hash {folder}/lib || true
 chmod -R go+rX {folder}
 """
-"""Packages may have files for another Python, which can't be compiled: func-timeout has one for Python 2."""
+"""The script that completes the environment of one kind. Errors of `compileall` are ignored: packages may have files
+for another Python (func-timeout has one for Python 2)."""
 
 
 def checked(kinds: Collection[str]) -> tuple[str, ...]:
@@ -54,17 +55,17 @@ def add(
             _download(kind, Path(empty) / "packages", platform, environ)
             packages.parent.mkdir(parents=True)
             shutil.move(Path(empty) / "packages", packages)
-        # Commands: their first line names a Python of this machine.
+        # Commands are not added: their first line names a Python of this machine.
         shutil.rmtree(packages / "bin", ignore_errors=True)
 
 
 def making(kinds: Collection[str]) -> str:
-    """The part of the script that runs once in the image; `$python` is the interpreter."""
-    return "".join(_MAKE_ONE.format(folder=f"{SDKS}/{kind}") for kind in kinds)
+    """The part for the SDKs of the script that runs during the build; `$python` is the interpreter."""
+    return "".join(_COMPLETE_SCRIPT.format(folder=f"{SDKS}/{kind}") for kind in kinds)
 
 
 def variable(kinds: Collection[str]) -> str:
-    """The last lines of the Dockerfile: where the worker finds the SDKs."""
+    """The last line of the Dockerfile, with the folder of the SDKs for the worker; empty without SDKs."""
     return f"ENV SANDHERD_TOOLCHAINS={SDKS}\n" if kinds else ""
 
 

@@ -1,4 +1,4 @@
-"""Inspects a base image for the worker, with a shell in it."""
+"""Inspects a base image for the worker, by a script that runs in the image."""
 
 import platform
 import sys
@@ -37,7 +37,7 @@ _UV_PLATFORMS: Final = {"musl": "unknown-linux-musl", "gnu": "manylinux_2_28"}
 OWN: Final = PythonPlatform(
     MINOR, "musl" if "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "") else "gnu", platform.machine()
 )
-"""The platform of this Python."""
+"""The platform of the running Python."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class BaseImage:
     git: bool = False
 
     def fits(self, oldest: str = MINORS[0]) -> bool:
-        """Whether it has a Python for the worker of at least this version, as major and minor."""
+        """Whether the image has a Python for the worker of at least the version `oldest`, as major and minor."""
         return bool(self._suitable(oldest))
 
     def kind(self, oldest: str = MINORS[0]) -> PythonPlatform:
-        """The Python to package the worker for: preferably the version that runs here; one to download if none fits."""
+        """The Python to package the worker for: preferably the version that runs here; else one to download."""
         found = self._suitable(oldest) or _since(MINORS, oldest)
         return PythonPlatform(MINOR if MINOR in found else found[0], self.libc, self.machine)
 

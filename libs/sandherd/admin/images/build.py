@@ -33,11 +33,11 @@ class ImageBuildRequest:
     harnesses: tuple[str, ...] = ()
     """The kinds of agent whose SDK the image gets."""
     target: str = TARGETS[0]
-    """What the image has of the worker, one of `TARGETS`."""
+    """The form of the worker in the image, one of `TARGETS`."""
 
     @property
     def oldest_python(self) -> str:
-        """The oldest Python version that supports all of these kinds."""
+        """The oldest Python version that supports all `harnesses`."""
         return agent_sdks.oldest_python(self.harnesses)
 
 
@@ -59,75 +59,79 @@ class BuiltImage:
     harnesses: tuple[str, ...]
     target: str
     git: bool
-    """Whether it has git, which tasks with a repository need."""
+    """Whether the image has git, which tasks with a repository need."""
 
 
 def build(
-    order: ImageBuildRequest, environ: Mapping[str, str] = os.environ, on_step: OnStep = ignore_step
+    request: ImageBuildRequest, environ: Mapping[str, str] = os.environ, on_step: OnStep = ignore_step
 ) -> BuiltImage:
     """Build the image; docker shows its progress on standard error. Raises `HerdError`."""
-    for what, name in (("base", order.base), ("tag", order.tag)):
+    for what, name in (("base", request.base), ("tag", request.tag)):
         _checked(what, name)
-    agent_sdks.checked(order.harnesses)
-    check_choice("target", order.target, TARGETS)
+    agent_sdks.checked(request.harnesses)
+    check_choice("target", request.target, TARGETS)
     docker = Docker.find(environ)
-    base = inspect_base(docker, order.base, order.platform)
-    fits = base.fits(order.oldest_python)
-    if not fits and not order.with_python:
-        raise _no_python(order)
+    base = inspect_base(docker, request.base, request.platform)
+    fits = base.fits(request.oldest_python)
+    if not fits and not request.with_python:
+        raise _no_python(request)
     with tempfile.TemporaryDirectory(prefix="sandherd-image-") as folder:
         on_step("downloading what the worker needs")
-        kind = base.kind(order.oldest_python)
-        write(Path(folder), kind, download=not fits, harnesses=order.harnesses, target=order.target, environ=environ)
+        kind = base.kind(request.oldest_python)
+        write(
+            Path(folder), kind, download=not fits, harnesses=request.harnesses, target=request.target, environ=environ
+        )
         on_step("")
         docker.show(
-            *build_arguments(order, base, buildx=docker.buildx), what=f"{order.tag} can't be built", folder=Path(folder)
+            *build_arguments(request, base, buildx=docker.buildx),
+            what=f"{request.tag} can't be built",
+            folder=Path(folder),
         )
-        if order.push:
-            docker.show("push", order.tag, what=f"{order.tag} can't be pushed", folder=Path(folder))
-    on_step(f"inspecting {order.tag}")
-    return _built_image(docker, order, base)
+        if request.push:
+            docker.show("push", request.tag, what=f"{request.tag} can't be pushed", folder=Path(folder))
+    on_step(f"inspecting {request.tag}")
+    return _built_image(docker, request, base)
 
 
-def build_arguments(order: ImageBuildRequest, base: BaseImage, *, buildx: bool) -> list[str]:
-    """The arguments of docker. Without a Python to download, the build has no network."""
+def build_arguments(request: ImageBuildRequest, base: BaseImage, *, buildx: bool) -> list[str]:
+    """The arguments of docker. The build has a network only if it downloads a Python."""
     return [
         *(("buildx", "build", "--progress", "plain", "--load") if buildx else ("build",)),
-        *("--build-arg", f"BASE={order.base}", "--build-arg", f"WORKER={version(PROJECT)}"),
-        *(("--network", "none") if base.fits(order.oldest_python) else ()),
-        *(("--platform", order.platform) if order.platform else ()),
-        *("--tag", order.tag, "."),
+        *("--build-arg", f"BASE={request.base}", "--build-arg", f"WORKER={version(PROJECT)}"),
+        *(("--network", "none") if base.fits(request.oldest_python) else ()),
+        *(("--platform", request.platform) if request.platform else ()),
+        *("--tag", request.tag, "."),
     ]
 
 
-def _no_python(order: ImageBuildRequest) -> HerdError:
-    supported = [minor for minor in MINORS if BaseImage((minor,), "", "").fits(order.oldest_python)]
-    needed_by = " and ".join(["the worker", *order.harnesses])
+def _no_python(request: ImageBuildRequest) -> HerdError:
+    supported = [minor for minor in MINORS if BaseImage((minor,), "", "").fits(request.oldest_python)]
+    needed_by = " and ".join(["the worker", *request.harnesses])
     return HerdError.of(
         Code.REFUSED,
-        f"{order.base} has no Python that supports {needed_by} ({', '.join(supported)})",
+        f"{request.base} has no Python that supports {needed_by} ({', '.join(supported)})",
         field="base",
         remedy="install one in it, or add --with-python, which downloads one while building",
     )
 
 
-def _built_image(docker: Docker, order: ImageBuildRequest, base: BaseImage) -> BuiltImage:
-    identity, size = docker.read_output(*_INSPECT, order.tag, what=f"{order.tag} can't be inspected").split()
-    _, before = docker.read_output(*_INSPECT, order.base, what=f"{order.base} can't be inspected").split()
+def _built_image(docker: Docker, request: ImageBuildRequest, base: BaseImage) -> BuiltImage:
+    identity, size = docker.read_output(*_INSPECT, request.tag, what=f"{request.tag} can't be inspected").split()
+    _, before = docker.read_output(*_INSPECT, request.base, what=f"{request.base} can't be inspected").split()
     return BuiltImage(
-        image=order.tag,
+        image=request.tag,
         id=identity,
-        base=order.base,
-        python=base.kind(order.oldest_python).minor,
-        python_brought=not base.fits(order.oldest_python),
+        base=request.base,
+        python=base.kind(request.oldest_python).minor,
+        python_brought=not base.fits(request.oldest_python),
         libc=base.libc,
         machine=base.machine,
         worker=version(PROJECT),
         layer_bytes=int(size) - int(before),
         size_bytes=int(size),
-        pushed=order.push,
-        harnesses=order.harnesses,
-        target=order.target,
+        pushed=request.push,
+        harnesses=request.harnesses,
+        target=request.target,
         git=base.git,
     )
 

@@ -1,6 +1,6 @@
 """The build context of an image: the Dockerfile, and the worker for the Python of its base.
 
-For another Python platform than this one it has the same versions of the worker's packages, downloaded by uv.
+For a Python platform other than that of this machine, uv downloads the same versions of the worker's packages.
 """
 
 import os
@@ -23,11 +23,14 @@ found=$({WORKER}/bin/uv python find --managed-python {{minor}})
 ln -s "${{{{found%/bin/*}}}}" {WORKER}/python
 rm {WORKER}/bin/uv
 """
-"""uv moves a folder `toolchains` beside its own into it, as one of its earlier versions: the SDKs are not beside it."""
+"""The script that installs a Python. uv moves a folder `toolchains` beside its install folder into that, because its
+earlier versions used this name. So the folder of uv is not beside that of the SDKs."""
 TARGETS: Final = ("source", "binary")
-"""What an image has of the worker: its source with the bytecode, or the bytecode alone."""
+"""The forms of the worker in an image: its source with the bytecode, or only the bytecode."""
 _REMOVE_SOURCE: Final = f"find {WORKER}/lib -type f -name '*.py' -delete\n"
-_TRY: Final = "import sandherd_worker.box, sandherd_worker.worker_lifecycle, sandherd_worker.attempt, nats.aio.client"
+_IMPORT_CHECK: Final = (
+    "import sandherd_worker.box, sandherd_worker.worker_lifecycle, sandherd_worker.attempt, nats.aio.client"
+)
 
 
 def write(
@@ -41,7 +44,7 @@ def write(
 ) -> None:
     """Write the build context, with the SDKs of these kinds of agent. Raises `HerdError`, `OSError`.
 
-    With `download` the build downloads a Python.
+    With `download`, the build downloads a Python.
     """
     worker = folder / WORKER.lstrip("/")
     with tempfile.TemporaryDirectory(prefix="sandherd-wheels-") as fetched:
@@ -61,7 +64,7 @@ def write(
     (folder / "Dockerfile").write_text(DOCKERFILE.read_text() + agent_sdks.variable(harnesses))
 
 
-def written(
+def write_new(
     folder: Path,
     *,
     minor: str | None,
@@ -70,7 +73,10 @@ def written(
     harnesses: tuple[str, ...] = (),
     target: str = TARGETS[0],
 ) -> PythonPlatform:
-    """Write the build context for a Python platform; None: that of this machine. Raises `HerdError`."""
+    """Write the build context to a new or empty folder. Returns its Python platform. Raises `HerdError`.
+
+    A part of the platform that is None is that of this machine.
+    """
     oldest = agent_sdks.oldest_python(agent_sdks.checked(harnesses))
     own = BaseImage((), OWN.libc, OWN.machine).kind(oldest)
     kind = PythonPlatform(minor or own.minor, libc or own.libc, machine or own.machine)
@@ -88,13 +94,16 @@ def written(
         write(folder, kind, download=False, harnesses=harnesses, target=target)
     except OSError as error:
         raise HerdError.of(
-            Code.REFUSED, f"{folder} can't be written: {error.strerror or error}", field="folder", remedy="name another"
+            Code.REFUSED,
+            f"{folder} can't be written: {error.strerror or error}",
+            field="folder",
+            remedy="name another",
         ) from None
     return kind
 
 
 def check_choice(field: str, value: str, known: Collection[str]) -> None:
-    """Raises `HerdError` for a value that is not among the known ones."""
+    """Raise `HerdError` if the value is not one of `known`."""
     if value not in known:
         raise HerdError.of(
             Code.INVALID_FIELD,
@@ -104,9 +113,9 @@ def check_choice(field: str, value: str, known: Collection[str]) -> None:
 
 
 def packages(kind: PythonPlatform, folder: Path, environ: Mapping[str, str] = os.environ) -> Mapping[str, Path]:
-    """All files below `lib`, by their path there. Raises `HerdError`, `NoWorkerError`.
+    """All files of the worker's folder `lib`, by their path in it. Raises `HerdError`, `NoWorkerError`.
 
-    Pure Python packages are copied as installed here.
+    Pure Python packages are copied from this machine; others are downloaded into `folder`.
     """
     if kind == OWN:
         return files()
@@ -124,16 +133,16 @@ def packages(kind: PythonPlatform, folder: Path, environ: Mapping[str, str] = os
 
 
 def fetch(wanted: list[str], kind: PythonPlatform, folder: Path, environ: Mapping[str, str] = os.environ) -> None:
-    """Install these into a folder, as wheels for that Python platform; nothing is built. Raises `HerdError`."""
+    """Install packages into a folder, from wheels for a Python platform; none is built. Raises `HerdError`."""
     ready = ["--only-binary", ":all:", "--no-deps"]
     run_uv(["pip", "install", "-q", "--target", str(folder), *download_options(kind), *ready, *wanted], environ)
 
 
 def making(kind: PythonPlatform, harnesses: tuple[str, ...] = (), *, download: bool, target: str = TARGETS[0]) -> str:
-    """The script that runs once in the image."""
+    """The script that runs once in the image, during the build."""
     alone = target == "binary"
     first = _DOWNLOAD_PYTHON.format(minor=kind.minor) if download else ""
-    loaded = f'PYTHONPATH={WORKER}/lib "$python" -P -c "{_TRY}"'
+    loaded = f'PYTHONPATH={WORKER}/lib "$python" -P -c "{_IMPORT_CHECK}"'
     begun = f"#!/bin/sh\nset -e\n{first}({compiling(kind.minor, beside_source=alone)})\n{_python(kind)}\n"
     return f"{begun}{_REMOVE_SOURCE if alone else ''}{agent_sdks.making(harnesses)}{loaded}\nrm {WORKER}/bin/make\n"
 

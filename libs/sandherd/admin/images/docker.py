@@ -1,4 +1,4 @@
-"""The `docker` command: it has contexts, registries and their passwords, and builds with buildx if available."""
+"""Runs the `docker` command, which uses the user's contexts and registry passwords, and buildx if available."""
 
 import os
 import re
@@ -33,7 +33,7 @@ class Docker:
 
     @classmethod
     def find(cls, environ: Mapping[str, str] = os.environ) -> "Docker":
-        """The command on PATH. Raises `HerdError` if there is none."""
+        """The `docker` command on PATH. Raises `HerdError` if there is none."""
         program = shutil.which("docker", path=environ.get("PATH"))
         if program is None:
             raise HerdError.of(
@@ -47,7 +47,7 @@ class Docker:
         return cls(program, buildx_check.returncode == 0, environ)
 
     def read_output(self, *arguments: str, what: str) -> str:
-        """The output of a command. Raises `HerdError`."""
+        """The output of a command. If it fails, raises `HerdError`, whose message begins with `what`."""
         done = subprocess.run(
             [self.program, *arguments], env=self.environ, capture_output=True, text=True, check=False,
             stdin=subprocess.DEVNULL,
@@ -57,7 +57,7 @@ class Docker:
         return done.stdout.strip()
 
     def show(self, *arguments: str, what: str, folder: Path) -> None:
-        """Run a command, and stream its output to standard error. Raises `HerdError`."""
+        """Run a command, and copy its output to standard error. If it fails, raises `HerdError` as `read_output`."""
         lines: list[str] = []
         environ = {**self.environ, "DOCKER_BUILDKIT": "1" if self.buildx else "0"}
         with subprocess.Popen(
@@ -72,7 +72,7 @@ class Docker:
 
 
 def failure(what: str, output: str) -> HerdError:
-    """The error for a failed docker command and its output."""
+    """The error for a failed docker command, from its output. `what` begins the message."""
     last = " / ".join(line.strip() for line in output.strip().splitlines()[-_LAST_LINES:] if line.strip())
     code, remedy = Code.REFUSED, "fix what docker reports, and try again"
     if _UNREACHABLE.search(output):

@@ -54,14 +54,14 @@ def init_identity(
     """
     import time
 
-    from sandherd.admin.deployment import making
+    from sandherd.admin.deployment import creating
     from sandherd.bus.identity.deployment import Deployment, Ports
     from sandherd.cli.render.console import answer
     from sandherd.client.errors import checked_name
 
     projects = [checked_name(name, "project") for name in project or ["default"]]
     ports = Ports(nats=port, websocket=websocket_port, monitor=monitor_port)
-    with making(directory):
+    with creating(directory):
         made = Deployment(directory, data=data, ports=ports).make(projects, int(time.time()), changes=allow_changes)
     document = [{"path": str(directory / folder), "state": str(state)} for folder, state in made.items()]
     rows = [(str(directory / folder), _SHOWN.get(state, str(state))) for folder, state in made.items()]

@@ -109,10 +109,10 @@ def write_context(
 
     Pass BASE and WORKER as build arguments.
     """
-    from sandherd.admin.images.build_context import written
+    from sandherd.admin.images.build_context import write_new
     from sandherd.cli.render.console import answer
 
-    kind = written(folder, minor=python, libc=libc, machine=machine, harnesses=tuple(harnesses or ()), target=target)
+    kind = write_new(folder, minor=python, libc=libc, machine=machine, harnesses=tuple(harnesses or ()), target=target)
     row = (str(folder), kind.minor, kind.libc, kind.machine)
     answer(output, dict(zip(("folder", "python", "libc", "machine"), row, strict=True)), _CONTEXT, [row])
     return 0

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from sandherd.admin.toolchains import KINDS, is_open
+from sandherd.admin.toolchains import KINDS, is_world_writable
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.doctor.check import Check, CheckState
@@ -41,5 +41,5 @@ def check_agent_sdks(context: Context) -> list[Check]:
     return [
         Check("agent SDK", CheckState.WRONG, f"all users of this host may write {directory / kind}", _SDK_REMEDY + kind)
         for kind in KINDS
-        if is_open(directory / kind)
+        if is_world_writable(directory / kind)
     ]

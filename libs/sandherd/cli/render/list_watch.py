@@ -74,7 +74,7 @@ async def at_each_change(
     """Call `show` now, after events of these domains, and after `every` seconds without one. Ends only by an error."""
     async with ChangeFeed(herd.connection, herd.project, domains) as feed:
         while True:
-            feed.refreshing()
+            feed.clear_stale()
             feed.take()
             await show()
             await _changed(feed, every)

@@ -1,4 +1,4 @@
-"""What an audit has found, and the checks made of it."""
+"""The faults that an audit has found, and the checks that are based on it."""
 
 from typing import Final
 
@@ -9,8 +9,8 @@ from sandherd.plurals import pluralize
 MUCH_UNSTORED: Final = 10_000
 _NAMED: Final = 5
 _LOST: Final = (
-    "what was not published by then is lost, or in the herd's `kept` folder and retried for a day; after a restore "
-    "this is expected of agents that ran during the backup, and there is nothing to do"
+    "events that were not published by then are lost, or in the herd's `kept` folder and retried for a day; after a "
+    "restore this is expected of agents that ran during the backup, and there is nothing to do"
 )
 
 

@@ -9,20 +9,20 @@ from sandherd.contracts.requests import DATABASE, Part, PartKind
 
 CHECK: Final = "database"
 REMEDY: Final = (
-    "check that Postgres runs with all its files and responds there, and its log; until then events wait at the "
+    "check that Postgres responds there and has all its files, and see its log; until then events wait at the "
     "broker, and nothing is lost"
 )
 _UNAVAILABLE: Final = "database is unavailable"
-"""What a refusal of event-ingest has for a request that the database did not do."""
+"""The text in a refusal of event-ingest if the database did not execute the request."""
 
 
 def is_database(part: Part) -> bool:
-    """Whether it is event-ingest's connection to the database."""
+    """Whether the part is event-ingest's connection to the database."""
     return part.kind is PartKind.READINESS and part.name == DATABASE
 
 
 def check_database(parts: Iterable[Part], *, reported: bool) -> Iterator[Check]:
-    """The check; `reported` is whether event-ingest has replied, without which it is unknown."""
+    """The check of the database. `reported` is whether event-ingest has replied; if not, the state is unknown."""
     for part in filter(is_database, parts):
         if part.problem:
             yield Check(CHECK, CheckState.WRONG, part.problem, REMEDY)
@@ -33,7 +33,7 @@ def check_database(parts: Iterable[Part], *, reported: bool) -> Iterator[Check]:
 
 
 def with_failed_requests(checks: Sequence[Check]) -> list[Check]:
-    """The checks; a database that responds, but does not do the requests of the history, is an error. Pure."""
+    """The checks, with an error for a database that responds but does not execute requests of the history. Pure."""
     failed = [check.found for check in checks if check.name == "history" and _UNAVAILABLE in check.found]
     return [
         replace(check, state=CheckState.WRONG, found=f"{check.found}, but requests fail: {failed[0]}", remedy=REMEDY)

@@ -1,4 +1,4 @@
-"""The checks of a herd that its services and its broker reply to."""
+"""The checks of a herd that are based on replies of its services and its broker."""
 
 import asyncio
 from datetime import datetime
@@ -13,7 +13,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 
 BROKER_SINCE: Final = (2, 12)
-"""The oldest nats-server with what streams and leases need: per-message times to live."""
+"""The oldest nats-server that supports per-message times to live, which streams and leases need."""
 
 
 def check_version(version: tuple[int, int, int], address: str | None, milliseconds: float) -> Check:
@@ -40,7 +40,7 @@ async def check_broker(herd: Herd, address: str | None = None) -> Check:
 
 
 async def check_herd(herd: Herd, answers: Answers, now: datetime) -> list[Check]:
-    """Every check that these reports of the services allow, of the live state, the runtimes and the history."""
+    """All checks: of these reports of the services, of the live state, the runtimes and the history."""
     live, runtimes, history = await asyncio.gather(_live_state(herd), _runtimes(herd), _history(herd))
     return with_failed_requests([*service_checks(answers, now), live, *runtimes, *history])
 

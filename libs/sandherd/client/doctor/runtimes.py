@@ -28,7 +28,7 @@ def check_runtimes(runtimes: Sequence[RuntimeView]) -> list[Check]:
 
 
 def check_host_uids(runtimes: Sequence[RuntimeView]) -> list[Check]:
-    """One check for each runtime that reports it. The consequences of a shared uid are among the runtime's gaps."""
+    """One check for each runtime that reports the host uids of sandboxes. Consequences are in the runtime's gaps."""
     return [_host_uid(one) for one in runtimes if one.host_uid in _HOST_UIDS]
 
 

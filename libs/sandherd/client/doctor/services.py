@@ -1,4 +1,4 @@
-"""The checks made of the services' reports, which are requested over the broker."""
+"""The checks of services, based on their reports, which are requested over the broker."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,9 +41,9 @@ EXAMINATIONS: Final[tuple[type[Examine], ...]] = (
 MAX_SKEW: Final = timedelta(seconds=5)
 SOON: Final = timedelta(days=7)
 LONG: Final = 60.0
-"""Messages that waited longer than this, in seconds, are not being handled."""
+"""Seconds after which a waiting message counts as not being handled."""
 MANY: Final = 10_000
-"""More waiting messages than a service handles in some seconds."""
+"""The number of waiting messages above which a service does not keep up: it handles fewer in some seconds."""
 
 EVENT_INGEST: Final = ExamineEventIngest.answered_by
 UNAVAILABLE_REMEDY: Final = "check that it runs, and see its log"
@@ -88,7 +88,7 @@ class ServiceReport:
 
 
 Answers = Mapping[str, ServiceReport | HerdError]
-"""By service."""
+"""The report or the error of each service, by its name."""
 
 
 async def request_reports(
@@ -100,7 +100,7 @@ async def request_reports(
 
 
 def remedy_of(error: HerdError) -> str | None:
-    """What to do about a service that has refused a request, or did not reply."""
+    """The remedy for a service that has refused a request, or did not reply."""
     return UNAVAILABLE_REMEDY if isinstance(error, ServiceUnavailableError) else error.problem.remedy
 
 
@@ -114,19 +114,21 @@ async def _request_report(connection: Connection, request: type[Examine]) -> Ser
 
 
 def service_checks(answers: Answers, now: datetime) -> list[Check]:
-    """Every check that these replies allow."""
+    """All checks that are based on these replies."""
     reports = {name: answer.examination for name, answer in answers.items() if isinstance(answer, ServiceReport)}
     parts = [part for one in reports.values() for part in one.parts]
-    whole = len(reports) == len(answers)
+    complete = len(reports) == len(answers)
     return [
         *check_database(parts, reported=not isinstance(answers.get(EVENT_INGEST), HerdError)),
         *(_service(name, answer) for name, answer in answers.items()),
         *_versions(reports),
         *_credentials(reports, now),
-        _of_kind("streams", PartKind.STREAM, parts, _DECLARED, whole=whole),
-        _of_kind("consumers", PartKind.CONSUMER, parts, f"all {len(CONSUMERS)} consumers are active", whole=whole),
-        *_rested_on("migrations", PartKind.MIGRATIONS, parts, "all applied"),
-        *_rested_on("runtime", PartKind.RUNTIME, parts, "responds"),
+        _check_of_kind("streams", PartKind.STREAM, parts, _DECLARED, complete=complete),
+        _check_of_kind(
+            "consumers", PartKind.CONSUMER, parts, f"all {len(CONSUMERS)} consumers are active", complete=complete
+        ),
+        *_dependency_checks("migrations", PartKind.MIGRATIONS, parts, "all applied"),
+        *_dependency_checks("runtime", PartKind.RUNTIME, parts, "responds"),
         *_lost_data(parts),
         *_lags(reports.values()),
         *_clock(answers),
@@ -149,27 +151,27 @@ def _service(name: str, answer: ServiceReport | HerdError) -> Check:
 
 
 def _own_remedy(part: Part) -> str:
-    """How a problem of a service's own part is fixed."""
+    """The remedy for a problem of one of a service's own parts."""
     known = (remedy for name, remedy in _WARNING_REMEDIES.items() if part.name.startswith(name))
     return next(known, _REMEDIES[part.kind]) if part.kind is PartKind.WARNING else _REMEDIES[part.kind]
 
 
-def _of_kind(name: str, kind: PartKind, parts: Iterable[Part], well: str, *, whole: bool) -> Check:
+def _check_of_kind(name: str, kind: PartKind, parts: Iterable[Part], ok_text: str, *, complete: bool) -> Check:
     wrong = [part for part in parts if part.kind is kind and part.problem]
     if wrong:
         return Check(name, CheckState.WRONG, _listed(wrong), _REMEDIES[kind])
-    if not whole:
+    if not complete:
         return Check(name, CheckState.UNKNOWN, "not every service replies", _INCOMPLETE_REMEDY)
-    return Check(name, CheckState.RIGHT, well)
+    return Check(name, CheckState.RIGHT, ok_text)
 
 
-def _rested_on(name: str, kind: PartKind, parts: Sequence[Part], well: str) -> Iterator[Check]:
-    """A check for each dependency; none for a service that does not reply."""
+def _dependency_checks(name: str, kind: PartKind, parts: Sequence[Part], ok_text: str) -> Iterator[Check]:
+    """A check for each dependency of this kind; none if the service does not reply."""
     for part in parts:
         if part.kind is kind:
             title = name if kind is PartKind.MIGRATIONS else f"{name} {part.name}"
             state = CheckState.WRONG if part.problem else CheckState.RIGHT
-            yield Check(title, state, part.problem or well, _remedy(part) if part.problem else None)
+            yield Check(title, state, part.problem or ok_text, _remedy(part) if part.problem else None)
 
 
 def _remedy(part: Part) -> str:
@@ -178,7 +180,7 @@ def _remedy(part: Part) -> str:
 
 
 def _lost_data(parts: Iterable[Part]) -> Iterator[Check]:
-    """Whether the broker has what the history was stored from; shown only if it has not."""
+    """A check only if the broker lacks data from which the history was stored."""
     for part in parts:
         if part.name == BROKER_DATA and part.problem:
             yield Check(BROKER_DATA, CheckState.WRONG, part.problem, _LOST_REMEDY)
@@ -198,12 +200,12 @@ def _versions(reports: Mapping[str, Examination]) -> Iterator[Check]:
 
 
 def _credentials(reports: Mapping[str, Examination], now: datetime) -> Iterator[Check]:
-    """Services' credentials; only those that expire within a week are reported."""
+    """A check for each credential of a service that expires within a week."""
     for name, one in reports.items():
         until = one.credential_expires_at
         if until is None or until - now > SOON:
             continue
-        found = f"{name}'s is valid until {until:%Y-%m-%d %H:%M} UTC"
+        found = f"the credential of {name} is valid until {until:%Y-%m-%d %H:%M} UTC"
         remedy = "create a new credential, and give it to the service"
         yield Check("service credential", CheckState.WRONG if until <= now else CheckState.WARNING, found, remedy)
 
@@ -226,7 +228,7 @@ def check_waiting(service: str, waiting: ConsumerBacklog) -> Check:
 
 
 def _clock(answers: Answers) -> Iterator[Check]:
-    """Compares our clock with the service's that differs most."""
+    """A check of our clock against the clock of the service that differs most."""
     skews = {name: answer.skew for name, answer in answers.items() if isinstance(answer, ServiceReport)}
     if not skews:
         return

@@ -1,4 +1,4 @@
-"""Events of many tasks or sandboxes of a project, as one subscription, to react to changes without polling."""
+"""One subscription to events of many tasks or sandboxes of a project, to react to changes without polling."""
 
 import asyncio
 from collections import deque
@@ -16,9 +16,9 @@ from sandherd.contracts.subjects import BY_NAME
 
 
 class ChangeFeed:
-    """The live events of some domains, such as `task`, about everything in the project, since it was entered.
+    """The live events of a project in some domains, such as `task`, from the time when the context is entered.
 
-    After a reconnect events may be missing: then `is_stale` is set, and the reader has to query the state again.
+    After a reconnect events may be missing: then `is_stale` is set, and the reader must query the state again.
     """
 
     def __init__(self, connection: HerdConnection, project: str, domains: Iterable[str]) -> None:
@@ -30,7 +30,7 @@ class ChangeFeed:
         self._subscriptions: list[LiveSubscription] = []
         self._closed = False
         self.is_stale = False
-        """Whether events may be missing since the last call of `refreshing`."""
+        """Whether events may be missing since the last call of `clear_stale`."""
 
     async def __aenter__(self) -> Self:
         self._unsubscribe = self._connection.on_change(self._on_connection)
@@ -46,12 +46,12 @@ class ChangeFeed:
         while self._subscriptions:
             await self._subscriptions.pop().unsubscribe()
 
-    def refreshing(self) -> None:
-        """The reader queries the state from now on: earlier losses do not matter."""
+    def clear_stale(self) -> None:
+        """Clear `is_stale`. Call it before a query of the state: events that were missed earlier do not matter then."""
         self.is_stale = False
 
     def take(self) -> list[Event]:
-        """All events that were received and not taken yet, in order. Raises `NotReachedError` without a connection."""
+        """All events received since the last call, in order. Raises `NotReachedError` if the connection was closed."""
         if self._closed:
             raise NotReachedError.of(
                 Code.UNAVAILABLE, "the connection to the broker was closed", remedy="see `sandherd status`"

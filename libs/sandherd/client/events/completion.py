@@ -1,4 +1,4 @@
-"""Detects the end: the final event and all events before it were received, or waiting for them timed out."""
+"""Detects the end of a target's events: all were received up to the final event, or waiting for them timed out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from sandherd.client.events.target import Target
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionStep:
-    """The next action regarding the end."""
+    """The next action of a follower to complete the events of an ended target."""
 
     over: bool = False
     missing: MissingRange | None = None
@@ -38,8 +38,8 @@ class CompletionDetector:
         """Whether the target has ended, and only remaining events are awaited."""
         return self._since is not None
 
-    def notice(self) -> None:
-        """Note that the target has ended by its live state."""
+    def note_ended(self) -> None:
+        """Note that the target has ended, from its live state or its final event."""
         self._since = self._now() if self._since is None else self._since
 
     def withholds(self, event: Event) -> bool:
@@ -47,11 +47,14 @@ class CompletionDetector:
         if self.final is not None or not self._gaps.ends(event):
             return False
         self.final = event
-        self.notice()
+        self.note_ended()
         return True
 
     def restart(self) -> Event | None:
-        """The target continues or its name is reused. Returns the earlier final event; our own refusal stays final."""
+        """Reset, because the target continues or its name is reused. Returns the final event from before.
+
+        A refusal of this client's own command remains final: then nothing is reset, and None is returned.
+        """
         if self.final is not None and self._gaps.refuses(self.final):
             return None
         earlier, self.final, self._since = self.final, None, None
@@ -59,23 +62,23 @@ class CompletionDetector:
         return earlier
 
     def cancel_unless_final(self) -> None:
-        """The target still runs by its live state: drop the suspected end, unless the final event was received."""
+        """Drop the noted end, because the live state shows a running target; not if the final event was received."""
         if self.final is None:
             self._since = None
 
     async def next_step(self) -> CompletionStep:
         """The next action, when there is no gap."""
         if self.final is not None:
-            return await self._with(self.final)
+            return await self._step_with_event(self.final)
         return self._step_without_event(self._since) if self._since is not None else CompletionStep()
 
-    async def _with(self, final: Event) -> CompletionStep:
+    async def _step_with_event(self, final: Event) -> CompletionStep:
         needed = self._target.before_end(final)
         if needed is None or self._confirmed or self._gaps.received_from(*needed):
-            # A source without any received event leaves no gap; so the history is requested again, if it replies.
-            verdict = CompletionStep(over=self._history_read, read_history=not self._history_read)
+            # If no event of a source was received, no gap shows it: so the history is read again.
+            step = CompletionStep(over=self._history_read, read_history=not self._history_read)
             self._history_read = True
-            return verdict
+            return step
         return await self._seek_tail(final, needed[0]) if self._now() >= self._gaps.retry_at else CompletionStep()
 
     async def _seek_tail(self, final: Event, source: str) -> CompletionStep:

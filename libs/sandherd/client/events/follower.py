@@ -26,7 +26,7 @@ _LONGEST: Final = 12
 
 
 class EventFollower:
-    """The events of one task or sandbox. Iterate over it; `async with` subscribes at its begin."""
+    """The events of one task or sandbox. Iterate over it; `async with` subscribes when it is entered."""
 
     def __init__(
         self, link: HerdConnection, target: Target, *, fresh: bool = False, patience: Patience | None = None
@@ -53,7 +53,7 @@ class EventFollower:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no event is known to be missing; it may not have ended. `missing` has those that are."""
+        """Whether no event is known to be missing so far; the target may still run. `missing` has the missing ones."""
         return not self.missing
 
     @property
@@ -109,7 +109,7 @@ class EventFollower:
             self._check_at = self._began_at + (self._patience.check if self._fresh else 0)
 
     async def _step(self) -> None:
-        """Read a part of the history, or receive one event, or wait until something is due; then do what is due."""
+        """Read a part of the history; else receive an event or wait until work is due, and do the due work."""
         if self._catching is not None:
             await self._catch_up(self._catching)
             return
@@ -125,10 +125,10 @@ class EventFollower:
             self._quiet = False
             await self._accept(item)
         if self._link.connected:
-            await self._tend()
+            await self._do_due_work()
 
     def _due(self) -> float:
-        """When the next periodic work is due if nothing is received."""
+        """The time at which the next periodic work is due if nothing is received."""
         if not self._link.connected:
             return self._now() + self._patience.check
         times = [self._check_at]
@@ -165,7 +165,7 @@ class EventFollower:
                 self._ready.append(event)
             self._gaps.note(event)
 
-    async def _tend(self) -> None:
+    async def _do_due_work(self) -> None:
         if self._behind and self._now() >= self._catch_at:
             self._behind = False
             self._catching = self._gaps.behind()
@@ -182,7 +182,7 @@ class EventFollower:
         await self._end_if_complete()
 
     async def _catch_up(self, catching: AsyncGenerator[Event]) -> None:
-        """Continue to read the history, until there is an event to return."""
+        """Continue to read the history until there is an event to return, or to its end."""
         async for event in catching:
             await self._accept(event)
             if self._ready:
@@ -200,15 +200,15 @@ class EventFollower:
     async def _check_ended(self) -> None:
         """Check whether the target has ended unnoticed: a live subscription has no delivery guarantee."""
         self._check_at = self._now() + self._patience.check
-        state = await self._standing()
+        state = await self._current_state()
         self._read_history_when_idle()
         if state in TASK_ENDED or state in SANDBOX_ENDED:
-            self._ending.notice()
+            self._ending.note_ended()
         elif state is not None:
             self._ending.cancel_unless_final()
 
     def _read_history_when_idle(self) -> None:
-        """Without events since the last check some may be lost: read the history, at increasing intervals."""
+        """Read the history, at increasing intervals, if no event came since the last check: some may be lost."""
         if not self._quiet:
             self._read_again_at, self._read_again_after = self._now(), self._patience.check
         elif self._now() >= self._read_again_at:
@@ -217,18 +217,18 @@ class EventFollower:
             self._read_again_after = min(_LONGEST * self._patience.check, 2 * self._read_again_after)
         self._quiet = True
 
-    async def _standing(self) -> str | None:
+    async def _current_state(self) -> str | None:
         try:
-            standing = await self._link.standing(self._target)
+            status = await self._link.entity_status(self._target)
         except HerdError as error:
             self._handle_unknown_state(error)
             return None
-        if standing.sandbox is not None and await self._join(standing.sandbox):
+        if status.sandbox is not None and await self._join(status.sandbox):
             self._behind = True
-        return standing.state
+        return status.state
 
     def _handle_unknown_state(self, error: HerdError) -> None:
-        """Raise the error of an unknown state, unless the target was submitted by us, or has events anyway."""
+        """Raise the error if the state stays unknown; not if this client has submitted the target, or it has events."""
         unknown = error.problem.code is Code.NOT_FOUND
         if self._fresh or self._gaps.exists or (unknown and self._gaps.is_own):
             return
@@ -240,12 +240,12 @@ class EventFollower:
     async def _end_if_complete(self) -> None:
         if self._gaps.gaps() or (self._behind and not self._gaps.silent):
             return
-        verdict = await self._ending.next_step()
-        for event in verdict.found:
+        step = await self._ending.next_step()
+        for event in step.found:
             await self._accept(event)
-        self._behind = self._behind or verdict.read_history
-        if verdict.over:
-            await self._finish(verdict.missing)
+        self._behind = self._behind or step.read_history
+        if step.over:
+            await self._finish(step.missing)
 
     async def _finish(self, gap: MissingRange | None) -> None:
         for event in await self._feed.rest():

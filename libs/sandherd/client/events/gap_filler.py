@@ -1,4 +1,4 @@
-"""Fills a follower's gaps from the history: what to request, how often, and when to continue without it."""
+"""Fills a follower's gaps from the history: decides which events to request, how often, and when to give up."""
 
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
@@ -80,9 +80,9 @@ class GapFiller:
         self._own |= {source, str(command.id)} if source is not None else set()
 
     def note_commands(self, link: HerdConnection) -> Callable[[], None]:
-        """Note the commands of this client that create the target, earlier and later ones. Returns how to stop that.
+        """Note earlier and later commands of this client that create the target. Returns a function that stops this.
 
-        Of several earlier ones, each may be the one that was accepted: a refusal of the others does not end the target.
+        If there are several earlier ones, any of them may have been accepted: a refusal of one does not end the target.
         """
         ids = link.creations.of(self._target.kind, self._target.entity)
         self.is_own = bool(ids)
@@ -91,17 +91,17 @@ class GapFiller:
         return link.on_command(self._submitted)
 
     def refuses(self, event: Event) -> bool:
-        """Whether it refuses our own command, even if another task or sandbox has the name."""
+        """Whether the event refuses a command of this client; the name may belong to another task or sandbox."""
         command = getattr(event.data, "command_id", None)
         return event.type in REFUSALS and (event.source in self._own or command in self._own)
 
     def ends(self, event: Event) -> bool:
-        """Whether it is the final event. Another command's refusal for a name in use does not end its owner."""
+        """Whether this is the final event of the target. The refusal of another client's command does not end it."""
         begun = any(types & {TASK_START, SANDBOX_START} for types in self._types.values())
-        # `task.refused` about a submission means that the name is another task's, or that the command is invalid.
-        named = begun or event.type == TaskRefused.type
-        beside = named and event.type in REFUSALS and not self.refuses(event)
-        return self._target.ends(event) and not beside
+        # `task.refused` for a submission means that another task has the name, or that the command is invalid.
+        in_use = begun or event.type == TaskRefused.type
+        of_another_command = in_use and event.type in REFUSALS and not self.refuses(event)
+        return self._target.ends(event) and not of_another_command
 
     def rest_of(self, source: str) -> MissingRange:
         """The open range of events of a source after the last one that was shown."""
@@ -150,7 +150,7 @@ class GapFiller:
                 marks.append((self._now(), highest))
 
     def _since(self, gap: MissingRange) -> float:
-        """Since when events after a gap are here: the gap is as old, however many gaps come before it."""
+        """When an event after the gap was first received. The age of a gap does not depend on gaps before it."""
         marks = self._held.get(gap.source, [])
         return next((at for at, highest in marks if gap.last is not None and highest > gap.last), self._now())
 
@@ -159,7 +159,7 @@ class GapFiller:
         return bool(self.gaps()) and self._now() >= self.retry_at
 
     def hopeless(self) -> list[MissingRange]:
-        """The gaps to give up."""
+        """The gaps that are given up: their time limit has passed."""
         return [
             gap
             for gap in self.gaps()
@@ -167,7 +167,7 @@ class GapFiller:
         ]
 
     def resumed(self) -> None:
-        """A gap was given up: later gaps may be requested at once."""
+        """Request later gaps at once, because a gap was given up."""
         self._tries = 0
         self.retry_at = self._now()
 

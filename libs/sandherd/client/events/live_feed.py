@@ -23,20 +23,20 @@ class ConnectionSignal(Enum):
 
 
 class LiveFeed:
-    """Subscribes to subjects. `early` is called with each event on receipt, before it is read from the queue."""
+    """Subscribes to subjects. `on_receipt` is called with each event on receipt, before it is read from the queue."""
 
-    def __init__(self, link: HerdConnection, early: Callable[[Event], Awaitable[None]]) -> None:
+    def __init__(self, link: HerdConnection, on_receipt: Callable[[Event], Awaitable[None]]) -> None:
         self._link = link
-        self._early = early
+        self._on_receipt = on_receipt
         self._received: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
-        self._line: ConnectionSignal | None = None
-        self._something = asyncio.Event()
+        self._signal: ConnectionSignal | None = None
+        self._available = asyncio.Event()
         self._subscriptions: dict[str, LiveSubscription] = {}
         self._unsubscribe: Callable[[], None] | None = None
 
     @property
     def started(self) -> bool:
-        """Whether it was started."""
+        """Whether `start` was called, and so the connection is observed."""
         return self._unsubscribe is not None
 
     def start(self) -> None:
@@ -51,15 +51,15 @@ class LiveFeed:
 
     async def next(self, timeout: float) -> Event | ConnectionSignal | None:
         """The next event, or a signal of the connection, or None after `timeout` seconds."""
-        if self._line is not None:
-            line, self._line = self._line, None
-            return line
+        if self._signal is not None:
+            signal, self._signal = self._signal, None
+            return signal
         if not self._received.empty():
             return self._received.get_nowait()
-        self._something.clear()
+        self._available.clear()
         try:
             async with asyncio.timeout(timeout):
-                await self._something.wait()
+                await self._available.wait()
         except TimeoutError:
             return None
         return await self.next(0)
@@ -87,11 +87,11 @@ class LiveFeed:
     async def _receive(self, subject: str, document: bytes) -> None:
         event = decoder.from_live(subject, document)
         if event is not None:
-            await self._early(event)
+            await self._on_receipt(event)
             await self._received.put(event)
-            self._something.set()
+            self._available.set()
 
     def _changed(self, connected: bool) -> None:  # noqa: FBT001  # the signature of `on_change`
-        if self._line is not ConnectionSignal.CLOSED:
-            self._line = ConnectionSignal.BACK if connected else ConnectionSignal.CLOSED
-        self._something.set()
+        if self._signal is not ConnectionSignal.CLOSED:
+            self._signal = ConnectionSignal.BACK if connected else ConnectionSignal.CLOSED
+        self._available.set()

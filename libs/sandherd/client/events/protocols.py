@@ -32,7 +32,7 @@ class HerdConnection(Protocol):
     """The operations of a connection that followers need."""
 
     creations: PendingCreations
-    """The tasks and sandboxes that it has requested."""
+    """The tasks and sandboxes whose creation this connection has requested."""
 
     @property
     def connected(self) -> bool:
@@ -42,16 +42,16 @@ class HerdConnection(Protocol):
         """Subscribe to a subject; the subscription is active after the next `flush`."""
 
     async def flush(self) -> None:
-        """Wait until the broker has processed what we sent, and we have received what it sent before that."""
+        """Wait until the broker has processed everything sent before, and its earlier messages are received."""
 
     def on_change(self, callback: Callable[[bool], None]) -> Callable[[], None]:
-        """Call it at every reconnect (True) and at the end of the connection (False). Returns how to stop that."""
+        """Call `callback` with True at each reconnect, with False at the end. Returns a function that removes it."""
 
     def on_command(self, callback: Callable[[Envelope[Any]], None]) -> Callable[[], None]:
-        """Call `callback` with every command just before it is published. Returns how to stop that."""
+        """Call `callback` with every command before it is published. Returns a function that removes it."""
 
     async def request(self, request: Any, *, timeout: float = 5.0) -> Any:
         """Send a request to a service and return its reply. Raises `HerdError`."""
 
-    async def standing(self, target: Target) -> EntityStatus:
-        """The state of a target. Raises `HerdError`, with `not_found` if it does not exist."""
+    async def entity_status(self, target: Target) -> EntityStatus:
+        """The state of a task or a sandbox. Raises `HerdError`: `not_found` if it does not exist."""

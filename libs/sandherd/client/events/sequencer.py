@@ -1,6 +1,6 @@
-"""Orders received events: each source's events by `sequence`, each once, with gaps made visible.
+"""Orders received events by the `sequence` of their source, drops duplicates, and reports gaps.
 
-Nothing here waits or sends requests; `follower` does, based on this state.
+Nothing here waits or sends requests: `follower` does.
 """
 
 import heapq
@@ -12,7 +12,7 @@ from sandherd.contracts.envelope import Envelope
 
 Event = Envelope[Any]
 
-_WHOLE: Final = (AGENT_SOURCE, "/sandherd/spawner/", "/sandherd/message-relay/")
+_SINGLE_ENTITY_SOURCES: Final = (AGENT_SOURCE, "/sandherd/spawner/", "/sandherd/message-relay/")
 
 
 def has_single_entity(source: str) -> bool:
@@ -21,7 +21,7 @@ def has_single_entity(source: str) -> bool:
     A sandbox's worker, the spawner's record of a task or sandbox, and the relay's of a message are such sources;
     an instance of the monitor is not: its sequence covers the whole herd.
     """
-    return source.startswith(_WHOLE)
+    return source.startswith(_SINGLE_ENTITY_SOURCES)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class _Source:
 
 
 class Sequencer:
-    """Accepts events in any order, also duplicates, and returns them once in the order of their sources."""
+    """Accepts events in any order, also duplicates, and returns each once, in the order of its source."""
 
     def __init__(self) -> None:
         self._sources: dict[str, _Source] = {}

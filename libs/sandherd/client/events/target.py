@@ -21,20 +21,20 @@ from sandherd.contracts.subjects import BY_NAME, PREFIX
 
 Event = Envelope[Any]
 
-_OF_TASKS: Final = events_of("task")
+_TASK_EVENTS: Final = events_of("task")
 TASK_START: Final = TaskSubmitted.type
-TASK_RESTARTS: Final = types_with_state([TaskState.PENDING], _OF_TASKS)
+TASK_RESTARTS: Final = types_with_state([TaskState.PENDING], _TASK_EVENTS)
 """Events of a task that follow an earlier end: another task under its name, or a requested retry."""
 TASK_REFUSED: Final = frozenset({TaskRejected.type, TaskRefused.type})
-"""Events that refuse a submitted task: there is none of its name, or another one."""
+"""Events that refuse the submission of a task: its name is then that of no task, or of another one."""
 SANDBOX_START: Final = SandboxRequested.type
 SANDBOX_REFUSED: Final = SandboxRefused.type
 REFUSALS: Final = TASK_REFUSED | {SANDBOX_REFUSED}
-TASK_ENDS: Final = types_with_state(TASK_ENDED, _OF_TASKS) | {TaskRejected.type}
+TASK_ENDS: Final = types_with_state(TASK_ENDED, _TASK_EVENTS) | {TaskRejected.type}
 SANDBOX_ENDS: Final = types_with_state(SANDBOX_ENDED, events_of("sandbox"))
 AGENT_ENDS: Final = frozenset(name for name, model in events_of("agent").items() if model.terminal)
 SPAWNER_SOURCE: Final = "/sandherd/spawner/"
-TASK_TYPES: Final = tuple(sorted(_OF_TASKS))
+TASK_TYPES: Final = tuple(sorted(_TASK_EVENTS))
 SERVICE_TYPES: Final = ("approval.*", "message.*", "monitor.*")
 """Filters of the events that services publish about a sandbox from their own sources."""
 
@@ -111,9 +111,9 @@ class Target:
         return f"{self.source}/{command.id.hex}" if created else None
 
     def before_end(self, final: Event) -> tuple[str, frozenset[str]] | None:
-        """The source, and the types of which it must have published one, for everything before `final` to be complete.
+        """A source, and types of its events: `final` may be returned after an event of one of these types was received.
 
-        None if nothing is required: a task that was cancelled or never had a sandbox ends at once.
+        None if no other event is required, as for a task that was cancelled or never had a sandbox.
         """
         if final.type in REFUSALS:
             return None

@@ -18,7 +18,7 @@ from sandherd.contracts.subjects import OUTPUT
 POLL_SECONDS: Final = 2.0
 SETTLE_SECONDS: Final = 0.1
 PAGE: Final = 100
-"""Small, as the last page is read again when there is more output."""
+"""Chunks of a page. It is small because the last page is read again when there is more output."""
 
 
 class OutputReader:
@@ -30,8 +30,8 @@ class OutputReader:
         self._cursor: str | None = None
         self._seen = 0
 
-    async def more(self) -> AsyncIterator[OutputChunk]:
-        """The output stored since the last call."""
+    async def new_chunks(self) -> AsyncIterator[OutputChunk]:
+        """The output that was stored since the last call; at the first call, all output."""
         while True:
             page = await self._link.request(GetOutput(sandbox=self._sandbox, cursor=self._cursor, limit=PAGE))
             for chunk in page.chunks:
@@ -50,7 +50,7 @@ class OutputFollower:
         self._link = link
         self._target = target
         self._reader = OutputReader(link, target.entity)
-        self._more = asyncio.Event()
+        self._signalled = asyncio.Event()
 
     async def chunks(self) -> AsyncIterator[OutputChunk]:
         """Every chunk, oldest first. Raises `HerdError` (`not_found`) if there is no such sandbox."""
@@ -68,11 +68,11 @@ class OutputFollower:
             await subscription.unsubscribe()
 
     async def _receive(self, _subject: str, _document: bytes) -> None:
-        self._more.set()
+        self._signalled.set()
 
     async def _read(self, *, last: bool) -> AsyncIterator[OutputChunk]:
         try:
-            async for chunk in self._reader.more():
+            async for chunk in self._reader.new_chunks():
                 yield chunk
         except ServiceUnavailableError:
             # Retried until the end: the broker stores the output for event-ingest.
@@ -81,17 +81,17 @@ class OutputFollower:
 
     async def _has_ended(self) -> bool:
         try:
-            standing: EntityStatus = await self._link.standing(self._target)
+            status: EntityStatus = await self._link.entity_status(self._target)
         except ServiceUnavailableError:
             return False
-        return standing.state in SANDBOX_ENDED
+        return status.state in SANDBOX_ENDED
 
     async def _wait(self) -> None:
         try:
             async with asyncio.timeout(POLL_SECONDS):
-                await self._more.wait()
+                await self._signalled.wait()
         except TimeoutError:
             return
-        self._more.clear()
+        self._signalled.clear()
         # Subscribers receive the message a moment before it is stored in the stream.
         await asyncio.sleep(SETTLE_SECONDS)

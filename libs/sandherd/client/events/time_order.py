@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 HOLD_SECONDS: Final = 0.3
-"""The shortest hold; an item that arrives later than this after a younger one is shown behind it."""
+"""The shortest hold. An item that arrives more than this after a later item is returned after it."""
 LIMIT_SECONDS: Final = 3.0
 """The longest hold."""
 MEMORY_SECONDS: Final = 10
@@ -43,7 +43,7 @@ class _Delays:
         self._seconds: dict[int, tuple[float, float]] = {}
 
     def note(self, time: datetime, now: float) -> None:
-        """An item of this time has arrived."""
+        """Record the delay of an item with this time, which has just arrived."""
         delay, second = now - time.timestamp(), int(now)
         smallest, largest = self._seconds.get(second, (delay, delay))
         self._seconds[second] = (min(smallest, delay), max(largest, delay))
@@ -51,7 +51,7 @@ class _Delays:
             del self._seconds[old]
 
     def spread(self, now: float) -> float:
-        """Seconds between the smallest and the largest delay; an item of the history is older than the limit."""
+        """Seconds between the smallest and the largest delay. Items of the history, beyond the limit, are ignored."""
         recent = [delays for second, delays in self._seconds.items() if second >= int(now) - MEMORY_SECONDS]
         smallest = min((low for low, _ in recent), default=0.0)
         return max((high - smallest for _, high in recent if high - smallest <= self._limit), default=0.0)
@@ -84,7 +84,7 @@ class TimeOrder(Generic[ItemT]):
         self._by_receipt.append(held)
 
     def due(self, now: float) -> list[ItemT]:
-        """The items that were held long enough, and all with an earlier time, in order."""
+        """The items that were held long enough, and all items with an earlier time, in order."""
         hold, released = self._hold(now), []
         while self._by_receipt and self._by_receipt[0].received + hold <= now:
             released += self._release_to(self._by_receipt.popleft())

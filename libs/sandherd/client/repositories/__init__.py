@@ -1,1 +1,1 @@
-"""Git repositories of this machine: what a task begins with, and the branches that are fetched into them."""
+"""Git repositories of this machine: uploads base branches for tasks, and fetches branches of tasks."""

@@ -1,9 +1,9 @@
-"""Fetches a task's branch from a bundle into a local repository: as a branch, and nothing else.
+"""Fetches a task's branch from a bundle into a local repository; nothing else of the bundle is fetched.
 
-The work tree and the branch that is checked out stay as they are, and nothing of the bundle is executed: a sandbox has
-made its commits. Before 2.46, git checks no objects that it fetches from a bundle: so it is fetched into a repository
-of its own first, from there into a second one, checked (git-fsck(1)) by git's own rules, and only then into the user's.
-What is refused is deleted with these repositories.
+The work tree and the checked out branch are not changed. Nothing of the bundle is executed, because a sandbox has made
+its commits. Git before 2.46 does not check objects that it fetches from a bundle. So the branch is fetched into a
+temporary repository, from there into a second one, where git checks the objects (git-fsck(1)), and only then into the
+user's repository. Both temporary repositories are deleted.
 """
 
 import os
@@ -31,29 +31,29 @@ _CHECKED: Final = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
 _BRANCH: Final[TypeAdapter[str]] = TypeAdapter(BranchName)
 _COMMIT: Final[TypeAdapter[str]] = TypeAdapter(Commit)
 _ANCESTRY: Final = frozenset({0, 1, 128})
-"""Statuses of `merge-base --is-ancestor`; 128 if a commit is not there."""
+"""The accepted exit statuses of `merge-base --is-ancestor`; 128 means that a commit does not exist."""
 Download = Callable[[IO[bytes]], Awaitable[None]]
 """Writes the bundle into an empty file."""
 
 
 @dataclass(frozen=True)
 class FetchedBranch:
-    """A branch that a local repository has now."""
+    """A branch of a local repository, after a fetch."""
 
     branch: str
     commit: str
-    """The commit that the herd has of it; a local branch may have more."""
+    """The commit of the branch in the herd; the local branch may have later commits."""
     repository: Path
     """The folder of the local repository."""
     previous: str | None
-    """The local branch's commit before; None if there was none."""
+    """The commit of the local branch before the fetch; None if the branch did not exist."""
     changed: bool
     """Whether the local branch was created or moved."""
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The branch, the commit that it has to be at, and the local repository with its present commit of the branch."""
+    """The branch to fetch, its required commit, the local repository, and the current commit of the branch there."""
 
     branch: str
     commit: str
@@ -66,10 +66,10 @@ class _Wanted:
 
 
 async def fetch(branch: str, commit: str, into: Path, download: Download) -> FetchedBranch:
-    """Fetch the branch, which has to be at this commit, into the repository that contains a folder.
+    """Fetch a branch, which must be at `commit`, into the repository that contains the folder `into`.
 
-    Raises `HerdError`: `conflict` if the local branch has other commits or is checked out, `refused` for a bundle that
-    is not what was expected, or has malformed objects.
+    Raises `HerdError`: `conflict` if the local branch has other commits or is checked out, `refused` if the bundle has
+    other contents than this branch, or malformed objects.
     """
     _check(_BRANCH, branch, "branch")
     _check(_COMMIT, commit, "commit")
@@ -78,7 +78,7 @@ async def fetch(branch: str, commit: str, into: Path, download: Download) -> Fet
     wanted = _Wanted(branch, commit, top, await branch_commit(top, branch))
     if wanted.previous is not None and await _continues(top, wanted.previous, commit, of_user=True):
         return FetchedBranch(branch, commit, top, wanted.previous, changed=False)
-    await _refuse_used(wanted)
+    await _refuse_checked_out(wanted)
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
         bundle = Path(folder) / "bundle"
         with bundle.open("w+b") as file:
@@ -91,14 +91,14 @@ async def fetch(branch: str, commit: str, into: Path, download: Download) -> Fet
 
 
 async def _continues(folder: Path, commit: str, ancestor: str, *, of_user: bool) -> bool:
-    """Whether the commit is the other one or comes after it."""
+    """Whether `commit` is `ancestor`, or a descendant of it."""
     arguments = ("merge-base", "--is-ancestor", "--end-of-options", ancestor, commit)
     status, _ = await run_git(folder, *arguments, of_user=of_user, accepted=_ANCESTRY)
     return status == 0
 
 
-async def _refuse_used(wanted: _Wanted) -> None:
-    """Raise `HerdError` if a work tree has the branch checked out, or the branch is another name of another one."""
+async def _refuse_checked_out(wanted: _Wanted) -> None:
+    """Raise `HerdError` if a work tree has the branch checked out, or if the branch is a symbolic ref."""
     for entry in (await text_of(wanted.top, "worktree", "list", "--porcelain")).split("\n\n"):
         lines = entry.splitlines()
         if f"branch {wanted.ref}" in lines:
@@ -163,13 +163,13 @@ async def _refuse_other_commits(quarantine: Path, wanted: _Wanted) -> None:
     if wanted.previous is None or await _continues(quarantine, wanted.commit, wanted.previous, of_user=False):
         return
     raise _conflict(
-        f"your {wanted.branch} in {wanted.top} has commits that the herd's has not",
-        f"rename yours, and fetch again: `git branch -m {shlex.quote(wanted.branch)} NAME`",
+        f"the branch {wanted.branch} in {wanted.top} has commits that the herd's branch does not have",
+        f"rename your branch, and fetch again: `git branch -m {shlex.quote(wanted.branch)} NAME`",
     )
 
 
 async def _create(quarantine: Path, top: Path) -> None:
-    """A bare repository that also has the objects of the local one."""
+    """Create a bare repository that also has the objects of the local one."""
     objects = await text_of(top, "rev-parse", "--path-format=absolute", "--git-path", "objects")
     kind = await text_of(top, "rev-parse", "--show-object-format")
     init = ("init", "--quiet", "--bare", "--template=", f"--object-format={kind}", "--end-of-options", str(quarantine))

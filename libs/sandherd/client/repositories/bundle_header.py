@@ -1,4 +1,4 @@
-"""The beginning of a bundle (gitformat-bundle(5)), which lists what it has: read before git reads any of it."""
+"""Reads the header of a bundle (gitformat-bundle(5)), which lists its refs, before git reads the bundle."""
 
 from dataclasses import dataclass
 from typing import IO, Final
@@ -15,7 +15,7 @@ class InvalidBundleError(ValueError):
 
 @dataclass(frozen=True)
 class BundleHeader:
-    """The commits that it needs, and the refs that it has."""
+    """The commits that a bundle needs, and the refs that it has."""
 
     needs: tuple[str, ...]
     refs: dict[str, str]
@@ -23,7 +23,7 @@ class BundleHeader:
 
 
 def read_header(file: IO[bytes]) -> BundleHeader:
-    """Read the header of a bundle. Raises `InvalidBundleError`, also for one that leaves out objects (`@filter`)."""
+    """Read the header of a bundle. Raises `InvalidBundleError`, also for a bundle without some objects (`@filter`)."""
     if file.readline(_LONGEST_LINE) not in _VERSIONS:
         raise InvalidBundleError("it is not a bundle of git")
     needs: list[str] = []

@@ -1,8 +1,8 @@
-"""Runs git(1) on a repository of this machine, so that nothing of a repository or a bundle is executed.
+"""Runs git(1) on a repository of this machine, without executing anything of a repository or a bundle.
 
-The user's own configuration is in effect, as it decides which repositories are trusted (`safe.directory`), but no
-hooks, no fsmonitor and no network. Variables such as `GIT_DIR` are removed: they may be those of a hook that runs the
-client.
+The user's own configuration is in effect, as it decides which repositories are trusted (`safe.directory`). Hooks,
+fsmonitor and the network are not used. Variables such as `GIT_DIR` are removed: a git hook that runs the client has
+set them for another repository.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ _WITHOUT_USER: Final[Mapping[str, str]] = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONF
 
 
 class GitFailedError(HerdError):
-    """Git refused, or failed. The message has what it printed; `status` is its exit status."""
+    """Git refused, or failed. The message contains the output of git; `status` is its exit status."""
 
     status: int = 0
 
 
-async def run_git(  # what a command may do, each with its own limit
+async def run_git(  # the options of a command
     folder: Path,
     *arguments: str,
     config: Mapping[str, str] | None = None,
@@ -63,8 +63,9 @@ async def run_git(  # what a command may do, each with its own limit
 ) -> tuple[int, bytes]:
     """Run git in a folder. Returns its exit status, one of `accepted`, and its output, which is empty with `out`.
 
-    Without `of_user` the user's configuration has no effect. Raises `GitFailedError`, and `HerdError` without git or
-    after `seconds`. When cancelled, or out of time, git and its children are ended first.
+    Without `of_user`, the user's configuration has no effect. `file_bytes` limits the size of a file that git writes.
+    Raises `GitFailedError` for another status, and `HerdError` if git is not installed, or after `seconds`. After a
+    time out or a cancellation, git and its children have ended.
     """
     settings = [word for name, value in {**_CONFIG, **(config or {})}.items() for word in ("-c", f"{name}={value}")]
     blocks = 0 if file_bytes is None else file_bytes // _BLOCK + 1
@@ -124,7 +125,7 @@ async def _read(stream: asyncio.StreamReader | None) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End git and its children, if they still run, also when cancelled meanwhile."""
+    """End git and its children if they still run, even if this is cancelled meanwhile."""
     if process.returncode is not None:
         return
     send_group(process.pid, signal.SIGTERM)

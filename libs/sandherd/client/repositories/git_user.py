@@ -9,7 +9,7 @@ from sandherd.contracts.repositories import CoAuthor
 
 
 async def git_user(folder: Path) -> CoAuthor:
-    """`user.name` and `user.email` of git's configuration in a folder. Raises `HerdError` without one of them."""
+    """`user.name` and `user.email` of git's configuration in a folder. Raises `HerdError` if one is not set."""
     return made(CoAuthor, name=await _configured(folder, "user.name"), email=await _configured(folder, "user.email"))
 
 

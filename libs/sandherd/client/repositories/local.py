@@ -1,4 +1,4 @@
-"""A local repository: finds its base branch, and writes that as a bundle (git-bundle(1)) to upload."""
+"""Finds the base branch of a local repository, and writes it as a bundle (git-bundle(1)) to upload."""
 
 import os
 import re
@@ -33,13 +33,13 @@ class LocalRepository:
 
     source: RepositorySource
     top: Path
-    """Its folder: the work tree's, or that of a bare repository."""
+    """The folder of the work tree, or of a bare repository."""
     base: str
     """The branch to begin from."""
     commit: str
     """The branch's commit."""
     uncommitted: int
-    """How many changed or new files are not committed, and so not uploaded."""
+    """Number of changed or new files that are not committed, and so not uploaded."""
 
     @property
     def label(self) -> str:
@@ -51,7 +51,7 @@ class LocalRepository:
 async def examine(source: RepositorySource) -> LocalRepository:
     """Find the repository that contains the source's path, and its base branch. Nothing is changed.
 
-    Raises `HerdError` for a folder without one, for a shallow or partial clone, and for a base that is not there.
+    Raises `HerdError` for a folder without a repository, a shallow or partial clone, and an unknown base branch.
     """
     folder = Path(source.path or ".")
     top, bare = await find(folder)
@@ -125,7 +125,7 @@ async def _current_branch(top: Path) -> str:
     found = await text_of(top, "symbolic-ref", "--quiet", "HEAD", accepted=frozenset({0, 1}))
     if not found.startswith(HEADS):
         raise _wrong(
-            f"HEAD of {top} is detached: it is at no branch",
+            f"HEAD of {top} is detached: no branch is checked out",
             "base",
             "name the branch to begin from with --base (`base:` in a file of tasks)",
         )
@@ -133,7 +133,7 @@ async def _current_branch(top: Path) -> str:
 
 
 async def _commit_of(top: Path, base: str) -> str:
-    """The base's commit. Raises `HerdError` with the branches that there are, and for a name that a herd refuses."""
+    """The commit of the base branch. Raises `HerdError` for an invalid name, or an unknown branch, with known ones."""
     try:
         made(RepositorySource, path=str(top), base=base)
     except HerdError as error:

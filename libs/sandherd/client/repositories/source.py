@@ -1,4 +1,4 @@
-"""The repository of a task as a user names it: a URL, or the path of a local one, and what to do with it."""
+"""The repository of a task as a user names it: a URL, or the path of a local one, and its options."""
 
 import os
 import re
@@ -25,7 +25,7 @@ _SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request
 """The fields that are the same in a task spec."""
 _FILE: Final = "file://"
 _SCP: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
-"""As `git@github.com:OWNER/NAME`, which git takes for a URL of ssh."""
+"""An address such as `git@github.com:OWNER/NAME`, which git reads as a URL of ssh."""
 
 
 class RepositorySource(Model):
@@ -48,15 +48,15 @@ class RepositorySource(Model):
     join: bool = False
     """Whether to continue the live branch of an earlier task with the same ticket, if there is one."""
     commit_rest: bool = True
-    """Whether what the agent left uncommitted becomes a commit when it ends."""
+    """Whether uncommitted changes of the agent become a commit when it ends."""
     pull_request: PullRequestOptions | None = None
-    """What is wanted of the branch's pull request. None: as the spawner is configured."""
+    """The options of the branch's pull request. None: those of the spawner's configuration."""
     push: bool | None = None
     """Whether the branch is pushed whenever it is saved. None: if the repository has a URL."""
     submodules: Submodules = False
-    """Whether the checkout has the repository's submodules, or these and theirs (`recursive`)."""
+    """Whether the checkout has the repository's submodules; with `recursive`, also the submodules of these."""
     lfs: bool = False
-    """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has its pointers."""
+    """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has their pointers."""
     git_proxy: bool | None = None
     """Whether git in the sandbox may fetch from the repository and push the branch, by a proxy of the spawner. None: as
     the project's default repository has it; for another one, no."""
@@ -72,7 +72,7 @@ class RepositorySource(Model):
         return self.url is None and self.path is None
 
     def of_default(self, default: ProjectRepository | None, project: str) -> Repository:
-        """The project's default repository as a field of a task spec, with what differs for this task.
+        """The field `repository` of a task spec: the project's default repository, with the options of this source.
 
         Raises `HerdError` if the project has none.
         """
@@ -133,7 +133,7 @@ def place_of(text: str) -> dict[str, str]:
 
 
 def source_of(repository: "RepositorySource | str | os.PathLike[str]") -> RepositorySource:
-    """The source that a text or a path names. Raises `HerdError`."""
+    """The source for a text, which is a URL or a path, or for a path. Raises `HerdError`."""
     if isinstance(repository, RepositorySource):
         return repository
     place = place_of(repository) if isinstance(repository, str) else {"path": str(Path(repository))}

@@ -21,7 +21,7 @@ _REMEDY: Final = "pack it there with `sandherd exec SANDBOX -- tar cf work.tar F
 
 
 def pack(folder: Path, out: IO[bytes], limit: int | None) -> None:
-    """Write a folder as an archive. Raises `HerdError` (`too_large`) as soon as it exceeds `limit` bytes, `OSError`."""
+    """Write a folder as an archive. Raises `HerdError` (`too_large`) when it exceeds `limit` bytes, and `OSError`."""
 
     def refuse_deep(path: str, _directory: bool) -> bool:  # noqa: FBT001  # `writer.pack`'s signature
         if path.count("/") >= DEEPEST:
@@ -36,7 +36,7 @@ def pack(folder: Path, out: IO[bytes], limit: int | None) -> None:
 
 
 def _too_deep(folder: Path) -> HerdError:
-    """The refusal of a folder that could not be unpacked in the sandbox."""
+    """The error for a folder that is too deep to be unpacked in the sandbox."""
     return HerdError.of(
         Code.INVALID_FIELD,
         f"{folder}: an entry is more than {DEEPEST} folders deep",
@@ -55,9 +55,9 @@ def unpack(
 ) -> tuple[tuple[str, str], ...]:
     """Unpack into a new folder, or merge into an existing one. Either everything becomes visible, or nothing.
 
-    `limit` is of the unpacked bytes; without it, an archive without compression is expected. `skips(path)` excludes
-    entries; `prune(unpacked, folder)` deletes more of them before any is visible. Returns the links that were skipped
-    because they may lead out, each with its target. Raises `HerdError`.
+    `limit` is the maximum of unpacked bytes; without it, the archive must not be compressed. Entries for which
+    `skips(path)` is true are left out; `prune(unpacked, folder)` may delete others before any is visible. Returns the
+    links that were skipped because they may lead out of the folder, each with its target. Raises `HerdError`.
     """
     within = folder if folder.is_dir() else folder.parent
     try:

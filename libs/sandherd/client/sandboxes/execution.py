@@ -73,16 +73,18 @@ def command(  # one parameter per field
 
 
 class Execution:
-    """A running or ended command. Iterate over `output()` for its output until its end."""
+    """A running or ended command in a sandbox. Iterate over `output()` for its output until its end."""
 
     def __init__(
         self, link: HerdConnection, sandbox: str, name: str, longest: float = LONGEST, *, offset: int = 0
     ) -> None:
-        """`offset` is the number of bytes of its output that are not wanted again."""
+        """`offset` is the number of bytes of the command's output that are not wanted again."""
         self.sandbox = sandbox
+        """The sandbox in which the command runs."""
         self.name = name
+        """The name of the command, `exc-…`."""
         self.state: ExecState | None = None
-        """Its state at the last request."""
+        """The state of the command at the last request; None before the first."""
         self._link = link
         self._longest = longest
         self._offset = offset
@@ -90,20 +92,20 @@ class Execution:
 
     @classmethod
     async def start(cls, link: HerdConnection, request: Exec) -> "Execution":
-        """Start it. Raises `HerdError` if the sandbox does not exist or has ended, or if its worker refuses."""
+        """Start a command. Raises `HerdError` if the sandbox does not exist or has ended, or if its worker refuses."""
         found = cls(link, request.sandbox, request.exec, request.timeout_seconds + ENDING)
         try:
             found._update(await request_with_retries(link, request, patience=START_PATIENCE))
         except asyncio.CancelledError:
-            # It may already run, and its name would be lost.
+            # The command may already run, and its caller does not get its name.
             await found.kill("KILL")
             raise
         return found
 
     async def output(self) -> AsyncIterator[ExecOutput]:
-        """Its output, in order, until it has ended and all stored output was returned.
+        """The output of the command, in order, until it has ended and all stored output was returned.
 
-        Raises `HerdError` (`refused`) if it is still reported as running after its time limit.
+        Raises `HerdError` (`refused`) if the command is still reported as running after its time limit.
         """
         progress = ProgressCheck(self._longest, longest=self._longest)
         while True:
@@ -119,7 +121,7 @@ class Execution:
             progress.check()
 
     async def wait(self) -> ExecState:
-        """Wait until it has ended. Returns its final state, with all output that `output` has not returned.
+        """Wait until the command has ended. Returns its final state, with all output that `output` has not returned.
 
         Raises `HerdError` as `output` does; `exit_status` gives the status as in a shell.
         """
@@ -128,12 +130,12 @@ class Execution:
         return self.state.model_copy(update={"output": pieces})
 
     async def poll(self, *, wait: float = 5.0) -> ExecState:
-        """Its current state, after at most `wait` seconds. `output` returns what it wrote."""
+        """The state of the command, after at most `wait` seconds. `output` returns its output."""
         request = ExecStatus(sandbox=self.sandbox, exec=self.name, offset=self._offset, wait_seconds=wait)
         return self._update(await request_with_retries(self._link, request))
 
     async def now(self) -> AsyncIterator[ExecOutput]:
-        """Its output so far."""
+        """The output of the command so far."""
         before = -1
         progress = ProgressCheck(NOW, longest=NOW)
         while before < self._offset and not self._is_complete():
@@ -145,24 +147,24 @@ class Execution:
                 yield piece
 
     async def kill(self, signal: Signal = "TERM") -> ExecState:
-        """Send a signal to it and all processes that it has started."""
+        """Send a signal to the command and all processes that it has started."""
         found: ExecState = await request_with_retries(
             self._link, ExecKill(sandbox=self.sandbox, exec=self.name, signal=signal), patience=START_PATIENCE
         )
         return found
 
     async def write(self, data: bytes, *, offset: int, size: TerminalSize | None = None) -> int:
-        """Write to its terminal, or resize it; returns the number of bytes accepted so far, which is the next `offset`.
+        """Write to the command's terminal, or resize it. Returns the total of accepted bytes, the next `offset`.
 
-        If it is less than `offset + len(data)`, send the rest again. Raises `HerdError` (`conflict`) if it has ended
-        or has no terminal.
+        If the total is less than `offset + len(data)`, send the rest again. Raises `HerdError` (`conflict`) if the
+        command has ended or has no terminal.
         """
         request = ExecInput(sandbox=self.sandbox, exec=self.name, offset=offset, data=data, size=size)
         found = await request_with_retries(self._link, request)
         return min(int(found.accepted), offset + len(data))
 
     async def end(self, grace: float = 2.0) -> None:
-        """End it with SIGINT, and with SIGKILL if it has not ended after `grace` seconds."""
+        """End the command with SIGINT, and with SIGKILL if it has not ended after `grace` seconds."""
         await self.kill("INT")
         try:
             async with asyncio.timeout(grace):
@@ -182,7 +184,10 @@ class Execution:
 
 
 def exit_status(state: ExecState) -> int:
-    """Its exit status as in a shell: its own, 128 plus the signal, 124 if it timed out, 126 if it could not start."""
+    """The exit status of a command as in a shell.
+
+    It is the command's own status, 128 plus the signal, 124 if it timed out, or 126 if it could not be started.
+    """
     if state.state == "timed_out":
         return 124
     if state.state == "failed":

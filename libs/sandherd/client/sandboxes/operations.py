@@ -36,7 +36,7 @@ CREATE_SECONDS: Final = 120.0
 COMMAND_SECONDS: Final = 30.0
 CATALOGUE_SECONDS: Final = 2.0
 SEALING_SECONDS: Final = 15.0
-"""How long to wait for the key that values of secrets are encrypted with. Without a spawner the error comes at once."""
+"""The timeout of the request for the key that encrypts values of secrets. Without a spawner it fails at once."""
 PRUNE_SECONDS: Final = 60.0
 SpecT = TypeVar("SpecT", bound="SandboxSpec")
 _SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL, Code.REFUSED})
@@ -46,7 +46,7 @@ class SandboxOperations(NamedSecrets):
     """The sandbox methods of `Herd`. Every method raises `HerdError`."""
 
     connection: Connection
-    _known: "requests.Catalogue | None" = None
+    _cached: "requests.Catalogue | None" = None
     _catalogue_unavailable: bool = False
 
     # --- catalogue and checks ------------------------------------------------------------------------------------
@@ -57,14 +57,14 @@ class SandboxOperations(NamedSecrets):
         return found
 
     async def check(self, spec: "SandboxSpec") -> None:
-        """Refuse an unacceptable spec before it is sent. Without the catalogue, the decision is left to the spawner.
+        """Raise `HerdError` for a spec that the spawner would reject. If it does not reply, nothing is checked.
 
         The catalogue is cached, and requested again before it refuses anything.
         """
-        known = self._known
+        known = self._cached
         if known is None or preflight.refusal(spec, known) is not None:
             sealing = any(spec.env[name] for name in spec.secret_env)
-            known = self._known = await self._catalogue_or_none(SEALING_SECONDS if sealing else CATALOGUE_SECONDS)
+            known = self._cached = await self._catalogue_or_none(SEALING_SECONDS if sealing else CATALOGUE_SECONDS)
         refused = preflight.refusal(spec, known) if known is not None else None
         if refused is not None:
             raise refused
@@ -73,9 +73,9 @@ class SandboxOperations(NamedSecrets):
     def _sealed(self, spec: SpecT) -> SpecT:
         """The spec to send, after `check`, with values of secrets encrypted for the spawner.
 
-        If the spawner did not reply or is of an earlier version, there is no key: then they are sent unencrypted.
+        If the spawner did not reply, or its version has no key, the values are sent unencrypted.
         """
-        key = self._known.secrets_key if self._known is not None else None
+        key = self._cached.secrets_key if self._cached is not None else None
         if key is None or not any(spec.env[name] for name in spec.secret_env):
             return spec
         values = {name: spec.env[name] for name in spec.secret_env}
@@ -142,9 +142,9 @@ class SandboxOperations(NamedSecrets):
         wait: bool = True,
         timeout: float = CREATE_SECONDS,
     ) -> "requests.SandboxView | None":
-        """Create a sandbox without a task, and wait until it runs. Without `wait`, returns None; see its events.
+        """Create a sandbox without a task, and wait until it runs. Without `wait`, returns None at once.
 
-        `sandbox` is its name, `sbx-…`; creating the same name twice is one sandbox.
+        `sandbox` is its name, `sbx-…`. A repeated call with the same name and spec creates no second sandbox.
         """
         wanted = spec or wire.SandboxSpec()
         await self.check(wanted)
@@ -201,7 +201,8 @@ class SandboxOperations(NamedSecrets):
     async def runtime_logs(self, sandbox: str, *, lines: int = 200) -> tuple[str, bool]:
         """The last lines of the log that its runtime stores for a sandbox: of its process, container or pod.
 
-        Also whether they had more than `MAX_LOG_BYTES`, of which these are the last. It is text of a sandbox.
+        Also returns whether the lines had more than `MAX_LOG_BYTES`, so that only the last bytes are returned. The
+        text is from a sandbox, and may contain anything.
         """
         data, truncated = await runtime_log.read(self.connection, sandbox, lines=lines)
         return data.decode(errors="replace"), truncated
@@ -219,9 +220,9 @@ class SandboxOperations(NamedSecrets):
         timeout: int = 600,
         terminal: "requests.TerminalSize | None" = None,
     ) -> "Execution":
-        """Start a command in a sandbox. The returned `Execution` has its output and its end.
+        """Start a command in a sandbox. Returns an `Execution`, to read its output and wait for its end.
 
-        With `terminal` it has a terminal of this size, and `Execution.write` writes to it.
+        With `terminal`, the command has a terminal of this size, and `Execution.write` writes to it.
         """
         name = checked_name(sandbox, "sandbox")
         request = executing.command(name, argv, cwd=cwd, env=env, stdin=stdin, timeout=timeout, terminal=terminal)
@@ -236,7 +237,7 @@ class SandboxOperations(NamedSecrets):
     async def files(
         self, sandbox: str, path: str = ".", *, recursive: bool = False, limit: int = 1000
     ) -> "requests.FileList":
-        """The entries of a folder of its work tree; for a file, the file."""
+        """The entries of a folder in the work tree of a sandbox; for a file, only its entry."""
         name = checked_name(sandbox, "sandbox")
         found: requests.FileList = await self.connection.request(
             made(requests.ListFiles, sandbox=name, path=path, recursive=recursive, limit=limit), timeout=15
@@ -259,7 +260,7 @@ class SandboxOperations(NamedSecrets):
 
         name = checked_name(sandbox, "sandbox")
         with tempfile.TemporaryFile() as file:
-            content = transfer.of_bytes(data, file, mode)
+            content = transfer.bytes_source(data, file, mode)
             return await transfer.upload(self.connection, self.connection.project, name, content, path)
 
     async def download(
@@ -272,7 +273,7 @@ class SandboxOperations(NamedSecrets):
 
     async def _max_file_bytes(self) -> int | None:
         """The maximum file size in bytes; None if the spawner does not reply."""
-        known = self._known = self._known or await self._catalogue_or_none()
+        known = self._cached = self._cached or await self._catalogue_or_none()
         return None if known is None else known.max_file_bytes
 
 

@@ -32,7 +32,7 @@ class PortForward:
     def __init__(self, link: HerdConnection, sandbox: str, port: int, report: Report) -> None:
         self.sandbox, self.port = sandbox, port
         self.local = 0
-        """The port of this machine's loopback."""
+        """The port of this machine's loopback address."""
         self._link, self._report = link, report
         self._running: set[asyncio.Task[None]] = set()
 
@@ -41,9 +41,9 @@ class PortForward:
     async def open(
         cls, link: HerdConnection, sandbox: str, port: int, *, local: int = 0, report: Report = lambda _error: None
     ) -> AsyncIterator["PortForward"]:
-        """Accept connections until the end of the context. `report` gets the error that has ended a connection.
+        """Accept connections until the end of the context. `report` is called with the error that ended a connection.
 
-        Raises `HerdError` if `local` can't be used; 0 is any free port.
+        Raises `HerdError` if the port `local` can't be used; 0 means any free port.
         """
         made(PortRead, sandbox=checked_name(sandbox, "sandbox"), connection="con-x")
         made(PortWrite, sandbox=sandbox, connection="con-x", port=port)
@@ -75,7 +75,10 @@ class PortForward:
         directions: list[asyncio.Task[None]] = []
         try:
             await self._write(name, 0, b"")  # opens it
-            directions = [asyncio.create_task(self._send(name, reader)), asyncio.create_task(self._take(name, writer))]
+            directions = [
+                asyncio.create_task(self._send(name, reader)),
+                asyncio.create_task(self._receive(name, writer)),
+            ]
             await asyncio.gather(*directions)
             writer.close()
         except HerdError as error:
@@ -90,7 +93,7 @@ class PortForward:
             await self._close(name)
 
     async def _send(self, name: str, reader: asyncio.StreamReader) -> None:
-        """Send what the program here writes, as fast as the one in the sandbox reads it."""
+        """Send what the program on this machine writes, as fast as the program in the sandbox reads it."""
         offset = 0
         while data := await reader.read(INLINE_BYTES):
             while data:
@@ -101,8 +104,8 @@ class PortForward:
         while not (await self._request(name, offset, b"", end=True)).ended:  # noqa: ASYNC110  # another process ends it
             await asyncio.sleep(_REST)
 
-    async def _take(self, name: str, writer: asyncio.StreamWriter) -> None:
-        """Write what the program in the sandbox sends, as fast as the one here reads it."""
+    async def _receive(self, name: str, writer: asyncio.StreamWriter) -> None:
+        """Write what the program in the sandbox sends, as fast as the program on this machine reads it."""
         offset, ended = 0, False
         while not ended:
             request = PortRead(sandbox=self.sandbox, connection=name, offset=offset)
@@ -125,7 +128,7 @@ class PortForward:
         return found
 
     async def _close(self, name: str) -> None:
-        """Close it in the sandbox; without a reply the worker does so after `PORT_IDLE_SECONDS`."""
+        """Close the connection in the sandbox. If this fails, the worker closes it after `PORT_IDLE_SECONDS`."""
         request = PortWrite(sandbox=self.sandbox, connection=name, port=self.port, close=True)
         with suppress(HerdError, TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):

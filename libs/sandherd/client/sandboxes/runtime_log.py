@@ -10,7 +10,7 @@ from sandherd.contracts.requests import GetRuntimeLogs, RuntimeLog
 
 
 async def read(link: HerdConnection, sandbox: str, *, lines: int) -> tuple[bytes, bool]:
-    """The last lines, and whether bytes at their beginning are missing. Raises `HerdError`."""
+    """The last lines of the log, and whether bytes at their beginning are missing. Raises `HerdError`."""
     request = made(GetRuntimeLogs, sandbox=checked_name(sandbox, "sandbox"), lines=lines)
     found: RuntimeLog = await request_with_retries(link, request)
     if found.artifact is None:

@@ -39,7 +39,7 @@ LONGEST: Final = 3600.0
 _MIN_PROGRESS: Final = 64 * 1024
 
 Moved = Callable[[int, int], None]
-"""Called with the number of transferred bytes, and of all bytes."""
+"""Called with the number of transferred bytes, and the number of all bytes."""
 
 
 def silent(_moved: int, _size: int) -> None:
@@ -66,13 +66,13 @@ def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
     Raises `HerdError` if it is over `limit` bytes, or can't be read.
     """
     if not isinstance(path, Path):
-        yield _described_within(path, limit)
+        yield _limited_source(path, limit)
         return
     try:
         if path.is_dir():
             with tempfile.TemporaryFile() as packed:
                 archive.pack(path, packed, limit)
-                yield _described(packed, folder=True)
+                yield _upload_source(packed, folder=True)
         else:
             with opened_regular(path) as file, tempfile.TemporaryFile() as copy:
                 found = os.fstat(file.fileno())
@@ -80,7 +80,7 @@ def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
                     raise archive.too_large(str(path), found.st_size, limit)
                 if found.st_size == 0:
                     _copy(file, copy, path, limit)
-                yield _described(copy if found.st_size == 0 else file, mode=found.st_mode & 0o777)
+                yield _upload_source(copy if found.st_size == 0 else file, mode=found.st_mode & 0o777)
     except OSError as error:
         raise HerdError.of(
             Code.INVALID_FIELD,
@@ -90,39 +90,39 @@ def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
         ) from None
 
 
-def packed_as(file: IO[bytes]) -> UploadSource:
-    """An archive in an open file, to upload."""
-    return _described(file, folder=True)
+def archive_source(file: IO[bytes]) -> UploadSource:
+    """The archive of a folder in an open file, to upload."""
+    return _upload_source(file, folder=True)
 
 
-def bundled_as(file: IO[bytes]) -> UploadSource:
+def bundle_source(file: IO[bytes]) -> UploadSource:
     """A bundle of a git repository in an open file, to upload."""
-    return replace(_described(file), media_type="application/x-git-bundle")
+    return replace(_upload_source(file), media_type="application/x-git-bundle")
 
 
 def _copy(file: IO[bytes], copy: IO[bytes], path: Path, limit: int | None) -> None:
-    """Copy a file without a size, as those in /proc, whose content may differ at the next read."""
+    """Copy a file that reports no size, such as those in /proc: its content may differ at the next read."""
     while block := os.read(file.fileno(), INLINE_BYTES):
         if limit is not None and copy.tell() + len(block) > limit:
             raise archive.too_large(str(path), None, limit)
         copy.write(block)
 
 
-def of_bytes(data: bytes, file: IO[bytes], mode: int = 0o644) -> UploadSource:
-    """Bytes to upload."""
+def bytes_source(data: bytes, file: IO[bytes], mode: int = 0o644) -> UploadSource:
+    """Bytes to upload, which are written to `file`."""
     file.write(data)
-    return _described(file, mode=mode)
+    return _upload_source(file, mode=mode)
 
 
-def _described_within(file: IO[bytes], limit: int | None) -> UploadSource:
-    found = _described(file)
+def _limited_source(file: IO[bytes], limit: int | None) -> UploadSource:
+    found = _upload_source(file)
     if limit is not None and found.size > limit:
         raise archive.too_large("the file", found.size, limit)
     return found
 
 
-def _described(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> UploadSource:
-    """The current content of the file; what is appended meanwhile is ignored."""
+def _upload_source(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> UploadSource:
+    """The current content of the file, to upload; data that is appended meanwhile is ignored."""
     size, sha256 = digest_of(file)
     return UploadSource(file, size, sha256, mode, folder)
 
@@ -130,7 +130,7 @@ def _described(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> U
 async def upload(
     link: HerdConnection, project: str, sandbox: str, content: UploadSource, path: str, *, moved: Moved = silent
 ) -> FileWritten:
-    """Upload it into the sandbox as `path`. Raises `HerdError`."""
+    """Upload `content` into the sandbox as `path`. Raises `HerdError`."""
     whole = content.size <= INLINE_BYTES
     content.file.seek(0)
     request = made(
@@ -152,7 +152,7 @@ async def upload(
 
 
 async def store(link: HerdConnection, project: str, owner: str, content: UploadSource, *, moved: Moved) -> ArtifactRef:
-    """Store it as an artifact of `owner`, a sandbox or a task that is to be submitted. Raises `HerdError`."""
+    """Store `content` as an artifact of `owner`: a sandbox, or a task to be submitted. Raises `HerdError`."""
     return await _send_chunks(link, project, owner, content, moved)
 
 
@@ -165,7 +165,7 @@ async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO
 
 
 async def _repeat_until_done(link: HerdConnection, request: Any) -> Any:
-    """Repeat the request until the transfer is done: each continues it. Raises `HerdError` without progress."""
+    """Repeat the request until the transfer is done: each one continues it. Raises `HerdError` without progress."""
     progress = ProgressCheck(STALLED, longest=LONGEST, minimum=_MIN_PROGRESS)
     while True:
         found = await request_with_retries(link, request)

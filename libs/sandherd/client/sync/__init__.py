@@ -1,4 +1,4 @@
 """`SyncHerd`, the client for programs without asyncio.
 
-`make docs` generates most of its modules from the signatures of `Herd` and of what its methods return.
+`make docs` generates most of its modules from `Herd`, and from the classes of the objects that its methods return.
 """

@@ -32,5 +32,5 @@ class SyncTokenOperations:
         return self._loop.run(lambda: self._inner.revoke_token(name))
 
     def create_code(self, role: AccessRole, *, user: str | None = None) -> NewCode:
-        """Create a code by which a browser gets a session of the project, once, within a minute."""
+        """Create a one-time code for a session of the project in a browser. It must be used within a minute."""
         return self._loop.run(lambda: self._inner.create_code(role, user=user))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class SyncBranchOperations(SyncTaskFiles):
     """The methods of `Herd` about branches. Every method raises `HerdError`.
 
-    A branch is named by its name, its id, or a task that works on it.
+    The parameter `name` is the name of a branch, its id, or the name of a task that works on it.
     """
 
     def branches(
@@ -32,19 +32,20 @@ class SyncBranchOperations(SyncTaskFiles):
         task: str | None = None,
         states: Sequence[BranchState] = (),
     ) -> BranchList:
-        """A page of the project's branches, those that changed last first; of this name, this task, these states."""
+        """A page of the project's branches, the last changed first: all, or those of this name, task and states."""
         return self._loop.run(
             lambda: self._inner.branches(limit=limit, cursor=cursor, branch=branch, task=task, states=states)
         )
 
     def branch(self, name: str) -> BranchView:
-        """One branch. Of several with the same name, the live one. Raises `HerdError` if several are live."""
+        """One branch. If several have the name: the live one, else the last changed. Raises if several are live."""
         return self._loop.run(lambda: self._inner.branch(name))
 
     def push_branch(self, name: str, *, approved_commit: str | None = None, by: str | None = None) -> BranchView:
         """Request that a branch is pushed as soon as possible; `branch.pushed` or `branch.push_refused` follows.
 
-        `approved_commit` approves the paths that need it; a `conflict` if the branch has another commit by now.
+        `approved_commit` is the commit whose changes to protected paths are approved. Raises `HerdError` (`conflict`)
+        if it is no longer the commit of the branch.
         """
         return self._loop.run(lambda: self._inner.push_branch(name, approved_commit=approved_commit, by=by))
 
@@ -58,7 +59,7 @@ class SyncBranchOperations(SyncTaskFiles):
     def merge_branch(self, name: str, *, commit: str | None = None, by: str | None = None) -> BranchView:
         """Request that the branch's pull request is merged once its forge permits it; `branch.merged` follows.
 
-        With `commit`, a `conflict` if the branch has another one by now.
+        Raises `HerdError` (`conflict`) if `commit` is given and is no longer the commit of the branch.
         """
         return self._loop.run(lambda: self._inner.merge_branch(name, commit=commit, by=by))
 
@@ -73,12 +74,12 @@ class SyncBranchOperations(SyncTaskFiles):
 
         A local branch is only created or fast-forwarded; the work tree is not changed. Objects are checked first, and
         nothing of the branch is executed. Raises `HerdError`: `conflict` if the local branch is checked out or has
-        other commits, or if the repository does not have the base; `refused` for a bundle with anything unexpected.
+        other commits, or if the repository does not have the base; `refused` if the bundle has unexpected contents.
         """
         return self._loop.run(lambda: self._inner.fetch_branch(name, into, moved=moved))
 
     def branch_diff(self, name: str, out: IO[bytes]) -> None:
-        """Write the diff of a branch from its base's commit into an empty file, as `git apply` reads it.
+        """Write the diff between the base commit and the branch into an empty file, in the format of `git apply`.
 
         Raises `HerdError` (`too_large`) if it is too large to be stored.
         """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SyncEventFollower:
-    """The events of one task or sandbox. Iterate over it; `with` subscribes at its begin."""
+    """The events of one task or sandbox. Iterate over it; `with` subscribes when it is entered."""
 
     def __init__(self, loop: LoopThread, inner: EventFollower) -> None:
         self._loop = loop
@@ -25,7 +25,7 @@ class SyncEventFollower:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no event is known to be missing; it may not have ended. `missing` has those that are."""
+        """Whether no event is known to be missing so far; the target may still run. `missing` has the missing ones."""
         return self._inner.is_complete
 
     @property

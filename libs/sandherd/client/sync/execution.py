@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SyncExecution:
-    """A running or ended command. Iterate over `output()` for its output until its end."""
+    """A running or ended command in a sandbox. Iterate over `output()` for its output until its end."""
 
     def __init__(self, loop: LoopThread, inner: Execution) -> None:
         self._loop = loop
@@ -20,53 +20,53 @@ class SyncExecution:
 
     @property
     def sandbox(self) -> str:
-        """Its sandbox."""
+        """The sandbox in which the command runs."""
         return self._inner.sandbox
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the command, `exc-…`."""
         return self._inner.name
 
     @property
     def state(self) -> ExecState | None:
-        """Its state at the last request."""
+        """The state of the command at the last request; None before the first."""
         return self._inner.state
 
     def output(self) -> Generator[ExecOutput]:
-        """Its output, in order, until it has ended and all stored output was returned.
+        """The output of the command, in order, until it has ended and all stored output was returned.
 
-        Raises `HerdError` (`refused`) if it is still reported as running after its time limit.
+        Raises `HerdError` (`refused`) if the command is still reported as running after its time limit.
         """
         return self._loop.iterate(self._inner.output)
 
     def wait(self) -> ExecState:
-        """Wait until it has ended. Returns its final state, with all output that `output` has not returned.
+        """Wait until the command has ended. Returns its final state, with all output that `output` has not returned.
 
         Raises `HerdError` as `output` does; `exit_status` gives the status as in a shell.
         """
         return self._loop.run(self._inner.wait)
 
     def poll(self, *, wait: float = 5.0) -> ExecState:
-        """Its current state, after at most `wait` seconds. `output` returns what it wrote."""
+        """The state of the command, after at most `wait` seconds. `output` returns its output."""
         return self._loop.run(lambda: self._inner.poll(wait=wait))
 
     def now(self) -> Generator[ExecOutput]:
-        """Its output so far."""
+        """The output of the command so far."""
         return self._loop.iterate(self._inner.now)
 
     def kill(self, signal: Signal = "TERM") -> ExecState:
-        """Send a signal to it and all processes that it has started."""
+        """Send a signal to the command and all processes that it has started."""
         return self._loop.run(lambda: self._inner.kill(signal))
 
     def write(self, data: bytes, *, offset: int, size: TerminalSize | None = None) -> int:
-        """Write to its terminal, or resize it; returns the number of bytes accepted so far, which is the next `offset`.
+        """Write to the command's terminal, or resize it. Returns the total of accepted bytes, the next `offset`.
 
-        If it is less than `offset + len(data)`, send the rest again. Raises `HerdError` (`conflict`) if it has ended
-        or has no terminal.
+        If the total is less than `offset + len(data)`, send the rest again. Raises `HerdError` (`conflict`) if the
+        command has ended or has no terminal.
         """
         return self._loop.run(lambda: self._inner.write(data, offset=offset, size=size))
 
     def end(self, grace: float = 2.0) -> None:
-        """End it with SIGINT, and with SIGKILL if it has not ended after `grace` seconds."""
+        """End the command with SIGINT, and with SIGKILL if it has not ended after `grace` seconds."""
         return self._loop.run(lambda: self._inner.end(grace))

@@ -81,10 +81,10 @@ class SyncHerdMethods(
         """Submit a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
 
         The same `task` submitted twice is one task; a different one under its name is refused. The event
-        `task.rejected`, or `task.refused` for a name in use, has the reason; what the spawner is known to reject raises
-        here, and is not sent. `repository` is the git repository that it works on, by a URL or a path of this machine;
-        of a local one the base branch is uploaded first. A `RepositorySource` without both is the project's default
-        one, with another base, branch or ticket.
+        `task.rejected`, or `task.refused` for a name in use, has the reason. A task that would certainly be rejected is
+        not sent, and raises `HerdError`. `repository` is the git repository that the task works on: a URL, or a path on
+        this machine, whose base branch is uploaded first. A `RepositorySource` without URL and path is the default
+        repository of the project, with another base, branch or ticket.
         """
         return self._loop.run(lambda: self._inner.submit(what, argv, task=task, by=by, repository=repository))
 
@@ -97,7 +97,7 @@ class SyncHerdMethods(
     ) -> TaskView:
         """Retry a failed or cancelled task. Returns the task once the spawner has accepted the retry.
 
-        `secrets` are new values of variables of its `secret_env`: all of them, if they are no longer stored.
+        `secrets` are new values of variables of its `secret_env`; all of them, if the old ones are no longer stored.
         """
         return self._loop.run(lambda: self._inner.retry(task, secrets=secrets, by=by, timeout=timeout))
 
@@ -121,7 +121,7 @@ class SyncHerdMethods(
         return self._loop.run(lambda: self._inner.deliver(sandbox, text, message_type=message_type, timeout=timeout))
 
     def session_of(self, task: str, *, attempt: int | None = None, fork: bool = False, work: bool = True) -> Resume:
-        """The stored session of an earlier task, as the `resume` of a new one; of `attempt`, else the last with one.
+        """The session of an earlier task, for `resume` of a new one: of `attempt`, else of the last with a session.
 
         With `fork` the new task continues in a copy of the session; without `work` it starts with an empty work tree.
         """
@@ -134,7 +134,7 @@ class SyncHerdMethods(
     def tasks(
         self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **filters: Any
     ) -> ListPage[TaskView]:
-        """A page of tasks: live and recently ended ones; from the history with `past` or without a spawner.
+        """A page of live and recently ended tasks. With `past`, or without a spawner, a page of the history.
 
         `filters` are conditions, as fields of `TaskFilter`: `state`, `states`, `labels`, `since`; and `sort`.
         """
@@ -157,7 +157,7 @@ class SyncHerdMethods(
     ) -> Generator[StoredEvent]:
         """Stored events over all pages, oldest first. `more` is any other field of `ListEvents`.
 
-        Without an event, raises `HerdError` (`not_found`) if there is no such task or sandbox.
+        If there are no events, raises `HerdError` (`not_found`) for an unknown task or sandbox.
         """
         return self._loop.iterate(
             lambda: self._inner.events(task=task, sandbox=sandbox, types=types, since=since, **more)
@@ -168,15 +168,16 @@ class SyncHerdMethods(
         return self._loop.iterate(lambda: self._inner.trajectory(sandbox, limit=limit))
 
     def audit(self, sandbox: str | None = None) -> Audit:
-        """Whether every event was stored: of a sandbox, or, with the name of a task, of all its sandboxes."""
+        """Whether all events are stored: of a sandbox, of all sandboxes of a task (by its name), or of the project."""
         return self._loop.run(lambda: self._inner.audit(sandbox))
 
     def forward_port(
         self, sandbox: str, port: int, *, local: int = 0, report: Callable[[HerdError], None] = lambda _error: None
     ) -> AbstractContextManager[PortForward]:
-        """Forward connections to `local` on this machine's loopback to a port on the sandbox's, within the context.
+        """Forward connections from the port `local` of this machine's loopback address to `port` of the sandbox's.
 
-        0 is any free port, `PortForward.local`. `report` gets the error that has ended a connection.
+        It ends with the context. If `local` is 0, a free port is used: `PortForward.local`. `report` is called with
+        the error that has ended a connection.
         """
         return self._loop.entered(self._inner.forward_port(sandbox, port, local=local, report=report))
 
@@ -193,7 +194,7 @@ class SyncHerdMethods(
         return self._loop.run(lambda: self._inner.dead_letter(number))
 
     def requeue(self, number: int) -> RequeueResult:
-        """Make the service of a dead letter retry it."""
+        """Request that the service of a dead letter handles it again."""
         return self._loop.run(lambda: self._inner.requeue(number))
 
     def follow(
@@ -206,7 +207,7 @@ class SyncHerdMethods(
     ) -> SyncEventFollower:
         """The events of a task and its sandboxes, or of one sandbox, until its end.
 
-        `fresh` is for a task that is submitted only after this has subscribed: it has no earlier events.
+        `fresh` is for a task that is submitted after the follower has subscribed: earlier events are not requested.
         """
         return SyncEventFollower(
             self._loop,
@@ -214,9 +215,8 @@ class SyncHerdMethods(
         )
 
     def wait(self, task: str) -> TaskView:
-        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected.
+        """Wait until a task has ended. Raises `HerdError`: the reason if it was rejected, `not_found` if it is unknown.
 
-        One that this client has submitted is waited for however long the spawner takes to read it; otherwise
-        `HerdError` has the code `not_found` if there is no such task.
+        A task that this client has submitted is never unknown: the client waits until the spawner has read the command.
         """
         return self._loop.run(lambda: self._inner.wait(task))

@@ -35,46 +35,46 @@ class SyncHistoryOperations:
         self._inner = inner
 
     def project_overview(self, *, seconds: int = 3600, bucket_seconds: int = 60, needs: int = 50) -> ProjectOverview:
-        """Tasks and sandboxes by state, events and cost over the last `seconds`, and what needs a user.
+        """Tasks and sandboxes by state, events and cost of the last `seconds`, and at most `needs` items for a user.
 
-        What the monitor has found is in `monitor_report`.
+        Findings of the monitor are in `monitor_report`.
         """
         return self._loop.run(
             lambda: self._inner.project_overview(seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
         )
 
     def history_status(self) -> HistoryStatus:
-        """The days of the history with their sizes, when each is dropped, and what is held; of all projects.
+        """The days of the history of all projects: their sizes, when each is dropped, and the holds.
 
-        Takes an operator's credential.
+        Needs an operator's credential.
         """
         return self._loop.run(self._inner.history_status)
 
     def hold_history(self, reason: str, *, task: str | None = None, by: str | None = None) -> HistoryHold:
-        """Prevent the drop of the events of the connection's project, or of one of its tasks.
+        """Prevent that events of the connection's project, or of one of its tasks, are dropped.
 
-        Raises `HerdError` (`not_found`) for a task that is unknown and has no events. Takes an operator's credential.
+        Raises `HerdError` (`not_found`) for a task that is unknown and has no events. Needs an operator's credential.
         """
         return self._loop.run(lambda: self._inner.hold_history(reason, task=task, by=by))
 
     def release_history(self, task: str | None = None) -> bool:
         """Remove the hold of the connection's project, or of one of its tasks; returns whether there was one.
 
-        Takes an operator's credential.
+        Needs an operator's credential.
         """
         return self._loop.run(lambda: self._inner.release_history(task))
 
     def history_archives(self) -> Generator[ArchivedEvents]:
-        """The days that the archive of the history has, by project, the newest first.
+        """The days in the archive of the history, with one item for each project, the newest first.
 
-        Takes an operator's credential.
+        Needs an operator's credential.
         """
         return self._loop.iterate(self._inner.history_archives)
 
     def restore_history(self, day: date, *, days: int = 7, by: str | None = None) -> HistoryRestore:
         """Load a day of the connection's project, or of all, from the archive; it stays for at least `days` days.
 
-        Returns at once: `history_status` shows when it is complete. Takes an operator's credential.
+        Returns at once: `history_status` shows when it is complete. Needs an operator's credential.
         """
         return self._loop.run(lambda: self._inner.restore_history(day, days=days, by=by))
 
@@ -93,7 +93,7 @@ class SyncHistoryOperations:
     def transcript(
         self, sandbox: str, *, thoughts: bool = True, results: bool = True, newest_first: bool = False
     ) -> Generator[TranscriptEntry]:
-        """What the agent in a sandbox and its users wrote, what it called, and what came back, over all pages."""
+        """The transcript of a sandbox, over all pages: texts of the agent and of users, calls and their results."""
         return self._loop.iterate(
             lambda: self._inner.transcript(sandbox, thoughts=thoughts, results=results, newest_first=newest_first)
         )
@@ -103,7 +103,7 @@ class SyncHistoryOperations:
         return self._loop.run(lambda: self._inner.compare(first, second))
 
     def verify_history(self, sandbox: str | None = None) -> Generator[Verification]:
-        """The differences between the history's tables and its events, of a sandbox or of all, by page."""
+        """The differences between the tables and the events of the history, page by page; of a sandbox, or of all."""
         return self._loop.iterate(lambda: self._inner.verify_history(sandbox))
 
     def search(
@@ -117,9 +117,9 @@ class SyncHistoryOperations:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Generator[SearchHit]:
-        """At most `limit` events whose texts have all words, newest first. `"…"` are words next to each other.
+        """At most `limit` events whose texts contain all words of `text`, newest first.
 
-        `-word` excludes, and `or` is between alternatives.
+        `"…"` matches words next to each other, `-word` excludes a word, and `or` separates alternatives.
         """
         return self._loop.iterate(
             lambda: self._inner.search(

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, where asynchronous objects work for other threads."""
+"""An event loop in a thread of its own, in which other threads use asynchronous objects."""
 
 import asyncio
 import os
@@ -24,14 +24,14 @@ class LoopThread:
         self._lock = threading.Lock()
         self._closed = False
         self._process = os.getpid()
-        # A daemon: a program that ends without closing it, must not wait for it. Started by its first work, so that
-        # an interrupted start leaves an object that can be closed.
+        # A daemon thread, so that a program can end without closing this object. The first call starts the thread, so
+        # that an interrupted start leaves an object that can be closed.
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandherd-client", daemon=True)
 
     def run(self, make: Callable[[], Awaitable[T]]) -> T:
-        """Await what `make` returns; both in the loop's thread. Raises what it raises, and `HerdError` once closed.
+        """Call `make` and await its result, in the loop's thread. Raises its exceptions, and `HerdError` after `close`.
 
-        If the waiting thread is interrupted (Ctrl-C), the work is cancelled, and has ended when this raises.
+        If the waiting thread is interrupted (Ctrl-C), the work is cancelled, and has ended when this method raises.
         """
         work = self._start(make)
         try:
@@ -41,7 +41,7 @@ class LoopThread:
             raise
 
     def call(self, make: Callable[[], T]) -> T:
-        """Call it in the loop's thread."""
+        """Call `make` in the loop's thread, and return its result."""
 
         async def called() -> T:
             return make()
@@ -49,7 +49,7 @@ class LoopThread:
         return self.run(called)
 
     def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Generator[T]:
-        """The items of what `make` returns. It is closed when the generator is."""
+        """The items of the iterator that `make` returns. The iterator is closed with this generator."""
         items = self.call(make)
         try:
             while (item := self.run(lambda: _next(items))) is not _END:
@@ -61,7 +61,7 @@ class LoopThread:
 
     @contextmanager
     def entered(self, context: AbstractAsyncContextManager[T]) -> Generator[T]:
-        """What the context returns. It is entered and left in one task of the loop, as time limits require."""
+        """Enter an asynchronous context, and yield its value. One task enters and leaves it, as time limits require."""
         begun: Future[T] = Future()
         closing = asyncio.Event()
 
@@ -87,7 +87,7 @@ class LoopThread:
             work.outcome.result()
 
     def close(self) -> None:
-        """Cancel what still runs, and end the thread. Calls in other threads raise `HerdError`."""
+        """Cancel running work, and end the thread. Calls in other threads raise `HerdError`."""
         with self._lock:
             if self._closed:
                 return
@@ -101,7 +101,7 @@ class LoopThread:
         self._loop.close()
 
     def _cancel(self, work: "_Work[Any]") -> None:
-        """Cancel work, and wait until it has ended; again and again, as it may swallow a cancellation."""
+        """Cancel work, and wait until it has ended. The cancellation is repeated, as the work may swallow one."""
         while not work.outcome.done():
             self._loop.call_soon_threadsafe(work.cancel)
             with suppress(TimeoutError):
@@ -135,17 +135,17 @@ class _Work(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start it; in the loop's thread."""
+        """Start the work. Called in the loop's thread."""
         self._task = asyncio.ensure_future(self._run())
         self._task.add_done_callback(self._settle)
 
     def cancel(self) -> None:
-        """Cancel it; in the loop's thread."""
+        """Cancel the work. Called in the loop's thread."""
         if self._task is not None:
             self._task.cancel()
 
     def _settle(self, _task: "asyncio.Task[None]") -> None:
-        """The outcome of a task that was cancelled before it began."""
+        """Set the outcome of a task that was cancelled before it began."""
         if not self.outcome.done():
             self.outcome.set_exception(_cancelled())
 
@@ -164,7 +164,7 @@ async def _next(items: AsyncIterator[T]) -> T | Any:
 
 async def _cancel_others() -> None:
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    # Not once: nats-py's tasks may swallow a cancellation (see `concurrency`), and the thread would never end.
+    # Repeatedly: nats-py's tasks may swallow a cancellation (see `concurrency`), and the thread would not end.
     await cancel_and_wait(others, again_after=SHORT_CLEANUP_SECONDS)
     await asyncio.get_running_loop().shutdown_asyncgens()
     await asyncio.get_running_loop().shutdown_default_executor()

@@ -20,20 +20,20 @@ class SyncMonitorOperations:
     def monitor_report(self) -> MonitorReport:
         """How much the live sandboxes of the project hinder each other, and which of them need a user.
 
-        With a connection for all projects: a report of each.
+        With a connection for all projects, there is a report for each project.
         """
         return self._loop.run(self._inner.monitor_report)
 
     def monitored(self, sandbox: str) -> MonitorView:
-        """What the monitor knows of a sandbox. Raises `HerdError`: `not_found` for one that it does not watch."""
+        """The monitor's view of a sandbox. Raises `HerdError`: `not_found` if the monitor does not watch it."""
         return self._loop.run(lambda: self._inner.monitored(sandbox))
 
     def mute_rule(
         self, sandbox: str, rule: str, *, seconds: int | None = None, by: str | None = None, timeout: float = 30.0
     ) -> MonitorView:
-        """Mute a guardian rule for a sandbox, for `seconds` or until it is unmuted; returns when it is."""
+        """Mute a guardian rule for a sandbox, for `seconds` or until it is unmuted. Returns when it is muted."""
         return self._loop.run(lambda: self._inner.mute_rule(sandbox, rule, seconds=seconds, by=by, timeout=timeout))
 
     def unmute_rule(self, sandbox: str, rule: str, *, by: str | None = None, timeout: float = 30.0) -> MonitorView:
-        """Evaluate a muted rule again; returns when it is."""
+        """Unmute a rule for a sandbox. Returns when the monitor evaluates it again."""
         return self._loop.run(lambda: self._inner.unmute_rule(sandbox, rule, by=by, timeout=timeout))

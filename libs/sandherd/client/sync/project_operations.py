@@ -29,20 +29,20 @@ class SyncProjectOperations:
         return self._loop.run(self._inner.project_view)
 
     def budgets(self, task: str | None = None) -> BudgetList:
-        """The limits of the connection's project and its tasks, or of one task, and what was used of each.
+        """The limits of the connection's project and its tasks, or of one task, and how much of each is used.
 
-        With a connection for all projects: of all, and of the herd. Raises `HerdError` (`not_found`) for an unknown
-        task.
+        With a connection for all projects, those of all projects and of the herd. Raises `HerdError` (`not_found`) for
+        an unknown task.
         """
         return self._loop.run(lambda: self._inner.budgets(task))
 
     def grant_budget(
         self, task: str, more: str | Mapping[str, Any], *, name: str | None = None, by: str | None = None
     ) -> BudgetList:
-        """Grant a task more than its budget: `cost=2usd,turns=20`, or the fields of `BudgetLimits`.
+        """Increase the budget of a task by `more`: a text as `cost=2usd,turns=20`, or fields of `BudgetLimits`.
 
-        Repeated under one `name`, it is granted once. Raises `HerdError` (`conflict`) for a task that is completed, or
-        has no limit of what is granted; a failed or cancelled one may use it after `retry`.
+        A grant with the same `name` is made once. Raises `HerdError` (`conflict`) if the task is completed, or has no
+        limit of a granted kind. A failed or cancelled task can use the grant after `retry`.
         """
         return self._loop.run(lambda: self._inner.grant_budget(task, more, name=name, by=by))
 
@@ -55,7 +55,7 @@ class SyncProjectOperations:
     ) -> BudgetList:
         """Set the limits of the connection's project; with a connection for all projects, those of the herd.
 
-        Takes an operator's credential. A limit that is not named is that of the settings again.
+        Needs an operator's credential. A limit that is not given is reset to the value in the herd's settings.
         """
         return self._loop.run(lambda: self._inner.set_budget(day=day, month=month, by=by))
 
@@ -66,9 +66,9 @@ class SyncProjectOperations:
         defaults: Mapping[str, Any] | None = None,
         by: str | None = None,
     ) -> ProjectView:
-        """Create the connection's project. The names are the fields of `ProjectLimits` and `ProjectDefaults`.
+        """Create the connection's project. `limits` has fields of `ProjectLimits`, `defaults` of `ProjectDefaults`.
 
-        Takes an operator's credential. Creating the same project again changes nothing.
+        Needs an operator's credential. Creating the same project again changes nothing.
         """
         return self._loop.run(lambda: self._inner.create_project(limits=limits, defaults=defaults, by=by))
 
@@ -80,8 +80,8 @@ class SyncProjectOperations:
         unset: Sequence[ProjectField] = (),
         by: str | None = None,
     ) -> ProjectView:
-        """Change limits and defaults of the connection's project; those that are not named stay.
+        """Change limits and defaults of the connection's project. Others are not changed; those of `unset` are removed.
 
-        Takes an operator's credential. A limit is in effect at once, a default for tasks that are submitted later.
+        Needs an operator's credential. A limit is in effect at once, a default for tasks that are submitted later.
         """
         return self._loop.run(lambda: self._inner.set_project(limits=limits, defaults=defaults, unset=unset, by=by))

@@ -19,12 +19,12 @@ class SyncReceivedEvent:
 
     @property
     def event(self) -> Event:
-        """Its event."""
+        """The event."""
         return self._inner.event
 
     @property
     def stream_sequence(self) -> int:
-        """Its stream sequence."""
+        """The sequence of the event in the stream."""
         return self._inner.stream_sequence
 
     @property
@@ -37,9 +37,9 @@ class SyncReceivedEvent:
         return self._loop.run(self._inner.ack)
 
     def give_back(self) -> None:
-        """Have it redelivered at once, to this program or another one."""
+        """Request that the event is redelivered at once, to this program or another one."""
         return self._loop.run(self._inner.give_back)
 
     def continue_work(self) -> None:
-        """State that it is still being handled: it is not redelivered for another `ack_wait_seconds`."""
+        """Report that the event is still being handled: it is not redelivered for another `ack_wait_seconds`."""
         return self._loop.run(self._inner.continue_work)

@@ -34,7 +34,7 @@ class SyncSandboxOperations(SyncNamedSecrets):
         return self._loop.run(lambda: self._inner.catalogue(timeout=timeout))
 
     def check(self, spec: SandboxSpec) -> None:
-        """Refuse an unacceptable spec before it is sent. Without the catalogue, the decision is left to the spawner.
+        """Raise `HerdError` for a spec that the spawner would reject. If it does not reply, nothing is checked.
 
         The catalogue is cached, and requested again before it refuses anything.
         """
@@ -86,9 +86,9 @@ class SyncSandboxOperations(SyncNamedSecrets):
         wait: bool = True,
         timeout: float = 120.0,
     ) -> SandboxView | None:
-        """Create a sandbox without a task, and wait until it runs. Without `wait`, returns None; see its events.
+        """Create a sandbox without a task, and wait until it runs. Without `wait`, returns None at once.
 
-        `sandbox` is its name, `sbx-…`; creating the same name twice is one sandbox.
+        `sandbox` is its name, `sbx-…`. A repeated call with the same name and spec creates no second sandbox.
         """
         return self._loop.run(lambda: self._inner.create(spec, sandbox=sandbox, by=by, wait=wait, timeout=timeout))
 
@@ -122,7 +122,8 @@ class SyncSandboxOperations(SyncNamedSecrets):
     def runtime_logs(self, sandbox: str, *, lines: int = 200) -> tuple[str, bool]:
         """The last lines of the log that its runtime stores for a sandbox: of its process, container or pod.
 
-        Also whether they had more than `MAX_LOG_BYTES`, of which these are the last. It is text of a sandbox.
+        Also returns whether the lines had more than `MAX_LOG_BYTES`, so that only the last bytes are returned. The
+        text is from a sandbox, and may contain anything.
         """
         return self._loop.run(lambda: self._inner.runtime_logs(sandbox, lines=lines))
 
@@ -137,9 +138,9 @@ class SyncSandboxOperations(SyncNamedSecrets):
         timeout: int = 600,
         terminal: TerminalSize | None = None,
     ) -> SyncExecution:
-        """Start a command in a sandbox. The returned `Execution` has its output and its end.
+        """Start a command in a sandbox. Returns an `Execution`, to read its output and wait for its end.
 
-        With `terminal` it has a terminal of this size, and `Execution.write` writes to it.
+        With `terminal`, the command has a terminal of this size, and `Execution.write` writes to it.
         """
         return SyncExecution(
             self._loop,
@@ -155,7 +156,7 @@ class SyncSandboxOperations(SyncNamedSecrets):
         return SyncExecution(self._loop, self._loop.call(lambda: self._inner.execution(sandbox, name)))
 
     def files(self, sandbox: str, path: str = ".", *, recursive: bool = False, limit: int = 1000) -> FileList:
-        """The entries of a folder of its work tree; for a file, the file."""
+        """The entries of a folder in the work tree of a sandbox; for a file, only its entry."""
         return self._loop.run(lambda: self._inner.files(sandbox, path, recursive=recursive, limit=limit))
 
     def upload(self, sandbox: str, local: Path | IO[bytes], path: str, *, moved: Moved | None = None) -> FileWritten:

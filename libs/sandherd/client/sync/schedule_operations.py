@@ -31,9 +31,9 @@ class SyncScheduleOperations:
         replace: bool = False,
         by: str | None = None,
     ) -> ScheduleView:
-        """Start a task at each due time of `cron` in a time zone. Its secrets are named ones (`secrets`).
+        """Start a task at each due time of `cron` in a time zone. The task may only use named secrets (`secrets`).
 
-        Raises `HerdError` (`conflict`) if there is a schedule of this name, unless it is to be replaced.
+        Raises `HerdError` (`conflict`) if there is a schedule of this name, unless `replace` is set.
         """
         return self._loop.run(
             lambda: self._inner.create_schedule(

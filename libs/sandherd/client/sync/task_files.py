@@ -29,18 +29,18 @@ class SyncTaskFiles(SyncSandboxOperations):
     def upload_work(
         self, task: str, work: WorkSource, *, moved: Moved | None = None, left_out: LeftOut | None = None
     ) -> ArtifactRef:
-        """Upload the files that a task of this name begins with: the `work` of the spec to submit next.
+        """Upload the files that a task begins with. Returns the `work` of its spec, which is to be submitted next.
 
-        Links that lead out of the folder are left out; `left_out` is called with each.
+        Links that lead out of the folder are left out: `left_out` is called with each, in another thread.
         """
         return self._loop.run(lambda: self._inner.upload_work(task, work, moved=moved, left_out=left_out))
 
     def upload_repository(
         self, task: str, repository: RepositorySource | LocalRepository | str | Path, *, moved: Moved | None = None
     ) -> Repository:
-        """Upload the base branch of a local repository: the `repository` of the spec of the task to submit next.
+        """Upload the base branch of a local repository. Returns the `repository` of the spec to be submitted next.
 
-        What is not committed is not uploaded. For a repository with a URL nothing is uploaded; a `RepositorySource`
+        Uncommitted changes are not uploaded. For a repository with a URL nothing is uploaded; a `RepositorySource`
         without URL and path is the default repository of the project.
         """
         return self._loop.run(lambda: self._inner.upload_repository(task, repository, moved=moved))
@@ -52,20 +52,20 @@ class SyncTaskFiles(SyncSandboxOperations):
     def fetch_start(self, task: str, out: IO[bytes], *, moved: Moved | None = None) -> bool:
         """Write the archive of the files that a task began with into an empty file; returns whether it had any.
 
-        They are stored as long as the task's record; after that, `HerdError` has the code `not_found`.
+        They are stored as long as the record of the task; later, raises `HerdError` (`not_found`).
         """
         return self._loop.run(lambda: self._inner.fetch_start(task, out, moved=moved))
 
     def artifact(self, reference: ArtifactRef, out: IO[bytes], *, moved: Moved | None = None) -> None:
-        """Write what an event of this project refers to into an empty file, and verify its size and SHA-256.
+        """Write an artifact that an event of this project refers to into an empty file; verify its size and SHA-256.
 
-        `reference` is a value of the event's `artifacts`, or of another field of this type. `HerdError` has the code
-        `invalid_field` if it is of another project or no artifact's, and `not_found` if it is no longer stored.
+        `reference` is a value of the event's `artifacts`, or of another field of this type. Raises `HerdError`:
+        `invalid_field` if it is of another project or not of an artifact, `not_found` if it is no longer stored.
         """
         return self._loop.run(lambda: self._inner.artifact(reference, out, moved=moved))
 
     def file_versions(self, sandbox: str, path: str | None = None, *, diffs: bool = False) -> Generator[FileVersion]:
-        """The versions of the files that the agent in a sandbox has changed, or of one, in the order of the changes."""
+        """The versions of files that the agent in a sandbox has changed, or of one file, in order of the changes."""
         return self._loop.iterate(lambda: self._inner.file_versions(sandbox, path, diffs=diffs))
 
     def file_version(self, sandbox: str, path: str, number: int | None = None) -> FileContent:
@@ -73,12 +73,12 @@ class SyncTaskFiles(SyncSandboxOperations):
         return self._loop.run(lambda: self._inner.file_version(sandbox, path, number))
 
     def artifacts(self, *, task: str | None = None, sandbox: str | None = None) -> Generator[EventArtifact]:
-        """What the stored events of a task and its sandboxes, or of one sandbox, refer to, oldest first."""
+        """The artifacts that events of a task and its sandboxes, or of one sandbox, refer to, oldest first."""
         return self._loop.iterate(lambda: self._inner.artifacts(task=task, sandbox=sandbox))
 
     def find_artifact(self, name: str, *, task: str | None = None, sandbox: str | None = None) -> EventArtifact:
-        """The artifact of this name, which an event of the project, or of this task or sandbox, refers to.
+        """The artifact of this name. An event of the task or sandbox, or without both of the project, refers to it.
 
-        In a project only events from about the time in a generated name are searched. Raises `HerdError` (`not_found`).
+        In a project, only events near the time in a generated name are searched. Raises `HerdError` (`not_found`).
         """
         return self._loop.run(lambda: self._inner.find_artifact(name, task=task, sandbox=sandbox))

@@ -31,11 +31,11 @@ class SyncTaskGroups(SyncTaskFiles):
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[TaskOutcome]:
-        """Submit tasks by name, in this order. Returns them when each is accepted or rejected.
+        """Submit tasks by name, in this order. Returns when each is accepted or rejected.
 
-        With `wait`, when each has ended or `timeout` seconds have passed. Otherwise also if the spawner does not accept
-        any of them for 5 s: then the state of those that are not accepted yet is `submitted`; all are stored.
-        Give them one label, such as `sandherd/batch`, to list and cancel them together.
+        With `wait`, returns when each has ended, or after `timeout` seconds. Without `wait`, also returns if the
+        spawner accepts or rejects no further task for 5 s: the others are stored, and their state is `submitted`. Give
+        the tasks one label, such as `sandherd/batch`, to list and cancel them together.
         """
         return self._loop.run(
             lambda: self._inner.submit_batch(tasks, by=by, wait=wait, timeout=timeout, on_progress=on_progress)
@@ -49,12 +49,11 @@ class SyncTaskGroups(SyncTaskFiles):
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[TaskOutcome]:
-        """Wait until these tasks have ended, or those that have all these labels now, or those of a batch.
+        """Wait until tasks have ended: these tasks, those that have all these labels now, or those of a batch.
 
-        Those that the spawner has not read yet are waited for: at most 30 s, if another client has submitted them and
-        commands of all projects never end. Returns their states: also when `timeout` seconds have passed, when some
-        have not `ended`. `on_progress` is called at first and after each change. Raises `HerdError` (`not_found`) if
-        there is no such task.
+        Returns the states of the tasks; after `timeout` seconds, some may not have `ended`. Raises `HerdError`
+        (`not_found`) if a task is unknown or no task has the labels, when the spawner has read all commands or after
+        30 s: another client may just have submitted it. `on_progress` is called at first and after each change.
         """
         return self._loop.run(
             lambda: self._inner.wait_all(*tasks, labels=labels, batch=batch, timeout=timeout, on_progress=on_progress)
@@ -70,12 +69,12 @@ class SyncTaskGroups(SyncTaskFiles):
     ) -> dict[str, HerdError | None]:
         """Cancel all tasks that have not ended and have all these labels, or are of a batch.
 
-        Returns them by name, each with None, or with the error if its cancelling could not be requested.
+        Returns the tasks by name: for each None, or the error if its command could not be sent.
         """
         return self._loop.run(lambda: self._inner.cancel_all(labels=labels, batch=batch, reason=reason, by=by))
 
     def overview(self) -> Overview:
-        """The unfinished tasks, with what they do and have cost, and what they need a user for."""
+        """The unfinished tasks: their activity and cost, and for which of them a user has to do something."""
         return self._loop.run(self._inner.overview)
 
     def costs(

@@ -31,10 +31,10 @@ class SyncWebhookOperations:
         entities: Sequence[str] = (),
         by: str | None = None,
     ) -> WebhookWithSecret:
-        """Have the project's events sent to a URL: all, or those of these types or domains, of these entities.
+        """Create a webhook, which sends events of the project to a URL: all, or those of these types and entities.
 
-        The reply has the secret of the signatures, which is never shown again: if it is lost, rotate it. `start` is as
-        for `subscribe`.
+        Only this reply has the secret of the signatures: if it is lost, rotate it. `types`, `entities` and `start` are
+        as for `subscribe`.
         """
         return self._loop.run(
             lambda: self._inner.create_webhook(name, url, types=types, start=start, entities=entities, by=by)
@@ -49,7 +49,7 @@ class SyncWebhookOperations:
         return self._loop.run(lambda: self._inner.webhook(name))
 
     def rotate_webhook_secret(self, name: str) -> WebhookWithSecret:
-        """Create another secret, which the reply has. For a day, the one before it signs, too."""
+        """Replace the secret; the reply has the new one. For a day, webhooks are also signed with the previous one."""
         return self._loop.run(lambda: self._inner.rotate_webhook_secret(name))
 
     def replay_webhook(

@@ -1,4 +1,4 @@
-"""Reads several tasks from one file, which may depend on each other; orders or refuses them before anything is sent.
+"""Reads several tasks from one file, which may depend on each other; orders and checks them before any is sent.
 
 The file is YAML or JSON: a mapping with `tasks`, a list of task specs with a `name` each. `depends_on` names tasks of
 the file; `after` names tasks that were submitted before. `inputs` is a list of `from` and `paths`: files from the
@@ -38,7 +38,7 @@ MAX_TASKS: Final = 10_000
 _SEE: Final = "see docs/task-files.md, which shows every field, and `sandherd tasks submit --help`"
 _LABEL: Final = re.compile(LABEL_VALUE_PATTERN)
 _OWN_FIELDS: Final = frozenset({"name", "task", "after", "argv"})
-"""Fields that only a file has."""
+"""Fields of a task in a file that are not fields of a task spec."""
 INTERNAL: Final = frozenset({"sealed", "work"})
 """Fields of a spec that only clients set."""
 _HINTS: Final = {
@@ -59,13 +59,13 @@ class BatchTask:
     task: str
     spec: TaskSpec
     earlier: ResumeSource | None = None
-    """The earlier task that it resumes."""
+    """The earlier task that this task resumes."""
     repository: RepositorySource | None = None
-    """The local repository that is to be uploaded for it."""
+    """The local repository that is to be uploaded for this task."""
 
     @property
     def batch(self) -> str:
-        """The batch that it is submitted in."""
+        """The name of the batch of the task."""
         return self.spec.labels[BATCH_LABEL]
 
 
@@ -79,7 +79,7 @@ def read(path: Path) -> list[BatchTask]:
 
 
 def in_file(path: Path, error: HerdError) -> HerdError:
-    """The error, with the file that it is about."""
+    """The error, with the path of the file in its message."""
     return HerdError(error.problem.model_copy(update={"message": f"{path}: {error.problem.message}"}))
 
 
@@ -101,7 +101,7 @@ def ordered(entries: Sequence[Mapping[str, Any]], folder: Path = Path()) -> list
 
 
 def batch_name(names: Sequence[str]) -> str:
-    """A new name of a batch; with given names of tasks always the same one, so that a file can be submitted again."""
+    """The name of a batch: a new one; for given `names` of tasks always the same, so that a file can be sent again."""
     if not names:
         return new_name(BATCH_PREFIX.removesuffix("-"))
     return BATCH_PREFIX + hashlib.sha256("\0".join(sorted(names)).encode()).hexdigest()[:_ID_LETTERS]
@@ -118,7 +118,7 @@ def _document(path: Path) -> Any:
 
 
 def _fault(error: Exception) -> str:
-    """What is wrong, and in which line; the parser's own text repeats the line with a mark below it."""
+    """The error of the parser, with the line and column; its own text would also repeat the line."""
     if isinstance(error, UnicodeDecodeError | RecursionError):
         return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "it is nested too deep"
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
@@ -166,7 +166,7 @@ def _check_references(label: str, others: Any, tasks: Mapping[str, str]) -> None
 
 
 def _storing(is_source: bool) -> dict[str, bool]:  # noqa: FBT001  # one fact
-    """What makes a task store its result if another task of the file takes files from it."""
+    """The field that makes a task store its result, if another task of the file takes files from it."""
     return {"keep_work": True} if is_source else {}
 
 
@@ -199,7 +199,7 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
 
 
 def _check_fields(label: str, fields: Mapping[str, Any]) -> None:
-    """Raise `HerdError` for a field that tasks don't have, with those that they have."""
+    """Raise `HerdError` for an unknown field of a task, with the known ones."""
     unknown = next((name for name in fields if name not in TaskSpec.model_fields), None)
     if unknown is None:
         return
@@ -209,7 +209,7 @@ def _check_fields(label: str, fields: Mapping[str, Any]) -> None:
 
 
 def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:
-    """The tasks with more labels; a task's own ones have precedence. Raises `HerdError` for too many."""
+    """The tasks with additional labels; a task's own labels have precedence. Raises `HerdError` for too many."""
     return [
         replace(one, spec=made(TaskSpec, **dict(one.spec) | {"labels": {**labels, **one.spec.labels}})) for one in tasks
     ]
@@ -226,13 +226,13 @@ def own_labels(labels: Any) -> dict[str, Any]:
 
 
 def _reserved(label: str, batch: str) -> dict[str, str]:
-    """The labels of a task of a batch that Sandherd sets; its name in the file, if that can be a label's value."""
+    """The labels that Sandherd sets: the batch, and the name in the file if it is valid as the value of a label."""
     named = {NAME_LABEL: label} if label and _LABEL.fullmatch(label) else {}
     return {BATCH_LABEL: batch} | named
 
 
 def _earlier(fields: dict[str, Any]) -> ResumeSource | None:
-    """Remove the earlier task to resume from the fields, and return it; a complete `Resume` is left there."""
+    """Remove the field `resume`, and return its earlier task. A complete `Resume` is not removed."""
     resumed = fields.get("resume")
     if resumed is None or (isinstance(resumed, Mapping) and "session_id" in resumed):
         return None

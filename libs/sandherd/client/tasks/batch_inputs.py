@@ -10,7 +10,7 @@ _REMEDY: Final = "write `inputs: [{from: build, paths: [dist/**]}]`"
 
 
 def inputs_of(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The inputs as a task spec has them, with tasks' names in place of those in the file. Raises `HerdError`."""
+    """The `inputs` of a task spec: names of the file are replaced by names of tasks. Raises `HerdError`."""
     inputs = entry.get("inputs") or []
     if not isinstance(inputs, list) or not all(isinstance(one, Mapping) and "from" in one for one in inputs):
         raise _error(f"{label}: inputs is not a list of mappings with `from` and `paths`", _REMEDY)

@@ -15,9 +15,9 @@ FIELD: Final = "repository"
 
 
 def repository_of(fields: dict[str, Any], folder: Path) -> RepositorySource | None:
-    """Remove a local repository from a task's fields, and return it; one with a URL becomes a part of the spec.
+    """Remove a local repository from a task's fields, and return it. One with a URL remains, as in a task spec.
 
-    Raises `HerdError` naming the field as it is in the file.
+    Raises `HerdError` with the field's path in the file.
     """
     written = fields.pop(FIELD, None)
     if written is None:

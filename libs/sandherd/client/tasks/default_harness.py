@@ -1,4 +1,4 @@
-"""Refuses tasks that take the project's default harness if it has none, before any of a batch is sent."""
+"""Refuses tasks without a harness in a project without a default harness, before any task of a batch is sent."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,10 @@ from sandherd.contracts.specs import TaskSpec
 
 
 async def require_harness(send: SendRequest, project: str, tasks: Mapping[str, TaskSpec]) -> None:
-    """Raise `HerdError` (`invalid_field`) for the first task that has no harness. Without a spawner, that decides."""
+    """Raise `HerdError` (`invalid_field`) for the first task without a harness, if the project has no default one.
+
+    If the spawner is unavailable, nothing is checked: it checks the tasks later.
+    """
     incomplete = [task for task, spec in tasks.items() if spec.harness.kind == PROJECT_DEFAULT]
     if not incomplete:
         return

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 MAX_VALUES: Final = 10_000
-"""Maximum of values in an entry, each counted as often as aliases repeat it."""
+"""Maximum of values in an entry. A value is counted as often as aliases repeat it."""
 MAX_DEPTH: Final = 32
 MAX_TASKS: Final = 10_000
 """Maximum of combinations of all matrices of a file."""
@@ -15,14 +15,14 @@ def is_too_large(entry: Any) -> bool:
     return _values(entry, MAX_DEPTH, 0) > MAX_VALUES
 
 
-def _values(value: Any, depth: int, found: int) -> int:
-    """`found` and how many values there are in it; at most one more than the maximum, also if it is too deep."""
+def _values(value: Any, depth: int, count: int) -> int:
+    """`count` plus the number of values in `value`, at most `MAX_VALUES` + 1; that, too, if it is nested too deeply."""
     if depth == 0:
         return MAX_VALUES + 1
-    found += 1
+    count += 1
     inner = value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, Mapping) else ()
     for one in inner:
-        if found > MAX_VALUES:
+        if count > MAX_VALUES:
             break
-        found = _values(one, depth - 1, found)
-    return found
+        count = _values(one, depth - 1, count)
+    return count

@@ -2,8 +2,8 @@
 
 `matrix` is as in GitHub Actions: a mapping of keys to lists of values, of which all combinations are made; those that
 match an entry of `exclude` are left out. An entry of `include` adds its values to the combinations whose values it does
-not contradict; if there are none, it is one more combination. `${{ matrix.KEY }}` stands for a value in every text of
-the entry, and `$${{ matrix.KEY }}` for that text itself.
+not contradict; if there are none, it becomes a combination of its own. `${{ matrix.KEY }}` stands for a value in every
+text of the entry, and `$${{ matrix.KEY }}` for the text `${{ matrix.KEY }}`.
 """
 
 import re
@@ -28,7 +28,7 @@ _UNSAFE: Final = re.compile(r"[^a-z0-9]+")
 _REFERENCE: Final = re.compile(r"(\$?)\$\{\{\s*matrix\b(?:\.([A-Za-z0-9_-]+)\s*\}\})?")
 _KINDS: Final = {"float": "a number with a fraction", "bool": "true or false", "NoneType": "nothing", "date": "a date"}
 _NAMES: Final = frozenset({"depends_on", "task"})
-"""Fields in which a value is written as it is in the names of combinations."""
+"""Fields of names: a value is inserted there in the form that it has in the names of combinations."""
 
 Values = dict[str, str]
 """The values of one combination, by key."""
@@ -36,14 +36,14 @@ Values = dict[str, str]
 
 @dataclass(frozen=True)
 class Combination:
-    """One combination of a matrix: its values, and the end of its name."""
+    """One combination of a matrix: its values, and the suffix of its name."""
 
     values: Values
     suffix: str
 
 
 def expanded(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The entries, with one for each combination of a matrix; a dependency on a matrix becomes one on all of them.
+    """The entries, with one for each combination of a matrix. Dependencies on a matrix become ones on all its entries.
 
     Raises `HerdError` that names the entry and the field.
     """
@@ -77,7 +77,7 @@ def combinations(entry: Mapping[str, Any]) -> list[Combination]:
 
 
 def _has_matrix(entry: Mapping[str, Any]) -> bool:
-    """Whether the entry has a matrix. Raises `HerdError` if it has one, but no name that others can be made from."""
+    """Whether the entry has a matrix. Raises `HerdError` if it has one, and is too large or has no valid name."""
     if "matrix" not in entry:
         return False
     if is_too_large(entry):
@@ -110,14 +110,14 @@ def _key(name: str, key: Any, field: str) -> str:
 
 
 def _value(name: str, field: str, value: Any) -> str:
-    """A value as text. What YAML has changed, such as 3.10 to 3.1 and `on` to true, is refused."""
+    """A value as text. Raises `HerdError` for a value that YAML has changed, such as 3.10 to 3.1 and `on` to true."""
     if isinstance(value, list | Mapping):
         _refuse(name, field, "not a text", "a value is a text or a whole number")
     if not isinstance(value, str | int) or isinstance(value, bool):
         kind = _KINDS.get(type(value).__name__, type(value).__name__)
         _refuse(name, field, f"YAML reads it as {kind}, {str(value)[:80]}", 'quote it, as "3.10" or "on"')
     text = str(value)
-    if not _safe(text):
+    if not _name_part(text):
         _refuse(name, field, f"{text[:80]!r} has no letter a to z and no digit", "a name is made from it: add one")
     return text
 
@@ -149,7 +149,7 @@ def _without_excluded(
 def _with_included(
     originals: list[Values], axes: Mapping[str, list[str]], rows: Sequence[Values]
 ) -> list[tuple[Values, Sequence[str]]]:
-    """All combinations with the values that name them: of the keys with lists, or what `include` has given."""
+    """All combinations, each with the values in its name: of the keys with lists, or of its own `include` entry."""
     found: list[tuple[Values, Sequence[str]]] = [(dict(values), list(values.values())) for values in originals]
     added: list[tuple[Values, Sequence[str]]] = []
     for row in rows:
@@ -163,13 +163,13 @@ def _with_included(
 
 
 def _suffix(name: str, parts: Sequence[str]) -> str:
-    suffix = "-".join(_safe(part) for part in parts)
+    suffix = "-".join(_name_part(part) for part in parts)
     if not _NAME.fullmatch(f"{name}-{suffix}"):
         _refuse(name, "matrix", f"the name {f'{name}-{suffix}'[:80]} has more than 63 characters", "shorten the values")
     return suffix
 
 
-def _safe(value: str) -> str:
+def _name_part(value: str) -> str:
     return _UNSAFE.sub("-", value.lower()).strip("-")
 
 
@@ -178,7 +178,7 @@ def _refuse_shared_names(entries: Sequence[Mapping[str, Any]], groups: Mapping[s
     names = Counter(str(entry.get("name") or entry.get("task")) for entry in entries)
     for name, found in groups.items():
         if names[name] > 1:
-            _refuse(name, "name", "two tasks have it", "give each a different name")
+            _refuse(name, "name", "two tasks have this name", "give each a different name")
         shared = [suffix for suffix, count in Counter(one.suffix for one in found).items() if count > 1]
         if shared:
             _refuse(name, "matrix", f"two combinations are named {name}-{shared[0]}", "change one of their values")
@@ -200,7 +200,7 @@ def _entry_of(entry: Mapping[str, Any], one: Combination) -> dict[str, Any]:
 
 
 def _labels(name: str, labels: Any, values: Values) -> Any:
-    """With a label for each value that can be one. Anything but a mapping is left to the check of labels."""
+    """The labels, and one for each value that is valid as a label. Labels that are not a mapping are checked later."""
     if not isinstance(labels or {}, Mapping):
         return labels
     shared = sorted((labels or {}).keys() & values.keys())
@@ -230,7 +230,7 @@ def _filled(name: str, field: str, found: re.Match[str], values: Values) -> str:
         _refuse(name, field, "a reference to the matrix is not complete", "write ${{ matrix.KEY }}")
     if found[2] not in values:
         _refuse(name, field, f"this combination has no {found[2]!r}", f"it has {', '.join(values)}")
-    return _safe(values[found[2]]) if field in _NAMES else values[found[2]]
+    return _name_part(values[found[2]]) if field in _NAMES else values[found[2]]
 
 
 def _with_dependencies(entry: Mapping[str, Any], names: Mapping[str, list[str]]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Checks tasks before they are sent, with errors that name the task as its file does: a file has no options."""
+"""Checks tasks of a file before they are sent. Errors have the task's name in the file, and no command line options."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -8,13 +8,13 @@ from sandherd.contracts.specs import TaskSpec
 
 
 async def check_each(check: Callable[[TaskSpec], Awaitable[None]], tasks: Mapping[str, TaskSpec]) -> None:
-    """Check all of them. Raises `HerdError` for the first one that the herd would refuse."""
+    """Check all tasks. Raises `HerdError` for the first one that the herd would reject."""
     for task, spec in tasks.items():
         await check_named(check, spec, spec.labels.get(NAME_LABEL, task))
 
 
 async def check_named(check: Callable[[TaskSpec], Awaitable[None]], spec: TaskSpec, name: str) -> None:
-    """Check one. Raises `HerdError` with the task's name, and with its field where the remedy names an option."""
+    """Check one task. Raises `HerdError` with its `name`, and with its field in place of an option in the remedy."""
     try:
         await check(spec)
     except HerdError as error:

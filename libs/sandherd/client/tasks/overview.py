@@ -1,4 +1,4 @@
-"""What the unfinished tasks do at present, what they cost, and which of them need a user."""
+"""The unfinished tasks: their current activity, their cost, and which of them need a user."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class WorkView(BaseModel):
-    """An unfinished task, and what is known of its work. None: unknown, as the history does not reply."""
+    """An unfinished task and its progress. Values of the history are None if the history does not reply."""
 
     project: str
     task: str
@@ -47,14 +47,14 @@ class WorkView(BaseModel):
     submitted_at: datetime
     started_at: datetime | None = None
     last_event_at: datetime | None = None
-    """When its agent published its last event."""
+    """The time of the last event of its agent."""
     tokens: int | None = None
     """The tokens of all attempts: input, output, and cache tokens."""
     cost_micro_usd: int | None = None
     needs: str | None = None
-    """What it needs a user for: an approval, to be resumed, or a diagnosis; None: nothing."""
+    """Why the task needs a user: an approval, a paused sandbox, or a diagnosis of the monitor. None if it does not."""
     waits_for: str | None = None
-    """What it waits for without a user."""
+    """The reason why the task waits, if it does not need a user."""
     text: str = ""
 
 
@@ -67,7 +67,7 @@ class Overview(BaseModel):
 
 
 async def overview(send: queries.SendRequest) -> Overview:
-    """Request it from the services. Raises `HerdError` if the spawner does not reply; the history is optional."""
+    """Request the overview. Raises `HerdError` if the spawner does not reply; replies of the history are optional."""
     live = await send(made(ListLiveTasks, states=list(LIVE), limit=MAX_TASKS, sort="oldest"))
     tasks = await with_approvals(send, live.tasks)
     names = [view.task for view in tasks]
@@ -103,7 +103,7 @@ def work_views(
 
 
 def diagnoses_of(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """By sandbox: what the monitor has found and not solved, from its events. Pure."""
+    """The unsolved findings of the monitor by sandbox, from its events. Pure."""
     newest: dict[str, Mapping[str, Any]] = {}
     for event in newest_first:
         newest.setdefault(event["subject"], event)
@@ -151,12 +151,12 @@ def _needs(task: TaskView, paused: set[str], diagnoses: Mapping[str, str]) -> st
 
 
 def tokens_of(usage: requests.Usage) -> int:
-    """All tokens: input, output, and of caches."""
+    """The sum of input, output and cache tokens."""
     return usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
 
 
 async def cost_of(send: queries.SendRequest, task: TaskView) -> int | None:
-    """What a task has cost so far, in millionths of a US dollar; None if the history does not reply."""
+    """The cost of a task so far, in millionths of a US dollar; None if the history does not reply."""
     found = await _optional(send, made(requests.GetUsage, by="task", tasks=[task.task], limit=1))
     return None if found is None else int(found.total.cost_micro_usd)
 

@@ -13,16 +13,16 @@ _SEE_RUNTIMES = "see `sandherd runtimes`"
 _OPTIONS = {"memory_mb": "--memory", "cores": "--cores"}
 
 
-def refusal(spec: SandboxSpec, here: Catalogue) -> HerdError | None:
-    """Why the spawner would reject this spec, with what is allowed; None if it is acceptable."""
-    runtimes = [runtime.runtime for runtime in here.runtimes]
+def refusal(spec: SandboxSpec, catalogue: Catalogue) -> HerdError | None:
+    """The error of a spec that the spawner would reject, with the permitted values; None if it is acceptable."""
+    runtimes = [runtime.runtime for runtime in catalogue.runtimes]
     return (
         _unknown("runtime", spec.runtime, runtimes)
-        or _unknown("profile", spec.profile, here.profiles)
-        or _harness(spec, here)
-        or _beyond(spec.limits, here.caps)
-        or _unless_allowed(spec.ttl_seconds, here.max_ttl_seconds)
-        or _too_often(spec, here.max_attempts)
+        or _unknown("profile", spec.profile, catalogue.profiles)
+        or _harness(spec, catalogue)
+        or _exceeded_limit(spec.limits, catalogue.caps)
+        or _excessive_ttl(spec.ttl_seconds, catalogue.max_ttl_seconds)
+        or _excessive_attempts(spec, catalogue.max_attempts)
     )
 
 
@@ -34,13 +34,13 @@ def _unknown(field: str, value: str | None, known: Collection[str]) -> HerdError
     return _error(f"there is no {field} {value!r} here; there is: {names}", f"spec.{field}", remedy)
 
 
-def _harness(spec: SandboxSpec, here: Catalogue) -> HerdError | None:
+def _harness(spec: SandboxSpec, catalogue: Catalogue) -> HerdError | None:
     if not isinstance(spec, TaskSpec) or spec.harness.kind == PROJECT_DEFAULT:
         return None
-    return _unknown("harness", spec.harness.kind, here.harnesses)
+    return _unknown("harness", spec.harness.kind, catalogue.harnesses)
 
 
-def _beyond(limits: SandboxLimits | None, caps: SandboxLimits) -> HerdError | None:
+def _exceeded_limit(limits: SandboxLimits | None, caps: SandboxLimits) -> HerdError | None:
     if limits is None:
         return None
     name = limits.exceeded_limit(caps)
@@ -51,7 +51,7 @@ def _beyond(limits: SandboxLimits | None, caps: SandboxLimits) -> HerdError | No
     return _error(f"{name}: {value} requested; at most {cap} is allowed here", f"spec.limits.{name}", remedy)
 
 
-def _unless_allowed(value: int | None, limit: int) -> HerdError | None:
+def _excessive_ttl(value: int | None, limit: int) -> HerdError | None:
     return None if value is None or value <= limit else too_long(value, limit, "spec.ttl_seconds", "--ttl")
 
 
@@ -62,7 +62,7 @@ def too_long(value: int, limit: int, field: str, option: str) -> HerdError:
     return _error(message, field, f"use {option} {limit_text} or less")
 
 
-def _too_often(spec: SandboxSpec, limit: int) -> HerdError | None:
+def _excessive_attempts(spec: SandboxSpec, limit: int) -> HerdError | None:
     value = spec.retry.max_attempts if isinstance(spec, TaskSpec) else None
     if value is None or value <= limit:
         return None

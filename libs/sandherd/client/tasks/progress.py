@@ -1,4 +1,4 @@
-"""The states of several tasks, folded from their views and events. Pure."""
+"""The states of several tasks, computed from their views and events. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -44,39 +44,39 @@ class TaskProgress:
     """The states of the tasks that are waited for."""
 
     def __init__(self, submitted: Mapping[str, str | None] | None = None) -> None:
-        """`submitted` are tasks that are submitted only after this: their names, each with its name in the file."""
+        """`submitted` are tasks that are submitted later: their names, each with its name in the file."""
         self._submitted = set(submitted or ())
         self._outcomes = {task: TaskOutcome(task=task, name=name) for task, name in (submitted or {}).items()}
 
     @property
     def outcomes(self) -> list[TaskOutcome]:
-        """All of them, in the order in which they became known."""
+        """The outcomes of all tasks, in the order in which the tasks became known."""
         return list(self._outcomes.values())
 
     @property
     def accepted(self) -> int:
-        """How many are accepted or rejected."""
+        """The number of tasks that are accepted or rejected."""
         return sum(outcome.state != UNKNOWN for outcome in self._outcomes.values())
 
     @property
     def ended(self) -> int:
-        """How many have ended."""
+        """The number of tasks that have ended."""
         return sum(outcome.ended for outcome in self._outcomes.values())
 
     @property
     def is_over(self) -> bool:
-        """Whether all have ended."""
+        """Whether all tasks have ended."""
         return self.ended == len(self._outcomes)
 
     @property
     def is_accepted(self) -> bool:
-        """Whether each of them is accepted or rejected."""
+        """Whether each task is accepted or rejected."""
         return self.accepted == len(self._outcomes)
 
     def update(self, views: Iterable[TaskView]) -> None:
         """Set the states from current views, also of tasks that are not known yet."""
         for view in views:
-            self._outcomes[view.task] = _seen(view)
+            self._outcomes[view.task] = _outcome_of(view)
 
     def expect(self, tasks: Iterable[str]) -> None:
         """Add tasks that were submitted and are not known yet."""
@@ -86,7 +86,7 @@ class TaskProgress:
                 self._outcomes[task] = TaskOutcome(task=task)
 
     def apply(self, event: Envelope[Any]) -> None:
-        """Fold in an event; those of other tasks change nothing."""
+        """Update the state of a task from an event. Events of other tasks are ignored."""
         known = self._outcomes.get(event.subject)
         if known is not None:
             self._outcomes[event.subject] = known.model_copy(update=self._changes(event))
@@ -107,7 +107,7 @@ class TaskProgress:
         return {"state": data.sets_state.value, "attempt": data.attempt, **found}
 
     def summarize(self) -> str:
-        """How many of how many have ended, and how many are in each state."""
+        """A text with the number of ended tasks, of all tasks, and of those in each state."""
         counts = Counter(outcome.state for outcome in self._outcomes.values())
         states = ", ".join(f"{counts[state]} {state}" for state in _ORDER if counts[state])
         return f"{self.ended} of {len(self._outcomes)} ended: {states}"
@@ -118,7 +118,7 @@ def all_completed(outcomes: Iterable[TaskOutcome]) -> bool:
     return all(outcome.state == TaskState.COMPLETED for outcome in outcomes)
 
 
-def _seen(view: TaskView) -> TaskOutcome:
+def _outcome_of(view: TaskView) -> TaskOutcome:
     return TaskOutcome(
         task=view.task,
         name=view.labels.get(NAME_LABEL),
@@ -131,5 +131,5 @@ def _seen(view: TaskView) -> TaskOutcome:
 
 
 def refuses_submission(data: Any) -> bool:
-    """Whether the content of an event is the refusal of a task's submission, not of another command about it."""
+    """Whether the data of an event is a refusal of a task's submission, and not of another command about the task."""
     return isinstance(data, TaskRejected) or (isinstance(data, TaskRefused) and data.command == SubmitTask.type)

@@ -16,15 +16,16 @@ from sandherd.contracts.requests import ListEvents
 
 DECIDED_SECONDS: Final = 30.0
 _CHECK_SECONDS: Final = 0.5
-_CHECKS: Final = 2
-"""How often no command may be unread before a refusal, which is published before that, is certain to be received."""
+_REQUIRED_CHECKS: Final = 2
+"""How many consecutive checks must find no unread command. The spawner publishes a refusal before it acknowledges the
+command, so the refusal was received then."""
 
 
 class Resubmission:
     """Receives the refusal of a task that is submitted within the context.
 
-    A task that is submitted again has no event. So it is the same task if the spawner has read all commands, and has
-    not refused this one.
+    The spawner publishes no event for a task that is submitted again. So if it has read all commands and has not
+    refused this one, it is the same task.
     """
 
     def __init__(self, connection: Connection, task: str) -> None:
@@ -55,7 +56,7 @@ class Resubmission:
             self._changed.clear()
             for event in [*self._refusals, *await self._stored()]:
                 self._check(event, remedy)
-            if read == _CHECKS:
+            if read == _REQUIRED_CHECKS:
                 return
             if clock() > deadline:
                 raise _undecided(self._task)

@@ -23,29 +23,29 @@ from sandherd.contracts.resume import STORES_OWN_SESSIONS, Resume
 from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import TASK_ENDED
 
-_LATELY: Final = timedelta(seconds=10)
+_HISTORY_DELAY: Final = timedelta(seconds=10)
 """How long after a task's end its last events may still be missing in the history."""
 _POLL_SECONDS: Final = 0.2
 _MAX_EVENTS: Final = 100
 _KINDS: Final = get_args(Resume.model_fields["harness"].annotation)
-_LEFT: Final = tuple(one.type for one in (AgentTranscriptSaved, AgentWorkSaved, AgentCompleted, AgentFailed))
+_RESULT_TYPES: Final = tuple(one.type for one in (AgentTranscriptSaved, AgentWorkSaved, AgentCompleted, AgentFailed))
 
 
 class ResumeSource(BaseModel):
-    """What to resume of an earlier task: the session of its last attempt that stored one, or of another attempt."""
+    """The session to resume: of `attempt` of an earlier task, or of its last attempt that stored a session."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: SafeName
     attempt: Attempt | None = None
     fork: bool = False
-    """Whether to continue in a copy of the session; the old one stays."""
+    """Whether to continue in a copy of the session; the original one is not changed."""
     work: bool = True
     """Whether to begin with the work tree that the attempt stored."""
 
 
 async def resuming_spec(send: SendRequest, spec: TaskSpec, earlier: ResumeSource | None) -> TaskSpec:
-    """The task spec with the session that it resumes. Raises `HerdError`, also if its harness cannot resume."""
+    """The task spec with the session to resume. Raises `HerdError`, also if its harness can't resume a session."""
     if earlier is None:
         return spec
     return made(TaskSpec, **{**dict(spec), "resume": await session_of(send, **dict(earlier))})
@@ -94,7 +94,7 @@ async def submitted_work(send: SendRequest, task: str) -> ArtifactRef | None:
 
 
 def _check(view: TaskView, *, fork: bool) -> None:
-    """Raises `HerdError` if the task's harness or state rules it out. The spawner checks it again."""
+    """Raise `HerdError` if the task's harness or state prevents a resume. The spawner checks it again."""
     if view.harness not in _KINDS:
         text = f"{view.task} uses the harness {view.harness}, which has no session"
         raise HerdError.of(Code.INVALID_FIELD, text, field="resume", remedy=f"name a task of {', '.join(_KINDS)}")
@@ -107,7 +107,7 @@ async def _wait_for_history(send: SendRequest, view: TaskView) -> None:
     """For a task that has just ended, wait until the history has the end of its last attempt."""
     if view.sandbox is None or view.ended_at is None:
         return
-    while datetime.now(UTC) - view.ended_at < _LATELY:
+    while datetime.now(UTC) - view.ended_at < _HISTORY_DELAY:
         if await _events(send, entity=view.sandbox, types=[AgentCompleted.type, AgentFailed.type]):
             return
         await asyncio.sleep(_POLL_SECONDS)
@@ -120,9 +120,9 @@ async def _attempts(send: SendRequest, task: str, attempt: int | None) -> list[T
 
 
 async def _stored_results(send: SendRequest, sandbox: str) -> dict[str, Any]:
-    """What an attempt stored last: its session, and its work tree. An agent may store its session itself."""
+    """The last stored session and work tree of an attempt. An agent may store its session itself."""
     found: dict[str, Any] = {}
-    for event in reversed(await _events(send, entity=sandbox, types=_LEFT)):
+    for event in reversed(await _events(send, entity=sandbox, types=_RESULT_TYPES)):
         match event:
             case AgentTranscriptSaved(session_id=str(session), artifact=artifact):
                 found |= {"session_id": session, "transcript": artifact}

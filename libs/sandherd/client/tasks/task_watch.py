@@ -25,12 +25,12 @@ OnProgress = Callable[[TaskProgress], None]
 
 @dataclass(frozen=True)
 class TaskSelection:
-    """Which tasks: those with these names, or those that have all these labels."""
+    """The tasks with these names, or all tasks that have all these labels."""
 
     names: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     are_new: bool = False
-    """Whether they are just being submitted, so that some may not be known yet."""
+    """Whether the tasks are being submitted now, so that some may not be known yet."""
 
     async def views(self, send: queries.SendRequest, expected: Collection[str] = ()) -> list[TaskView]:
         """The current views of the tasks that are known.
@@ -91,7 +91,7 @@ async def _past_tasks(send: queries.SendRequest, labels: Mapping[str, str]) -> l
 
 
 class TaskWatch:
-    """Follows the states of tasks; a context manager, which holds the subscription."""
+    """Follows the states of the selected tasks. A context manager, which subscribes to their events."""
 
     def __init__(self, connection: Connection, progress: TaskProgress, selection: TaskSelection) -> None:
         self._connection = connection
@@ -110,7 +110,7 @@ class TaskWatch:
 
     async def refresh(self) -> None:
         """Query the states. Events that arrive during the query are applied after its result."""
-        self._feed.refreshing()
+        self._feed.clear_stale()
         send = self._connection.request
         expected = self._selection.expected(self._connection.creations)
         self.progress.update(await self._selection.views(send, expected))
@@ -120,7 +120,7 @@ class TaskWatch:
                 self.progress.apply(event)
 
     async def change(self) -> None:
-        """Wait for the next event, and drop it: use `refresh` after it."""
+        """Wait for the next event, and ignore it. Call `refresh` afterwards."""
         await self._feed.wait()
         self._feed.take()
 
@@ -140,7 +140,7 @@ class TaskWatch:
 async def _refusals(send: queries.SendRequest, task: str) -> list[Event]:
     """The stored events that refuse the submission of a task; none if the history is unavailable.
 
-    A refused task is in no list, so that only these events show what has happened to it.
+    A refused task is in no list of tasks: only these events show that it was refused.
     """
     try:
         found = await send(made(ListEvents, entity=task, types=sorted(TASK_REFUSED)))

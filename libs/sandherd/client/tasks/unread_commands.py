@@ -11,20 +11,21 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests.diagnostics import ExamineSpawner
 
 UNREAD_SECONDS: Final = 30.0
-"""How long an unknown task is waited for while there are unread commands: others may be sent without end."""
+"""How long to wait for an unknown task while there are unread commands: further commands may arrive forever."""
 _CHECK_SECONDS: Final = 0.5
 _EXAMINE_SECONDS: Final = 10.0
 
 
-async def once_read(
+async def query_until_read(
     send: queries.SendRequest,
     query: Callable[[], Awaitable[None]],
     change: Callable[[], Awaitable[None]],
     timeout: float | None = None,
 ) -> None:
-    """Query what an unread command may create. `change` returns after an event.
+    """Repeat `query` for a task that an unread command may create. `change` returns after an event.
 
-    Raises `HerdError` (`not_found`) if it is unknown and no command is unread, or after `timeout` or `UNREAD_SECONDS`.
+    Raises `HerdError` (`not_found`) if the task is unknown when no command is unread, or after `timeout` or
+    `UNREAD_SECONDS`.
     """
     clock = asyncio.get_running_loop().time
     deadline, read = clock() + min(UNREAD_SECONDS, UNREAD_SECONDS if timeout is None else timeout), False

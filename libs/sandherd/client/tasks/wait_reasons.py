@@ -29,7 +29,7 @@ async def pending_approvals(send: SendRequest, sandbox: str | None = None) -> "l
 
 
 async def with_approvals(send: SendRequest, views: Sequence[TaskView]) -> list[TaskView]:
-    """The tasks; those that run and wait for a user's answer have that as `waits_for`."""
+    """The tasks. For a running task with an unanswered approval, `waits_for` names the approval."""
     running = [view for view in views if view.state is TaskState.RUNNING and view.sandbox is not None]
     if not running:
         return list(views)
@@ -48,7 +48,7 @@ def _explained(view: TaskView, approvals: "Sequence[ApprovalView]") -> TaskView:
 
 
 async def progress_problem(send: SendRequest, task: str) -> str | None:
-    """Why a task makes no progress at present, as text with a remedy; None if its agent works, or it has ended.
+    """Why a task makes no progress now, as text with a remedy; None if its agent works, or the task has ended.
 
     Raises `HerdError`, as `ServiceUnavailableError` if the spawner does not respond.
     """

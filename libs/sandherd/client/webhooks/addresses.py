@@ -17,7 +17,7 @@ _NOTATIONS: Final[tuple[tuple[socket.AddressFamily, Callable[[str], bytes]], ...
     (socket.AF_INET6, partial(socket.inet_pton, socket.AF_INET6)),
     (socket.AF_INET, socket.inet_aton),
 )
-"""How addresses are read; `inet_aton` also reads `127.1` and `0x7f000001`, as the system's resolver does."""
+"""Functions that read addresses; `inet_aton` also reads `127.1` and `0x7f000001`, as the system's resolver does."""
 
 
 class AddressRefusedError(Exception):
@@ -37,7 +37,7 @@ def checked_url(text: str, *, private: bool) -> SplitResult:
     if not valid or not text.isascii() or not text.isprintable() or " " in text:
         raise _invalid("it is not a URL of http or https")
     if parts.username is not None or parts.password is not None:
-        raise _invalid("it contains a credential, which logs would have")
+        raise _invalid("it contains a credential, which would be in logs")
     if parts.scheme == "http" and not private:
         raise _invalid("it has no TLS")
     return parts
@@ -69,7 +69,7 @@ def permitted(addresses: Sequence[str], *, private: bool) -> str:
 
 
 def literal_address(host: str) -> str | None:
-    """The address that a host is written as, in any notation that the system resolves; None for a name. Pure."""
+    """The address of a host that is an address, in any notation that the system resolves; None for a name. Pure."""
     for family, read in _NOTATIONS:
         with suppress(OSError):
             return socket.inet_ntop(family, read(host.partition("%")[0]))
@@ -77,15 +77,15 @@ def literal_address(host: str) -> str | None:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the Internet, and not of this host, of a private network or of cloud metadata."""
+    """Whether an address is public: not of this host, of a private network or of cloud metadata."""
     found: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address.partition("%")[0])
-    return all(one.is_global and not one.is_multicast for one in _meant(found))
+    return all(one.is_global and not one.is_multicast for one in _with_embedded_ipv4(found))
 
 
-def _meant(
+def _with_embedded_ipv4(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> Iterable[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """The address, and the IPv4 address that it stands for, if it is of IPv6."""
+    """The address, and the IPv4 address that is embedded in it if it is an IPv6 address."""
     yield address
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:

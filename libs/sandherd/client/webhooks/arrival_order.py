@@ -1,7 +1,7 @@
-"""The order of events after a restart: those that were delivered before and not acknowledged precede the others.
+"""Orders events after a restart: those that were delivered before and not acknowledged precede the others.
 
-The broker delivers an unacknowledged event again only after a time, and new events at once. A program that was killed
-would otherwise get the later events of a task before its earlier ones. Pure.
+The broker redelivers an unacknowledged event only after some time, but delivers new events at once. After a program was
+killed, it would otherwise handle later events of a task before earlier ones. Pure.
 """
 
 import heapq
@@ -12,9 +12,10 @@ EventT = TypeVar("EventT")
 
 
 class ArrivalOrder(Generic[EventT]):
-    """Holds events until all `unacknowledged` earlier ones have come, then returns them by their sequence.
+    """Holds events until all `unacknowledged` earlier ones were received, then returns them by their sequence.
 
-    An event that comes while it is handled is left out; one that comes again later was lost with its acknowledgement.
+    An event that is redelivered while it is handled is ignored. After `done` it is returned again: its acknowledgement
+    was lost.
     """
 
     def __init__(self, unacknowledged: int) -> None:
@@ -24,11 +25,11 @@ class ArrivalOrder(Generic[EventT]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether earlier events have not come yet."""
+        """Whether earlier events were not received yet."""
         return self._missing > 0
 
     def add(self, sequence: int, deliveries: int, event: EventT) -> Iterator[EventT]:
-        """Add an event. Returns those that are next."""
+        """Add an event. Returns the events to handle next."""
         if sequence in self._known:
             return
         self._known.add(sequence)
@@ -39,11 +40,11 @@ class ArrivalOrder(Generic[EventT]):
             yield from self.release()
 
     def release(self) -> Iterator[EventT]:
-        """Return what is held, also if earlier ones have not come: another program has handled them."""
+        """Return all held events, even if earlier ones were not received: another program has handled them."""
         self._missing = 0
         while self._held:
             yield heapq.heappop(self._held)[1]
 
     def done(self, sequence: int) -> None:
-        """The event was handled."""
+        """Note that the event was handled."""
         self._known.discard(sequence)

@@ -1,7 +1,7 @@
-"""Delivers the events of a subscription: in order for each task and sandbox, with retries, each until it is accepted.
+"""Delivers the events of a subscription to a URL, in order for each task and sandbox, with retries.
 
-An event is acknowledged when its receiver has accepted it, or when it was written to the file of dead letters; so a
-program that is killed between any two steps delivers it again, with the same id.
+An event is acknowledged when its receiver has accepted it, or when it was given up and written to the file of dead
+letters. So after a program was killed between any two steps, the event is delivered again, with the same id.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from sandherd.contracts.requests import Subscription
 from sandherd.webhook_signatures import PREFIX
 
 AT_ONCE: Final = 8
-"""Maximum webhooks that are sent at the same time; of one task or sandbox one at a time."""
+"""Maximum of webhooks that are sent at the same time. Those of one task or sandbox are sent one after the other."""
 PACE: Final = Backoff(base=1.0, cap=300.0, jitter=0.5)
 _SHARE: Final = 3
 
 
 @dataclass(frozen=True)
 class DeliveryLimits:
-    """When an event, or the whole delivery, is given up."""
+    """The time limits after which an event, or the whole delivery, is given up."""
 
     age: timedelta = timedelta(hours=24)
-    """How long an event is sent again, since it was first sent by this program."""
+    """How long an event is retried, from the first attempt of this program."""
     failing: timedelta = timedelta(days=5)
-    """After so long without any accepted event the delivery ends."""
+    """How long the receiver may accept no event before the delivery ends."""
 
 
 def next_step(reply: SendResult, failures: int, first: datetime, now: datetime, limits: DeliveryLimits) -> float | None:
@@ -48,7 +48,7 @@ def next_step(reply: SendResult, failures: int, first: datetime, now: datetime, 
 
 @dataclass
 class WebhookDelivery:
-    """The delivery of one subscription to one URL. `report` gets what went wrong, as a line of text."""
+    """The delivery of one subscription to one URL. `report` is called with each problem, as a line of text."""
 
     herd: Herd
     subscription: str
@@ -63,7 +63,7 @@ class WebhookDelivery:
     _accepted_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     async def run(self) -> None:
-        """Deliver until cancelled. Raises `HerdError` if the receiver wants no more, or accepts none for too long."""
+        """Deliver until cancelled. Raises `HerdError` if the receiver responds with 410, or accepts none for long."""
         found = await self._subscription()
         self._order: ArrivalOrder[ReceivedEvent] = ArrivalOrder(found.unacknowledged)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -73,7 +73,7 @@ class WebhookDelivery:
             await asyncio.wait([receiving, ended], return_when=asyncio.FIRST_COMPLETED)
             await (ended if ended.done() else receiving)
         finally:
-            await cancel_and_wait([receiving])  # first: what is given back is for the next program
+            await cancel_and_wait([receiving])  # first: events that are given back are for the next program
             await cancel_and_wait(self._running)
             ended.cancel()
 
@@ -87,7 +87,7 @@ class WebhookDelivery:
         return found
 
     async def _receive(self, found: Subscription) -> None:
-        self._beat = found.ack_wait_seconds / _SHARE
+        self._extend_seconds = found.ack_wait_seconds / _SHARE
         async with self.herd.receive(self.subscription) as stream:
             releasing = asyncio.create_task(self._release_later(found.ack_wait_seconds * 2))
             try:
@@ -101,7 +101,7 @@ class WebhookDelivery:
                 self._start(one)
 
     async def _release_later(self, seconds: float) -> None:
-        """Wait no longer for events that were not acknowledged at the beginning."""
+        """After `seconds`, deliver the held events without those that were unacknowledged at the beginning."""
         await asyncio.sleep(seconds)
         for one in self._order.release():
             self._start(one)
@@ -121,26 +121,26 @@ class WebhookDelivery:
             self._ended.set_exception(error)
 
     async def _deliver(self, received: ReceivedEvent, before: "asyncio.Task[None] | None") -> None:
-        """Deliver an event behind the one before it, of the same task or sandbox."""
-        beating = asyncio.create_task(self._beats(received))
+        """Deliver an event after the previous event of the same task or sandbox."""
+        extending = asyncio.create_task(self._extend_deadline(received))
         acknowledged = False
         try:
             if before is not None:
                 await asyncio.wait([before])
                 if before.cancelled() or before.exception() is not None:
-                    return  # it is delivered again behind that one
+                    return  # this event is redelivered, after the previous one
             await self._until_accepted(received)
             await received.ack()
             acknowledged = True
             self._order.done(received.stream_sequence)
         finally:
-            await cancel_and_wait([beating])
+            await cancel_and_wait([extending])
             if not acknowledged:
                 await received.give_back()
 
-    async def _beats(self, received: ReceivedEvent) -> None:
+    async def _extend_deadline(self, received: ReceivedEvent) -> None:
         while True:
-            await asyncio.sleep(self._beat)
+            await asyncio.sleep(self._extend_seconds)
             await received.continue_work()
 
     async def _until_accepted(self, received: ReceivedEvent) -> None:
@@ -152,7 +152,7 @@ class WebhookDelivery:
             self._check_end(reply, now)
             delay = next_step(reply, failures, first, now, self.limits)
             if delay is None:
-                await asyncio.to_thread(self._bury, received, webhook, reply)
+                await asyncio.to_thread(self._write_dead_letter, received, webhook, reply)
                 return
             if failures == 0:
                 self.report(f"{event.type} {event.id} was not accepted, retrying: {reply.reason}")
@@ -171,10 +171,10 @@ class WebhookDelivery:
             raise HerdError.of(Code.REFUSED, text, remedy="correct the URL, and start again: no event is lost")
         if now - self._accepted_at > self.limits.failing:
             text = f"the receiver has accepted nothing since {self._accepted_at:%Y-%m-%d %H:%M} UTC: {reply.reason}"
-            raise HerdError.of(Code.UNAVAILABLE, text, remedy="correct it, and start again: no event is lost")
+            raise HerdError.of(Code.UNAVAILABLE, text, remedy="fix the receiver, and start again: no event is lost")
 
-    def _bury(self, received: ReceivedEvent, webhook: WebhookMessage, reply: SendResult) -> None:
-        """Append the event to the file of dead letters, durably; without one, it is only reported."""
+    def _write_dead_letter(self, received: ReceivedEvent, webhook: WebhookMessage, reply: SendResult) -> None:
+        """Report the event as given up, and append it durably to the file of dead letters, if there is one."""
         self.report(f"{received.event.type} {webhook.id} is given up: {reply.reason}")
         if self.dead is None:
             return
@@ -186,7 +186,7 @@ class WebhookDelivery:
 
 
 def secrets_in(path: Path) -> tuple[str, ...]:
-    """The secrets in a file, one in each line: several while one replaces the other. Raises `HerdError`."""
+    """The secrets in a file, one in each line; several during a rotation. Raises `HerdError`."""
     try:
         found = tuple(path.read_text()[:4096].split())
     except (OSError, ValueError) as error:

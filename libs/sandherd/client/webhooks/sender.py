@@ -1,4 +1,4 @@
-"""Sends one webhook: to an address that was checked, without following redirects, within limits of time and size."""
+"""Sends one webhook to a checked address, with time limits. Redirects are not followed."""
 
 import http.client
 import socket
@@ -15,9 +15,9 @@ from sandherd.client.webhooks.addresses import AddressRefusedError, port_of, res
 from sandherd.webhook_signatures import signature
 
 SECONDS: Final = 10.0
-"""Maximum time of each step: to connect, to send, to receive a part of the response's head."""
+"""Maximum seconds of each step: to connect, to send, to receive a part of the response's head."""
 TOTAL_SECONDS: Final = 30.0
-"""Maximum time from the connection to the end of the response's head, however slowly the receiver sends it."""
+"""Maximum seconds from the connection to the end of the response's head, however slowly the receiver sends it."""
 _AGENT: Final = "Sandherd"
 _LONGEST_RETRY: Final = 3600.0
 
@@ -32,24 +32,24 @@ class SendResult:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the receiver has accepted it."""
+        """Whether the receiver has accepted the webhook: it has responded with a status of 200 to 299."""
         return self.status is not None and 200 <= self.status < 300
 
     @property
     def wants_no_more(self) -> bool:
-        """Whether the receiver wants no more of them."""
+        """Whether the receiver wants no more webhooks: it has responded with 410 (gone)."""
         return self.status == http.HTTPStatus.GONE
 
 
 @dataclass(frozen=True)
 class WebhookMessage:
-    """What is sent: the id is that of the event, and so the same whenever it is sent again."""
+    """A webhook to send. Its id is that of the event, so it is the same in each attempt."""
 
     id: str
     body: bytes
 
     def headers(self, secrets: tuple[str, ...], now: datetime) -> dict[str, str]:
-        """Its headers, with one signature for each secret: a new one and the last, while they are exchanged."""
+        """The headers, with one signature for each secret: there are several during a rotation."""
         stamp = str(int(now.timestamp()))
         return {
             "Content-Type": "application/cloudevents+json; charset=utf-8",
@@ -72,7 +72,7 @@ class Sender:
         total_seconds: float = TOTAL_SECONDS,
         remedy: str = "--permit-private permits others",
     ) -> None:
-        """`remedy` is added to the reason if its address is not permitted."""
+        """`remedy` is added to the reason if the address of the URL is not permitted."""
         self._url = url
         self._private = private
         self._remedy = remedy
@@ -81,7 +81,7 @@ class Sender:
         self._tls = ssl.create_default_context() if url.scheme == "https" else None
 
     def send(self, body: bytes, headers: dict[str, str]) -> SendResult:
-        """Send it once. The response's body is not read."""
+        """Send a webhook once. The body of the response is not read."""
         try:
             address = resolved(self._url, private=self._private)
             with (
@@ -96,7 +96,7 @@ class Sender:
             return SendResult(None, f"{type(error).__name__}: {error}"[:200])
 
     def _secured(self, plain: socket.socket) -> socket.socket:
-        """The connection; TLS is with the host of the URL."""
+        """The connection, with TLS for an https URL: the certificate must be that of the URL's host."""
         return plain if self._tls is None else self._tls.wrap_socket(plain, server_hostname=self._url.hostname)
 
     def _exchange(self, connected: socket.socket, body: bytes, headers: dict[str, str]) -> SendResult:
@@ -116,9 +116,9 @@ class Sender:
 
 @contextmanager
 def shut_down_after(connected: socket.socket, seconds: float) -> Iterator[None]:
-    """Shut the connection down if this is not left within this time. Raises `TimeoutError` then.
+    """Shut the connection down if the context does not end within `seconds`, and raise `TimeoutError` then.
 
-    A time limit of the socket is one of each read: a byte in time, again and again, would have no end.
+    The timeout of a socket is not enough, because it limits each read: a peer could send single bytes forever.
     """
     control, expired = connected.dup(), threading.Event()
 
@@ -138,7 +138,7 @@ def shut_down_after(connected: socket.socket, seconds: float) -> Iterator[None]:
         timer.cancel()
         timer.join()
         control.close()
-    if expired.is_set():  # `http.client` takes the end of the connection for that of the response's head
+    if expired.is_set():  # `http.client` takes the end of the connection for the end of the response's head
         raise TimeoutError(f"no complete response within {seconds:g} s")
 
 
