@@ -96,6 +96,7 @@ async def _work(parts: WorkerResources, spec: SandboxSpec) -> ExitCode:
     """Join, and meanwhile load and write what the work needs; start once the worker is admitted."""
     from sandherd_worker.access_server import AccessServer
 
+    parts.spool.allocate()
     access = AccessServer(parts, spec)
     link = BrokerSession(parts.who, parts.spool, parts.stop, [parts.inbox.serve, access.serve], parts.line)
     making = asyncio.create_task(_prepare(parts, spec, link, access))
