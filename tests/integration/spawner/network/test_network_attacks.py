@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sandherd import processes
 from spawner.runtimes.process import ProcessRuntime
 from tests.integration.spawner.conftest import Eventually, PlanFor
 from tests.integration.spawner.network.conftest import Sandbox, inside
@@ -273,7 +274,13 @@ def _forwarders(runtime: ProcessRuntime) -> list[int]:
     members = runtime.ending.members(runtime.layout.directory("sbx-one"))
     lines = {pid: _command_line(pid) for pid in members}
     programs = {pid: line for pid, line in lines.items() if b"python" in line[0]}
-    return [pid for pid, line in programs.items() if any(b"forwarder.py" in part for part in line)]
+    found = [pid for pid, line in programs.items() if any(b"forwarder" in part for part in line)]
+    return [pid for pid in found if not set(found) & _parents(pid)]  # not a child that is in the namespace for it
+
+
+def _parents(pid: int) -> set[int]:
+    stat = processes.stat_of(pid)
+    return {stat["parent"]} if stat else set()
 
 
 def _command_line(pid: int) -> list[bytes]:
