@@ -18,6 +18,7 @@ from typing import Final
 
 from sandherd.bus.identity import credentials_text
 from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.requests import CredentialGrant
 from sandherd.telemetry import logs
 from sandherd_worker.access.archive import write_files
 from sandherd_worker.access_server import AccessServer
@@ -33,6 +34,7 @@ from sandherd_worker.worker_lifecycle import make_parts
 
 _SECONDS: Final = 5.0
 """How long it may take; it takes a hundredth of that on an idle machine."""
+_LIFE: Final = timedelta(hours=1)
 _SPEC: Final = {"text": "nothing", "harness": {"kind": "command", "argv": ["true"]}}
 
 
@@ -78,8 +80,10 @@ async def _publish(who: Assignment, spec: TaskSpec, spool: Spool) -> None:
 def _variables(folder: Path, url: str) -> Mapping[str, str]:
     (folder / "work").mkdir()
     (folder / "task.json").write_text(json.dumps(_SPEC))
-    (folder / "joiner.creds").write_text(_credentials(folder))
+    jwt, seed = _credential(folder)
+    (folder / "joiner.creds").write_text(credentials_text(jwt, seed))
     return {
+        "SANDHERD_GRANT": CredentialGrant(jwt=jwt, expires_at=now() + _LIFE).model_dump_json(),
         "SANDHERD_PROJECT": "default",
         "SANDHERD_SANDBOX_ID": "sbx-rehearsal",
         "SANDHERD_TASK_ID": "task-rehearsal",
@@ -93,18 +97,19 @@ def _variables(folder: Path, url: str) -> Mapping[str, str]:
     }
 
 
-def _credentials(folder: Path) -> str:
-    """Credentials that no broker accepts: only their form is read."""
+def _credential(folder: Path) -> tuple[str, str]:
+    """A credential that no broker accepts, and the seed of its key: only their form is read."""
     pair = own_key(folder)
     claims = {
         "sub": pair.public_key.decode(),
         "name": "sbx-rehearsal",
-        "exp": int((now() + timedelta(hours=1)).timestamp()),
+        "iat": int(now().timestamp()),
+        "exp": int((now() + _LIFE).timestamp()),
         "nats": {"tags": ["principal:joiner", "project:default"]},
     }
     seed = pair.seed.decode()
     pair.wipe()
-    return credentials_text(".".join(map(_encoded, ({"typ": "JWT"}, claims, {}))), seed)
+    return ".".join(map(_encoded, ({"typ": "JWT"}, claims, {}))), seed
 
 
 def _encoded(part: Mapping[str, object]) -> str:

@@ -4,12 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Final
-
-from sandherd.contracts.requests import CredentialGrant, Reply
-from sandherd.contracts.subjects import CREDENTIAL
-from sandherd_worker.emitter import now
 
 _INFO: Final = {
     "server_id": "rehearsal",
@@ -22,7 +17,7 @@ _INFO: Final = {
 }
 _MAX_BYTES: Final = 64 * 1024
 """Of a message: where the loopback interface is the host's, other processes can connect, too."""
-_LIFE: Final = timedelta(hours=1)
+_STORED: Final = b'{"stream":"EVENTS","seq":1}'
 
 
 @asynccontextmanager
@@ -57,13 +52,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 def _reply(writer: asyncio.StreamWriter, subscriptions: dict[bytes, bytes], arguments: list[bytes]) -> None:
     """To a message that was published with these arguments: subject, reply subject, sizes."""
-    subject, inbox = arguments[0].decode(), arguments[1]
+    inbox = arguments[1]
     number = next((number for prefix, number in subscriptions.items() if inbox.startswith(prefix)), None)
     if number is not None:
-        text = _grant() if CREDENTIAL.match(subject) else b'{"stream":"EVENTS","seq":1}'
-        writer.write(b"MSG %s %s %d\r\n%s\r\n" % (inbox, number, len(text), text))
-
-
-def _grant() -> bytes:
-    grant = CredentialGrant(jwt="rehearsal", expires_at=now() + _LIFE)
-    return Reply[CredentialGrant](ok=grant).model_dump_json(exclude_none=True).encode()
+        writer.write(b"MSG %s %s %d\r\n%s\r\n" % (inbox, number, len(_STORED), _STORED))
