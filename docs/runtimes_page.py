@@ -189,6 +189,10 @@ A sandbox starts in three steps:
 If the fork server ends, running sandboxes continue, and a new fork server is started for the next sandbox. Commands of
 `sandherd exec` that run at this moment end.
 
+Network forwarders are forked likewise, from a fork server of their own, if sandboxes have control groups. It has only
+the modules of the forwarder, no variable but `PATH` and `LANG`, and other memory addresses than workers, whose agents
+may know those of their own. A forwarder that is killed, or that can't be forked, is started by exec.
+
 The start by fork has these consequences for the isolation of sandboxes:
 
 - The fork server is a separate program. Its environment is `PATH`, `LANG` and, if it is set, the worker's `PYTHONPATH`.

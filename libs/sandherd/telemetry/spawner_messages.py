@@ -162,7 +162,7 @@ SPAWNER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("sandbox shares this host's network", "As configured: it reaches what the host reaches."),
         _warning("sandbox disk usage is not limited", "An agent can fill the disk.", "Set `SANDHERD_SANDBOX_DISK_MB`."),
         _warning(
-            "fork server failed, workers are started by exec",
+            "fork server failed, processes are started by exec",
             "Sandboxes start more slowly, and need more memory.",
             _HOST,
         ),

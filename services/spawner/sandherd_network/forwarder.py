@@ -1,11 +1,13 @@
 """The forwarder of one sandbox: a program on the host that opens the connections that the sandbox requests.
 
-    python -I -S forwarder.py <folder of the run>
+    python -I -S forwarder.py <folder of the run> [<descriptor of a connection to the shim>]
 
 It reads `network.json` there (see `policy`), waits until bubblewrap has written the sandbox's process id to `info`,
 sets up its network namespace, lets it begin by writing a byte to `gate`, and serves it until it has ended. It listens
 on `network.sock` for the spawner (see `port_publisher`). Each refused destination is logged once on standard error.
-Its exit status is 0 when there is nothing more to serve; after any other status it must be restarted.
+Its exit status is 0 when there is nothing more to serve; after any other status it must be restarted. One that the
+shim has not started, but the fork server of the forwarders has forked (`preload` is called there), is connected to the
+shim: it ends with it, and writes that status to it.
 
 A sandbox starts after it, so it loads few modules: neither `typing`, `dataclasses` nor `pathlib`.
 """
@@ -16,10 +18,12 @@ import ipaddress
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 
 if not __package__:  # run as a program: nothing but the standard library is found
     sys.path.insert(0, __file__.rpartition("/sandherd_network/")[0])
@@ -45,20 +49,33 @@ _NEVER_EXPIRES: Final = float("inf")
 
 def main() -> int:
     """Set the network up, and serve it until the sandbox has ended; returns the exit status."""
-    os.chdir(sys.argv[1])
+    shim = int(sys.argv[2]) if sys.argv[2:] else None
+    _forward(sys.argv[1], shim)
+    if shim is not None:
+        with suppress(OSError):  # it has ended
+            os.write(shim, b"0\n")
+    return 0
+
+
+def preload() -> None:
+    """Load what is first needed when a sandbox is served."""
+    import encodings.idna  # noqa: F401  # used by `socket`
+
+
+def _forward(run: str, shim: int | None) -> None:
+    os.chdir(run)
     policy = NetworkPolicy.from_json(_read("network.json"))
     decisions = Decisions(policy)
     _remember_hosts(decisions)
     publisher = PortPublisher.listen("network.sock")
     log = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    pid = _wait_for_sandbox()
+    pid = _wait_for_sandbox(shim)
     if pid is None:
-        return 0
+        return
     try:
         _serve(pid, decisions, publisher)
     except OSError as error:
         _abort_sandbox(pid, log, f"sandherd: this host does not permit a separate network for a sandbox: {error}")
-    return 0
 
 
 def _read(path: str) -> str:
@@ -66,17 +83,22 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def _wait_for_sandbox() -> int | None:
+def _wait_for_sandbox(shim: int | None) -> int | None:
     """The sandbox's first process, once bubblewrap has reported it; None if it ended before.
 
     A directory that was removed has no link: what this waits for, and that it has ended, is never seen there.
     """
-    while not os.access("exit", os.F_OK) and os.stat(".").st_nlink and os.getppid() != 1:  # noqa: PTH116  # as above
+    while not os.access("exit", os.F_OK) and os.stat(".").st_nlink and not _has_ended(shim):  # noqa: PTH116  # as above
         try:
             return int(json.loads(_read("info"))["child-pid"])
         except (OSError, ValueError):
             time.sleep(_POLL_SECONDS)  # noqa: TID251  # a program without an event loop waits for another program's file
     return None
+
+
+def _has_ended(shim: int | None) -> bool:
+    """Whether the shim has ended: it is the parent of this process, or writes nothing more to the connection."""
+    return os.getppid() == 1 if shim is None else bool(select.select([shim], [], [], 0)[0])
 
 
 def _abort_sandbox(pid: int, log: int, reason: str) -> None:

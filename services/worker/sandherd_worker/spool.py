@@ -55,8 +55,6 @@ class Spool:
         """The spool in this directory, created if necessary. Raises `SpoolError`."""
         return cls(directory, limit)
 
-    # --- state
-
     @property
     def sequence(self) -> int:
         """The highest sequence number that was assigned."""
@@ -107,7 +105,9 @@ class Spool:
         """Also call this function whenever `until` would check its condition."""
         self._listeners.append(callback)
 
-    # --- appending
+    def allocate(self) -> None:
+        """Begin to create the file of the next record, if it has none: the record is then on disk sooner."""
+        self._writer.call(partial(self._disk.allocate, self._segment()), lambda _error: None)  # that record reports it
 
     def append(self, record: SpoolRecord, *, use_reserve: bool = False) -> asyncio.Future[None]:
         """Append a record. The future is done when it is durable. Raises `SpoolError`; so does the future."""
@@ -126,8 +126,6 @@ class Spool:
     def append_event(self, make: Callable[[int], SpoolRecord], *, use_reserve: bool = False) -> asyncio.Future[None]:
         """Append the record that `make` builds for the next sequence number; it may append artifacts before."""
         return self.append(make(self._sequence + 1), use_reserve=use_reserve)
-
-    # --- acknowledging
 
     def acknowledge(self, number: int) -> None:
         """The broker has stored this record and all before it."""

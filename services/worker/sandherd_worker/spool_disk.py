@@ -101,6 +101,12 @@ class SpoolDisk:
         except OSError as error:
             raise SpoolBrokenError(f"{self.directory}: {error.strerror or error}") from error
 
+    def allocate(self, segment: SpoolSegment) -> None:
+        """Create the file of an empty segment, with zeros that its first records overwrite. Raises `OSError`."""
+        if segment.descriptor is None and segment.count == 0:
+            _write_durably(self._create(segment), bytes(_AHEAD), 0)
+            segment.allocated = _AHEAD
+
     def write(self, segment: SpoolSegment, data: bytes, use_reserve: bool = False) -> None:  # noqa: FBT001,FBT002  # for an executor
         """Append and wait until it is on disk; if that fails, nothing of it stays there. Raises `SpoolError`.
 
@@ -165,15 +171,13 @@ class SpoolDisk:
 
     def _recover(self) -> RecoveredSpool:
         found = RecoveredSpool([])
-        damage: list[str] = []
         for first, path in segments(self.directory):
             content = scan(path.read_bytes())
-            damage += self._cut(path, content)
+            found.damage = [*found.damage, *self._cut(path, content)]
             found.segments.append(SpoolSegment(first, path, len(content.records), content.end, content.end))
             for record in content.records:
                 found.sequence = max(found.sequence, record.sequence)
                 found.mark |= record.mark
-        found.damage = damage
         return found
 
     def _cut(self, path: Path, content: SegmentScan) -> list[str]:
@@ -183,22 +187,25 @@ class SpoolDisk:
             os.fsync(file.fileno())
         return [f"{path.name}: {content.torn} bytes after record {len(content.records)}"] if content.torn else []
 
+    def _create(self, segment: SpoolSegment) -> int:
+        segment.descriptor = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        sync_directory(self.directory)
+        return segment.descriptor
+
     def _append(self, segment: SpoolSegment, data: bytes) -> None:
-        if segment.descriptor is None:
-            segment.descriptor = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            sync_directory(self.directory)
+        descriptor = self._create(segment) if segment.descriptor is None else segment.descriptor
         end = segment.size + len(data)
         if end > segment.allocated:
             try:
-                _write_durably(segment.descriptor, data + bytes(_AHEAD), segment.size)
+                _write_durably(descriptor, data + bytes(_AHEAD), segment.size)
             except OSError as error:
                 if error.errno not in _FULL:
                     raise
-                os.ftruncate(segment.descriptor, segment.size)
+                os.ftruncate(descriptor, segment.size)
             else:
                 segment.allocated = end + _AHEAD
                 return
-        _write_durably(segment.descriptor, data, segment.size)
+        _write_durably(descriptor, data, segment.size)
         segment.allocated = max(segment.allocated, end)
 
     def _undo(self, segment: SpoolSegment) -> None:

@@ -1,4 +1,4 @@
-"""A prestarted worker: it loads the modules it will need and waits for its assignment.
+"""A prestarted worker: it loads the modules it will need, waits for its assignment, and rehearses a start meanwhile.
 
 It has no identity and no credential. Until something is written to the pipe, it waits in the kernel.
 """
@@ -29,6 +29,7 @@ _NEEDED: Final = (
     "sandherd_worker.harnesses.command",
     "sandherd_worker.harnesses.driver",
     "sandherd_worker.harnesses.program",
+    "sandherd_worker.rehearsal",
     "sandherd_worker.task_inputs",
     "sandherd_worker.ignored_inputs",
 )
@@ -128,6 +129,8 @@ def _wait(pipe: Path, ended: int) -> bool:
         # Opened also for writing: the pipe then never reports that its last writer has closed it.
         begin = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)
         try:
+            # Only now: from here on it may be claimed, and what is claimed meanwhile starts after the rehearsal.
+            import_module("sandherd_worker.rehearsal").rehearse()
             poll = select.poll()
             poll.register(begin, select.POLLIN)
             poll.register(ended, select.POLLIN)

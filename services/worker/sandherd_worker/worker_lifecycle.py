@@ -33,7 +33,7 @@ async def live(who: Assignment, spec: SandboxSpec | None) -> ExitCode:
     Without a spec, or if an earlier worker has written to the spool, it recovers.
     """
     spool = Spool.open(who.state_dir / "spool", limit=who.spool_limit)
-    parts = _parts(who, spec, spool)
+    parts = make_parts(who, spec, spool)
     spool.listen(lambda: parts.stop.request(SPOOL) if spool.trouble else None)
     _listen(parts.stop, parts.reaper)
     try:
@@ -46,7 +46,8 @@ async def live(who: Assignment, spec: SandboxSpec | None) -> ExitCode:
         _listen_no_more()
 
 
-def _parts(who: Assignment, spec: SandboxSpec | None, spool: Spool) -> WorkerResources:
+def make_parts(who: Assignment, spec: SandboxSpec | None, spool: Spool) -> WorkerResources:
+    """The shared objects of a worker. Without a spec there are no secrets to redact."""
     key = token_urlsafe(32) if spec is not None and spec.agent_server is not None else ""
     known = [*(secrets(spec) if spec else ()), *([key] if key else ())]
     emitter = Emitter(spool, who, Redactor(known))
@@ -96,6 +97,7 @@ async def _work(parts: WorkerResources, spec: SandboxSpec) -> ExitCode:
     """Join, and meanwhile load and write what the work needs; start once the worker is admitted."""
     from sandherd_worker.access_server import AccessServer
 
+    parts.spool.allocate()
     access = AccessServer(parts, spec)
     link = BrokerSession(parts.who, parts.spool, parts.stop, [parts.inbox.serve, access.serve], parts.line)
     making = asyncio.create_task(_prepare(parts, spec, link, access))

@@ -290,10 +290,12 @@ async def test_fork_server_has_nothing_of_the_spawner_and_of_sandboxes(
     assert contains(os.getpid(), bytes(secret)), "otherwise the search finds nothing anywhere"
     found = inside(runtime, plan.unit)
     assert contains(found[max(found)], CANARY.encode())
-    pid = server(runtime)
-    assert not contains(pid, CANARY.encode())
-    links = [str(descriptor.readlink()) for descriptor in Path("/proc", str(pid), "fd").iterdir()]
-    assert len([link for link in links if link.startswith("socket:")]) == 1
+    assert runtime.forwarders is not None
+    assert runtime.forwarders.pid is not None
+    for pid in (server(runtime), runtime.forwarders.pid):
+        assert not contains(pid, CANARY.encode())
+        links = [str(descriptor.readlink()) for descriptor in Path("/proc", str(pid), "fd").iterdir()]
+        assert len([link for link in links if link.startswith("socket:")]) == 1
 
 
 def contains(pid: int, text: bytes) -> bool:

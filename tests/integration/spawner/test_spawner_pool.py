@@ -128,6 +128,23 @@ async def test_warm_unit_that_ended_is_replaced(spawner: Make, person: Any) -> N
         await emptied(person, person.home)
 
 
+async def test_unit_that_another_replica_has_claimed_is_not_used(spawner: Make, person: Any) -> None:
+    """Not even if this replica has written its record last, and has not heard of the claim."""
+    async with spawner(profiles=QUICK).running() as service:
+        record = (await ready(person, service))[0]
+        bucket = await service.bus.js.key_value("pool")
+        waiting = (await bucket.get(record.unit)).value or b""
+        claim = {"state": WarmState.CLAIMED, "claimed_by": "p1.sbx-other", "claimed_at": record.requested_at}
+        claimed = record.model_copy(update=claim)
+        await bucket.put(record.unit, claimed.model_dump_json(exclude_defaults=True).encode())
+        view = await person.ended(await person.submit(["true"], profile="quick"))
+        assert view.state == "completed"
+        assert all(one.claimed_by != f"p1.{view.sandbox}" for one in await pooled(service) if one.unit == record.unit)
+        await bucket.put(record.unit, waiting)
+    async with spawner().running():
+        await emptied(person, person.home)
+
+
 async def test_sandbox_without_a_task_uses_a_warm_unit(spawner: Make, person: Any) -> None:
     """The client sees the requested name, whatever the runtime's unit is."""
     async with spawner(profiles=QUICK).running() as service:

@@ -26,6 +26,14 @@ def killed(directory: Path, into: Path, also: bytes = b"") -> Path:
     return into
 
 
+def zeros_of(directory: Path, into: Path) -> Path:
+    """The directory as a worker leaves it that is killed before its first record is written."""
+    into.mkdir()
+    file = next(directory.glob("*.log"))
+    (into / file.name).write_bytes(bytes(file.stat().st_size))
+    return into
+
+
 async def test_zeros_ahead_are_no_damage(tmp_path: Path, records: Any) -> None:
     """A killed worker leaves zeros behind its last record; they are cut off, and what is appended then is read."""
     spool = Spool.open(tmp_path / "spool", limit=LIMIT)
@@ -41,6 +49,58 @@ async def test_zeros_ahead_are_no_damage(tmp_path: Path, records: Any) -> None:
     await spool.close()
     file = next((tmp_path / "spool").glob("*.log"))
     assert file.stat().st_size == scan(file.read_bytes()).end, "an orderly end leaves no zeros"
+
+
+async def test_file_that_was_created_ahead_is_overwritten(tmp_path: Path, records: Any) -> None:
+    """The first record changes neither the directory nor the file's size, which takes longest to become durable."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    spool.allocate()
+    first = spool.append_event(event)
+    spool.allocate()
+    await first
+    size = next(tmp_path.glob("*.log")).stat().st_size
+    assert size == 128 * 1024, "the record has overwritten zeros"
+    await spool.append_event(event)
+    assert [record.sequence for record in records(spool)] == [1, 2]
+    spool.acknowledge(2)
+    await spool.close()
+    assert not list(tmp_path.glob("*.log"))
+
+
+async def test_file_that_was_created_ahead_holds_no_event(tmp_path: Path, records: Any) -> None:
+    """Of a worker that was killed before its first record, only zeros are left: no event, and no damage."""
+    spool = Spool.open(tmp_path / "spool", limit=LIMIT)
+    spool.allocate()
+    await spool.append_event(event)  # written behind
+    again = Spool.open(zeros_of(tmp_path / "spool", tmp_path / "killed"), limit=LIMIT)
+    assert (again.damage, again.sequence, again.depth) == ([], 0, 0)
+    await again.append_event(event)
+    assert [record.sequence for record in records(again)] == [1]
+    await again.close()
+    await spool.close()
+
+
+@pytest.mark.parametrize("failing", ["open", "pwritev"])
+async def test_file_that_was_not_created_ahead_is_created_later(
+    tmp_path: Path, records: Any, monkeypatch: Any, failing: str
+) -> None:
+    """An error is no error of the spool, unless it meets a record."""
+    real, failed = getattr(os, failing), list[object]()
+
+    def fail_once(what: Any, *how: Any) -> Any:
+        if not failed and (failing == "pwritev" or str(what).endswith(".log")):
+            failed.append(what)
+            raise OSError(errno.ENOSPC, "no space")
+        return real(what, *how)
+
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    monkeypatch.setattr(os, failing, fail_once)
+    spool.allocate()
+    await spool.append_event(event)
+    assert failed
+    assert spool.trouble is None
+    assert [record.sequence for record in records(spool)] == [1]
+    await spool.close()
 
 
 @pytest.mark.parametrize("length", [1, 8, 40, 60])

@@ -78,7 +78,7 @@ class Pool:
 
     async def _claim_first(self, units: list[str], key: str, now: datetime) -> WarmClaim | None:
         for unit in units:
-            held = await self._live.pool.load(unit)
+            held = await self._live.pool.newest(unit)
             claimed = pool_decisions.claimed(held.record, key, now) if held else None
             if held is None or claimed is None or claimed is held.record:
                 continue

@@ -8,7 +8,8 @@ sandbox. It ends when the spawner closes the descriptor. A child has the role
 
 - `worker`: it enters the sandbox's control groups, waits until the stub (see `shim`) runs there, joins its namespaces,
   and forks a holder, which the first process of the sandbox adopts. The holder forks the worker and reports its end;
-- `command`: it does what `nsenter_child` does as a program.
+- `command`: it does what `nsenter_child` does as a program;
+- `forwarder`: it enters the sandbox's control groups, and becomes its network forwarder, on the host.
 """
 
 import atexit
@@ -39,6 +40,8 @@ else:  # run as a program: the spawner's package would load what no worker needs
 _REQUEST_PART: Final = 65536
 _MAX_DESCRIPTORS: Final = 3
 _SEED_BYTES: Final = 48
+_BEGIN_BYTES: Final = 64
+"""At least as many as a shim writes to its forwarder."""
 _CREDENTIALS: Final = struct.Struct("3i")
 """`struct ucred` of unix(7): process id, user id, group id."""
 
@@ -100,6 +103,9 @@ def _serve(connection: socket.socket, run: Callable[[list[str]], int | None]) ->
         if request["role"] == "command":
             connection.close()
             _run_command(request, *descriptors)
+        elif request["role"] == "forwarder":
+            connection.close()
+            _run_forwarder(request, descriptors[0], run)
         else:
             connection.close()
             _start_worker(request, descriptors[0], run)
@@ -135,6 +141,18 @@ def _run_command(request: dict[str, Any], out: int, err: int, report: int) -> No
     _set_standard(out, err)
     code = nsenter_child.serve(request, report)
     os._exit(code)
+
+
+def _run_forwarder(request: dict[str, Any], shim: int, run: Callable[[list[str]], int | None]) -> None:
+    """Be the network forwarder, once the shim has claimed its run: another one may have claimed it before."""
+    os.setsid()
+    if not os.read(shim, _BEGIN_BYTES):
+        return
+    nsenter_child.enter_groups(request["groups"])
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _set_standard(log, log)
+    renew_random_states()
+    _end(run, [request["folder"], str(shim)])
 
 
 def _start_worker(request: dict[str, Any], stub: int, run: Callable[[list[str]], int | None]) -> None:

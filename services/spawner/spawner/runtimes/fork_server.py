@@ -44,26 +44,26 @@ def _forkable(worker: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 class Handover:
-    """A connection that a thread opens for a coroutine. If the coroutine was cancelled meanwhile, it is closed."""
+    """Connections that a thread opens for a coroutine. If the coroutine was cancelled meanwhile, they are closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._connection: socket.socket | None = None
+        self._connections: list[socket.socket] = []
         self._abandoned = False
 
     def put(self, connection: socket.socket) -> None:
         """Called by the thread."""
         with self._lock:
-            self._connection = connection
+            self._connections.append(connection)
             if self._abandoned:
                 connection.close()
 
     def abandon(self) -> None:
-        """Called by the coroutine, which does not get the connection."""
+        """Called by the coroutine, which does not get the connections."""
         with self._lock:
             self._abandoned = True
-            if self._connection is not None:
-                self._connection.close()
+            for connection in self._connections:
+                connection.close()
 
 
 class ForkServer:
@@ -202,5 +202,5 @@ class ForkServer:
         self._process = self._control = None
 
     def _give_up(self, reason: str) -> None:
-        _log.warning("fork server failed, workers are started by exec", reason=reason)
+        _log.warning("fork server failed, processes are started by exec", reason=reason)
         self._unused_until = time.monotonic() + _RETRY_SECONDS

@@ -6,6 +6,7 @@ The forwarder is a separate program, `sandherd_network.forwarder`, which the shi
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from spawner.runtimes.layout import SandboxDirectory
 from spawner.runtimes.run_files import RunFiles
 
 FORWARDER: Final = Path(next(iter(find_spec("sandherd_network").submodule_search_locations or [])), "forwarder.py")  # type: ignore[union-attr]  # our own
+FORWARDER_WORDS: Final = (sys.executable, "-P", "-m", "sandherd_network.forwarder")
+"""The command line of the same, as the fork server needs it."""
 GATE: Final = 4
 """The descriptor on which bubblewrap waits until the network is ready."""
 _RESOLV_CONF: Final = "nameserver 127.0.0.1\noptions edns0\n"

@@ -58,7 +58,7 @@ def _try(trial: WorkerStarter, place: SandboxDirectory) -> str | None:
     os.waitpid(pid, 0)
     if not ended:
         # It waits for a forwarder that fails repeatedly.
-        return _last_line(run.folder / "network.log") or f"it did not start within {SECONDS:g} s"
+        return _last_line(run.network_log) or f"it did not start within {SECONDS:g} s"
     return None if shim.read_exit(run) == 0 else shim.read_last_line(run) or "a sandbox did not start"
 
 

@@ -54,10 +54,13 @@ class ProcessRuntime:
     _watches: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     forks: ForkServer | None = field(init=False, default=None)
     """Forks workers, if they are isolated; None: they are started by exec."""
+    forwarders: ForkServer | None = field(init=False, default=None)
+    """Forks network forwarders likewise: another server, as an agent may know memory addresses of its worker."""
 
     def __post_init__(self) -> None:
         if self.launch:
             self.forks = ForkServer(self.worker, self.search_path)
+            self.forwarders = ForkServer(network.FORWARDER_WORDS, "")
         self._state_worker_start()
 
     @property
@@ -75,7 +78,7 @@ class ProcessRuntime:
         """Starts workers."""
         counted = self.capabilities.processes == "rlimit"
         own = (counted, self.layout.disks, self.toolchains, self.networks, self.search_path)
-        return WorkerStarter(self.worker, self.launch, self.groups, *own, self.forks)
+        return WorkerStarter(self.worker, self.launch, self.groups, *own, self.forks, self.forwarders)
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
         """Call `notify(unit)` from now on when a worker has ended, also for workers that are running already."""
@@ -231,8 +234,9 @@ class ProcessRuntime:
         """Stop watching; the sandboxes continue."""
         await cancel_and_wait(list(self._watches.values()))
         self._watches.clear()
-        if self.forks:
-            await asyncio.to_thread(self.forks.close)
+        for server in (self.forks, self.forwarders):
+            if server:
+                await asyncio.to_thread(server.close)
         self.groups.close()
 
     async def _start(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart) -> None:

@@ -31,6 +31,11 @@ class RunFiles:
         return self.folder / "network.json"
 
     @property
+    def network_log(self) -> Path:
+        """What its forwarder has refused, and its errors."""
+        return self.folder / "network.log"
+
+    @property
     def gate(self) -> Path:
         """The pipe on which the sandbox waits until its network is ready."""
         return self.folder / "gate"

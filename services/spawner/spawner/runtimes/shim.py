@@ -1,9 +1,10 @@
 """The shim: a small shell between the spawner and a worker; it outlives the spawner and stores how the worker ended.
 
 It claims the run (of two shims for one run, the second leaves without having started anything), enters the control
-groups, starts the network forwarder, sets the limits, runs the worker, and writes its exit status. After the worker it
-starts no other program, for when a sandbox is ended, every process but the shim is killed. The status is read only when
-the shim has ended, so it is complete; after a power cut it may be missing, which counts as a worker that was killed.
+groups, starts the network forwarder or lets a forked one begin, sets the limits, runs the worker, and writes its exit
+status. After the worker it starts no other program, for when a sandbox is ended, every process but the shim is killed.
+The status is read only when the shim has ended, so it is complete; after a power cut it may be missing, which counts as
+a worker that was killed.
 
 An isolated worker writes to a pipe, not to the log file. A process outside of the sandbox's groups and namespaces
 copies the first `LOG_BYTES` into the file and discards the rest. Nothing in the sandbox can truncate the file or fill
@@ -35,6 +36,8 @@ _SIGNALLED: Final = 128
 _TEMPLATE: Final = """
 run=$1 folder=$2 files=$3 cpu=$4 data=$5 groups=$6 log=$7 python=$8 forwarder=$9
 shift 9
+forked=$1
+shift
 cd "$folder" || exit 1
 read -r boot </proc/sys/kernel/random/boot_id
 read -r stat </proc/$$/stat
@@ -43,17 +46,27 @@ echo "$boot $stat" 2>/dev/null >"$run/claim" || exit CLAIMED
 set +C
 writer=
 if [ "$log" = pipe ]; then
-  { ulimit -f LOG_BLOCKS; trap '' XFSZ; cat; exec cat >/dev/null; } <"$run/pipe" >>"$run/log" 2>/dev/null 5<&- &
+  { ulimit -f LOG_BLOCKS; trap '' XFSZ; cat; exec cat >/dev/null; } <"$run/pipe" >>"$run/log" 2>/dev/null 5<&- 6<&- &
   writer=$! log=$run/pipe
   trap : PIPE
 fi
 for group in $groups; do echo 0 >"$group/cgroup.procs"; done
+forward() {
+  if [ "$forked" ]; then
+    forked=
+    trap '' PIPE
+    echo begin 2>/dev/null >&6 && read -r code <&6 && return "$code"
+    return 1
+  fi
+  "$python" -I -S "$forwarder" "$run" </dev/null >>"$run/network.log" 2>&1 6<&-
+}
 if [ -n "$forwarder" ]; then
-  (until "$python" -I -S "$forwarder" "$run" </dev/null >>"$run/network.log" 2>&1; do
+  (until forward; do
     [ -d "$run" ] && [ ! -e "$run/exit" ] && kill -0 $$ 2>/dev/null || exit 0; sleep 1
   done) 5<&- &
   exec 4<>"$run/gate"
 fi
+exec 6<&-
 ulimit -c 0; ulimit -n "$files"; ulimit -t "$cpu"
 if [ "$data" != none ]; then ulimit -d "$data"; fi
 "$@" </dev/null >>"$log" 2>&1 3>"$run/info"
@@ -67,6 +80,9 @@ _INNER: Final = 'ulimit -p "$0" 2>/dev/null || ulimit -u "$0"; exec "$@"'
 """The option for the number of processes is `-p` in dash and `-u` in bash."""
 CHANNEL: Final = 5
 """The descriptor of the stub's connection to the process that forks the worker."""
+FORWARDER_CHANNEL: Final = 6
+"""The descriptor of the shim's connection to a forwarder that was forked for it: one that ends without writing its
+status there, or was never forked, is replaced by a program."""
 _STUB: Final = """
 echo ready >&5
 read -r word worker <&5
@@ -88,7 +104,7 @@ def make_pipe(run: RunFiles) -> None:
         os.mkfifo(run.pipe, _OWN)
 
 
-def argv(
+def argv(  # noqa: PLR0913  # what the script needs
     run: RunFiles,
     folder: Path,
     limits: ProcessLimits,
@@ -97,11 +113,12 @@ def argv(
     *,
     piped: bool = False,
     forwarder: Path | None = None,
+    forked: bool = False,
     python: str = sys.executable,
 ) -> list[str]:
     """The command line of the shim, which runs `command` in `folder`, with a network `forwarder` beside it.
 
-    `piped`: its output is written to `run.pipe`.
+    `piped`: its output is written to `run.pipe`. `forked`: the forwarder was, and has `FORWARDER_CHANNEL`.
 
     It must not contain a secret: every user of the host can read it.
     """
@@ -119,6 +136,7 @@ def argv(
         "pipe" if piped else str(run.log),
         python,
         str(forwarder or ""),
+        "forked" if forked else "",
         *command,
     ]
 

@@ -1,11 +1,13 @@
 """Starts a worker in its directory: its files, its limits, and the command line of its shim."""
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
 import socket
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -80,6 +82,8 @@ class WorkerStarter:
     """The worker's PYTHONPATH; empty: none."""
     forks: ForkServer | None = None
     """Forks the workers of isolated sandboxes; None: they are started by exec."""
+    forwarders: ForkServer | None = None
+    """Forks their network forwarders; None: the shims start them."""
 
     def set_up(self, place: SandboxDirectory, plan: SandboxPlan) -> None:
         """Create the directories and the files that the worker reads. Raises `RuntimeFailedError`."""
@@ -152,8 +156,10 @@ class WorkerStarter:
         found = environment.variables(plan, self._paths(place), group=self._memory_group(place), lost=lost)
         return found | self._toolchains() | self._search() | self._repository(plan)
 
-    def line(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, *, forked: bool = False) -> list[str]:
-        """The shim's command line. `forked`: with a stub in place of the worker."""
+    def line(
+        self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, *, forked: bool = False, lent: bool = False
+    ) -> list[str]:
+        """The shim's command line. `forked`: with a stub in place of the worker. `lent`: its forwarder is forked."""
         own = self._process_limits(start)
         worker = [*self.worker, *start.arguments]
         command = shim.limiting_processes(own, shim.stub(worker) if forked else worker)
@@ -167,7 +173,7 @@ class WorkerStarter:
             )
         forwarder = None if gate is None else network.FORWARDER
         groups, piped = self.groups.of(place.name), self.launch is not None
-        return shim.argv(run, place.work, own, groups, command, piped=piped, forwarder=forwarder)
+        return shim.argv(run, place.work, own, groups, command, piped=piped, forwarder=forwarder, forked=lent)
 
     def _process_limits(self, start: WorkerStart) -> kernel_limits.ProcessLimits:
         return kernel_limits.for_processes(
@@ -181,12 +187,12 @@ class WorkerStarter:
         """Start the shim of one run, and return when one has claimed the run. Raises `RuntimeFailedError`."""
         handover = Handover()
         try:
-            pid, connection = await asyncio.to_thread(self._spawn_forked, place, run, start, handover)
+            pid, forked = await asyncio.to_thread(self._spawn_forked, place, run, start, handover)
         except asyncio.CancelledError:
             handover.abandon()
             raise
-        if self.forks and connection:
-            await self.forks.wait_forked(connection)
+        for server, connection in forked:
+            await server.wait_forked(connection)
         deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
         while shim.read_claim(run) is None:
             # A child that ended without claiming the run, or after another claimed it, is not waited for.
@@ -213,32 +219,47 @@ class WorkerStarter:
 
     def _spawn_forked(
         self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, handover: Handover
-    ) -> tuple[int, socket.socket | None]:
-        """As `spawn`, with the connection to the process that forks the worker; None: it is started by exec."""
+    ) -> tuple[int, list[tuple[ForkServer, socket.socket]]]:
+        """As `spawn`, with the connections to the processes that were forked for it; the others are started by exec."""
         with ExitStack() as stack:
-            near, far = (stack.enter_context(end) for end in socket.socketpair())
-            connection = self._request_fork(place, run, start, near)
-            if connection:
+            stubs, forwarders = ([stack.enter_context(end) for end in socket.socketpair()] for _ in range(2))
+            channels: list[socket.socket | None] = [None, None]
+            forked: list[tuple[ForkServer, socket.socket]] = []
+            if self.forks and (connection := self._request_fork(place, run, start, stubs[0])):
+                channels[0] = stubs[1]
+                forked.append((self.forks, connection))
+            if self.forwarders and (connection := self._request_forwarder(place, run, start, forwarders[0])):
+                channels[1] = forwarders[1]
+                forked.append((self.forwarders, connection))
+            for _, connection in forked:
                 handover.put(connection)
             try:
-                return self._spawn(place, run, start, far if connection else None), connection
+                return self._spawn(place, run, start, *channels), forked
             except RuntimeFailedError:
-                if connection:
+                for _, connection in forked:
                     connection.close()
                 raise
 
-    def _spawn(self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, channel: socket.socket | None) -> int:
-        """Start the shim, with a stub that has this channel, or with the worker itself."""
+    def _spawn(
+        self,
+        place: SandboxDirectory,
+        run: RunFiles,
+        start: WorkerStart,
+        channel: socket.socket | None,
+        lent: socket.socket | None = None,
+    ) -> int:
+        """Start the shim, with a stub that has this channel, or with the worker itself. `lent`: to its forwarder."""
         try:
             if self.forwards(start.network):
                 network.prepare(place, run, start.network)
             else:
                 _log.warning("sandbox shares this host's network", sandbox=place.name)
-            line = self.line(place, run, start, forked=channel is not None)
-            return os.posix_spawn(
-                line[0], line, start.variables, setsid=True, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-                file_actions=[(os.POSIX_SPAWN_DUP2, channel.fileno(), shim.CHANNEL)] if channel else [],
-            )  # fmt: skip
+            line = self.line(place, run, start, forked=channel is not None, lent=lent is not None)
+            with _as_descriptors({shim.CHANNEL: channel, shim.FORWARDER_CHANNEL: lent}) as actions:
+                return os.posix_spawn(
+                    line[0], line, start.variables, setsid=True, setsigmask=[], file_actions=actions,
+                    setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+                )  # fmt: skip
         except OSError as error:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} did not start: {error}") from error
 
@@ -264,6 +285,19 @@ class WorkerStarter:
         process = {"folder": folder, "variables": {**start.variables, "PWD": folder}, "arguments": start.arguments}
         request = {"role": "worker", "log": str(run.pipe), **isolation, **process}
         return self.forks.request(json.dumps(request).encode(), [channel.fileno()])
+
+    def _request_forwarder(
+        self, place: SandboxDirectory, run: RunFiles, start: WorkerStart, channel: socket.socket
+    ) -> socket.socket | None:
+        """Request a forwarder that waits for the shim at the other end of `channel`. None: the shim starts it.
+
+        Only control groups find one that is no child of the shim when the sandbox is ended.
+        """
+        groups = [str(group) for group in self.groups.of(place.name)]
+        if not groups or self.forwarders is None or not self.forwarders.usable or not self.forwards(start.network):
+            return None
+        request = {"role": "forwarder", "groups": groups, "folder": str(run.folder), "log": str(run.network_log)}
+        return self.forwarders.request(json.dumps(request).encode(), [channel.fileno()])
 
     def forwards(self, policy: NetworkPolicy) -> bool:
         """Whether a sandbox with this policy has a network namespace, with a forwarder."""
@@ -301,6 +335,19 @@ class WorkerStarter:
 
     def _memory_group(self, place: SandboxDirectory) -> Path | None:
         return self.groups.memory / place.name if self.groups.memory else None
+
+
+@contextmanager
+def _as_descriptors(channels: Mapping[int, socket.socket | None]) -> Iterator[list[tuple[int, int, int]]]:
+    """The actions that give a program these sockets as these descriptors; copies, as one may have another's number."""
+    with ExitStack() as stack:
+        actions = []
+        for number, channel in channels.items():
+            if channel is not None:
+                copy = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, max(channels) + 1)
+                stack.callback(os.close, copy)
+                actions.append((os.POSIX_SPAWN_DUP2, copy, number))
+        yield actions
 
 
 def _last_status(place: SandboxDirectory) -> int | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sandherd import processes
 from spawner.runtimes.process import ProcessRuntime
 from tests.integration.spawner.conftest import Eventually, PlanFor
 from tests.integration.spawner.network.conftest import Sandbox, inside
@@ -273,7 +274,7 @@ def _forwarders(runtime: ProcessRuntime) -> list[int]:
     members = runtime.ending.members(runtime.layout.directory("sbx-one"))
     lines = {pid: _command_line(pid) for pid in members}
     programs = {pid: line for pid, line in lines.items() if b"python" in line[0]}
-    found = {pid for pid, line in programs.items() if any(b"forwarder.py" in part for part in line)}
+    found = {pid for pid, line in programs.items() if any(b"forwarder" in part for part in line)}
     return [pid for pid in found if _parent(pid) not in found]  # it prepares the sandbox's namespace in a fork
 
 

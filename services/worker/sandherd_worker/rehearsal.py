@@ -1,0 +1,116 @@
+"""A worker's start without an identity, done once while it waits for one: the real start then takes half as long.
+
+A fork shares its memory until it writes to it, and Python writes to all objects that it uses: at the first use, most
+of a start's CPU time is for copying memory. So is the first use of each function. The rehearsal joins a broker of its
+own and publishes an event to it; it runs no program, and leaves nothing behind. Only for processes that fork no
+further: ids and random numbers are created.
+"""
+
+import asyncio
+import base64
+import gc
+import json
+import tempfile
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from sandherd.bus.identity import credentials_text
+from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.requests import CredentialGrant
+from sandherd.telemetry import logs
+from sandherd_worker.access.archive import write_files
+from sandherd_worker.access_server import AccessServer
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.attempt_events import started
+from sandherd_worker.broker_session import BrokerSession
+from sandherd_worker.emitter import now
+from sandherd_worker.enrollment import own_key
+from sandherd_worker.harness_factory import read_spec
+from sandherd_worker.rehearsal_broker import serving
+from sandherd_worker.spool import Spool
+from sandherd_worker.worker_lifecycle import make_parts
+
+_SECONDS: Final = 5.0
+"""How long it may take; it takes a hundredth of that on an idle machine."""
+_LIFE: Final = timedelta(hours=1)
+_SPEC: Final = {"text": "nothing", "harness": {"kind": "command", "argv": ["true"]}}
+
+
+def rehearse() -> bool:
+    """Do what a start does, up to the acknowledgement of the first event; whether that was possible."""
+    logs.configure("worker", logs.SILENT)
+    try:
+        with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
+            asyncio.run(_start(Path(folder)))
+    except Exception:  # noqa: BLE001  # without it a start is slower, and otherwise the same
+        return False
+    finally:
+        gc.collect()
+    return True
+
+
+async def _start(folder: Path) -> None:
+    async with asyncio.timeout(_SECONDS), serving() as url:
+        who = Assignment.read(_variables(folder, url))
+        spec = read_spec(who)
+        assert isinstance(spec, TaskSpec)
+        spool = Spool.open(who.state_dir / "spool", limit=who.spool_limit)
+        try:
+            await _publish(who, spec, spool)
+        finally:
+            await spool.close()
+
+
+async def _publish(who: Assignment, spec: TaskSpec, spool: Spool) -> None:
+    parts = make_parts(who, spec, spool)
+    access = AccessServer(parts, spec)
+    link = BrokerSession(who, spool, parts.stop, [parts.inbox.serve, access.serve], parts.line)
+    try:
+        await asyncio.to_thread(write_files, spec, who.work_dir)
+        await link.admitted()
+        await parts.emitter.emit(started(spec, who.attempt, who.work_dir))
+        await spool.until(lambda: spool.depth == 0)
+    finally:
+        await access.close()
+        await link.close()
+
+
+def _variables(folder: Path, url: str) -> Mapping[str, str]:
+    (folder / "work").mkdir()
+    (folder / "task.json").write_text(json.dumps(_SPEC))
+    jwt, seed = _credential(folder)
+    (folder / "joiner.creds").write_text(credentials_text(jwt, seed))
+    return {
+        "SANDHERD_GRANT": CredentialGrant(jwt=jwt, expires_at=now() + _LIFE).model_dump_json(),
+        "SANDHERD_PROJECT": "default",
+        "SANDHERD_SANDBOX_ID": "sbx-rehearsal",
+        "SANDHERD_TASK_ID": "task-rehearsal",
+        "SANDHERD_ATTEMPT": "1",
+        "SANDHERD_FENCE": "1",
+        "NATS_URL": url,
+        "SANDHERD_CREDENTIALS": str(folder / "joiner.creds"),
+        "SANDHERD_TASK_FILE": str(folder / "task.json"),
+        "SANDHERD_STATE_DIR": str(folder),
+        "SANDHERD_WORK_DIR": str(folder / "work"),
+    }
+
+
+def _credential(folder: Path) -> tuple[str, str]:
+    """A credential that no broker accepts, and the seed of its key: only their form is read."""
+    pair = own_key(folder)
+    claims = {
+        "sub": pair.public_key.decode(),
+        "name": "sbx-rehearsal",
+        "iat": int(now().timestamp()),
+        "exp": int((now() + _LIFE).timestamp()),
+        "nats": {"tags": ["principal:joiner", "project:default"]},
+    }
+    seed = pair.seed.decode()
+    pair.wipe()
+    return ".".join(map(_encoded, ({"typ": "JWT"}, claims, {}))), seed
+
+
+def _encoded(part: Mapping[str, object]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")

@@ -1,0 +1,58 @@
+"""A broker that has one client: it accepts what a worker sends at its start, and replies as a herd does."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+_INFO: Final = {
+    "server_id": "rehearsal",
+    "version": "2.12.0",
+    "proto": 1,
+    "headers": True,
+    "max_payload": 1024 * 1024,
+    "auth_required": True,
+    "nonce": "rehearsal",
+}
+_MAX_BYTES: Final = 64 * 1024
+"""Of a message: where the loopback interface is the host's, other processes can connect, too."""
+_STORED: Final = b'{"stream":"EVENTS","seq":1}'
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[str]:
+    """Serve on a port of the loopback interface; its URL. Raises `OSError`, as where that interface is down."""
+    server = await asyncio.start_server(_serve, "127.0.0.1", 0)
+    try:
+        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve a connection until the client closes it (https://docs.nats.io/reference/reference-protocols)."""
+    writer.write(b"INFO %s\r\n" % json.dumps(_INFO).encode())
+    subscriptions: dict[bytes, bytes] = {}
+    try:
+        while line := await reader.readline():
+            verb, *arguments = line.split()
+            if verb == b"PING":
+                writer.write(b"PONG\r\n")
+            elif verb == b"SUB":
+                subscriptions[arguments[0].removesuffix(b"*")] = arguments[-1]
+            elif verb in {b"PUB", b"HPUB"}:
+                await reader.readexactly(min(int(arguments[-1]), _MAX_BYTES) + len(b"\r\n"))
+                _reply(writer, subscriptions, arguments)
+    except (OSError, ValueError, LookupError, asyncio.IncompleteReadError):
+        pass  # what is no message of a worker ends its connection
+    finally:
+        writer.close()
+
+
+def _reply(writer: asyncio.StreamWriter, subscriptions: dict[bytes, bytes], arguments: list[bytes]) -> None:
+    """To a message that was published with these arguments: subject, reply subject, sizes."""
+    inbox = arguments[1]
+    number = next((number for prefix, number in subscriptions.items() if inbox.startswith(prefix)), None)
+    if number is not None:
+        writer.write(b"MSG %s %s %d\r\n%s\r\n" % (inbox, number, len(_STORED), _STORED))
