@@ -38,6 +38,10 @@ class EnvelopeWriter:
 
     def document(self, data: BaseModel, event_type: str, *, id: UUID, time: datetime, sequence: int) -> bytes:
         """The envelope as it is sent on the wire. Raises what `wrap` and `Envelope.to_json` raise."""
+        return self.enclose(write(data), event_type, id=id, time=time, sequence=sequence)
+
+    def enclose(self, data: bytes, event_type: str, *, id: UUID, time: datetime, sequence: int) -> bytes:
+        """The same, of `data` that is written already."""
         parts = self._parts.get(event_type)
         if parts is None:
             parts = self._parts[event_type] = self._split(event_type)
@@ -45,7 +49,7 @@ class EnvelopeWriter:
             wrap(_NoData(), event_type, id=id, time=time, sequence=sequence, **self._attributes)  # raises, mostly
         before, between, behind, rest = parts
         document = b"".join(
-            (before, str(id).encode(), between, to_json(time), behind, b"%d" % sequence, rest, write(data), b"}")
+            (before, str(id).encode(), between, to_json(time), behind, b"%d" % sequence, rest, data, b"}")
         )
         check_size(document)
         return document
