@@ -1,7 +1,6 @@
 """Replies to requests and publishes: reads them, and ends a wait at once if the connection is lost."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -9,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import nats.errors
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from sandherd.bus.errors import (
     BusError,
@@ -97,8 +97,8 @@ def read_acknowledgement(subject: str, document: bytes) -> Acknowledgement:
     nats-py reads the same, but its client of JetStream costs a command more CPU time than everything it sends.
     """
     try:
-        found: Any = json.loads(document)
-    except (ValueError, RecursionError):
+        found: Any = from_json(document)
+    except ValueError:
         found = None
     if not isinstance(found, dict):  # the message may be stored, so it is published again with the same id
         raise PublishFailedError(f"{subject}: the reply is no acknowledgement")

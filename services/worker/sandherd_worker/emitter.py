@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from types import UnionType
-from typing import IO, Any, Final, Literal, Union, get_args, get_origin
+from typing import IO, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
@@ -40,8 +39,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedEvent:
+class EncodedEvent(NamedTuple):
     """An event as it is published, its record, and the records of its artifacts, which are stored before it."""
 
     data: EventData

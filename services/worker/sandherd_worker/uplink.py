@@ -9,9 +9,7 @@ behind a refused one (a nearly full stream stores a small record and refuses a l
 import asyncio
 import time
 from collections import deque
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sandherd.backoff import Backoff
 from sandherd.bus.connection import Bus, LeaderlessError, PublishFailedError, PublishRefusedError, StreamFullError
@@ -36,8 +34,7 @@ worth), so that a full spool after an outage does not count as a flood.
 _log: Final = logs.get("uplink")
 
 
-@dataclass(frozen=True)
-class _InFlight:
+class _InFlight(NamedTuple):
     """A record that was sent and is not yet acknowledged."""
 
     spooled: SpooledRecord
@@ -98,8 +95,9 @@ class Uplink:
                 if self._leaderless is not None:
                     # Don't wait for what was sent to the lost leader: the new one must store nothing behind it first.
                     raise self._leaderless
-                if not self._send_next(window, 1 if alone else WINDOW_MESSAGES):
-                    await self._wait_for_change()
+                while self._send_next(window, 1 if alone else WINDOW_MESSAGES):
+                    pass
+                await self._wait_for_change()
         except (PublishRefusedError, StreamFullError):
             await self._collect_replies()
             raise
@@ -150,9 +148,11 @@ class Uplink:
 
     async def _wait_for_change(self) -> None:
         """Wait for an acknowledgement or a new record; only briefly, because connections can fail silently."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_POLL_INTERVAL):
-                await self._wake.wait()
+        alarm = asyncio.get_running_loop().call_later(_POLL_INTERVAL, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            alarm.cancel()
 
     async def _collect_replies(self) -> None:
         """Wait for the replies on what was sent behind a refused record.
