@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from sandherd_worker.harnesses.event_lines import LONGEST_LINE, AgentProcess, EventLines
+from sandherd_worker.harnesses.event_lines import READ_BYTES, AgentProcess, EventLines
 
 
 async def published(data: bytes, process: AgentProcess = "agent", turn: int = 1) -> list[Any]:
@@ -16,7 +16,7 @@ async def published(data: bytes, process: AgentProcess = "agent", turn: int = 1)
     async def heed(_type: str, _data: dict[str, Any]) -> None:
         raise AssertionError("no driver's line")
 
-    reader = asyncio.StreamReader(LONGEST_LINE)
+    reader = asyncio.StreamReader(READ_BYTES)
     reader.feed_data(data)
     reader.feed_eof()
     await EventLines(publish, lambda: turn, heed if process == "driver" else None).read(reader)

@@ -31,7 +31,8 @@ from sandherd.bus.errors import (
     TlsError,
 )
 from sandherd.bus.publish_retries import BROKER_BACKOFF, acknowledged_within, logged_every, publish_delay
-from sandherd.bus.replies import Acknowledgement, CallLostError, PendingCalls, read_acknowledgement, read_reply
+from sandherd.bus.publish_window import PublishWindow
+from sandherd.bus.replies import Acknowledgement, PendingCalls, read_reply
 from sandherd.bus.tls_client import TlsClient, requires_tls
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.headers import MESSAGE_ID
@@ -91,6 +92,7 @@ class Bus:
         self._closing = True
         self._watch = watch
         self._waiting = PendingCalls()
+        self._window: PublishWindow | None = None
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
         """The last error that nats-py reported: the reason, if a connect times out."""
@@ -146,7 +148,7 @@ class Bus:
     @property
     def clustered(self) -> bool:
         """Whether the connected server belongs to a cluster."""
-        return "cluster" in self.client._server_info  # noqa: SLF001  # the server's INFO; nats-py exposes only parts
+        return self.client.is_clustered
 
     def drop_unsent(self) -> None:
         """Drop messages that are not written yet, for a publisher that republishes all unacknowledged ones in order.
@@ -174,16 +176,14 @@ class Bus:
         timeout = timeout or acknowledged_within(clustered=self.clustered)
         headers = {MESSAGE_ID: msg_id, **(headers or {})}
         sending = self.client.request(subject, payload, timeout=timeout, headers=headers)
-        try:
-            return read_acknowledgement(subject, (await self._waiting.unless_lost(sending)).data)
-        except CallLostError as error:
-            raise ConnectionLostError(f"{subject}: the connection was lost") from error
-        except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError, ValueError) as error:
-            raise PublishRefusedError(f"{subject}: {error!r}") from error
-        except nats.errors.NoRespondersError as error:
-            raise LeaderlessError(f"{subject}: no stream responds") from error
-        except (TimeoutError, nats.errors.Error, OSError) as error:
-            raise PublishFailedError(f"{subject}: {error!r}") from error
+        return await self._waiting.acknowledgement(subject, sending)
+
+    async def publish_window(self) -> PublishWindow:
+        """For a program that publishes many messages at a time. Raises `PublishFailedError`."""
+        if self._window is None:
+            self._window = await PublishWindow.open(self.client)
+            self._waiting.lost = self._window.lose
+        return self._window
 
     async def publish_stored(
         self,

@@ -1,14 +1,24 @@
 """Reads replies to requests and publishes, and ends the wait for a reply at once if the connection is lost."""
 
 import asyncio
-import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
+import nats.errors
+from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
-from sandherd.bus.errors import BusError, PublishFailedError, RefusedError, failure_of
+from sandherd.bus.errors import (
+    BusError,
+    ConnectionLostError,
+    LeaderlessError,
+    PublishFailedError,
+    PublishRefusedError,
+    RefusedError,
+    failure_of,
+)
 from sandherd.contracts.requests import Reply
 
 T = TypeVar("T")
@@ -23,6 +33,8 @@ class PendingCalls:
 
     def __init__(self) -> None:
         self._scopes: set[asyncio.Timeout] = set()
+        self.lost: Callable[[], None] = lambda: None
+        """Called when the connection is lost, for calls that wait elsewhere."""
 
     async def unless_lost(self, work: Awaitable[T]) -> T:
         """Return the result of `work`. Raises `CallLostError` as soon as the connection is lost."""
@@ -38,12 +50,37 @@ class PendingCalls:
         finally:
             self._scopes.discard(scope)
 
+    async def acknowledgement(self, subject: str, sending: Awaitable[Msg]) -> "Acknowledgement":
+        """The acknowledgement of what `sending` publishes. Raises what `Bus.publish` raises."""
+        try:
+            return read_acknowledgement(subject, (await self.unless_lost(sending)).data)
+        except UNACKNOWLEDGED as error:
+            raise publish_error(subject, error) from error
+
     def end_all(self) -> None:
         """End all waiting calls with `CallLostError`: the connection is lost."""
         scopes, self._scopes = self._scopes, set()
         now = asyncio.get_running_loop().time()
         for scope in scopes:
             scope.reschedule(now)
+        self.lost()
+
+
+UNACKNOWLEDGED: Final = (CallLostError, TimeoutError, nats.errors.Error, OSError, ValueError)
+"""What publishing to a stream may raise before there is a reply."""
+
+
+def publish_error(subject: str, error: Exception) -> BusError:
+    """One of `UNACKNOWLEDGED` as the error of a publish."""
+    match error:
+        case CallLostError():
+            return ConnectionLostError(f"{subject}: the connection was lost")
+        case nats.errors.MaxPayloadError() | nats.errors.BadSubjectError() | ValueError():
+            return PublishRefusedError(f"{subject}: {error!r}")
+        case nats.errors.NoRespondersError():
+            return LeaderlessError(f"{subject}: no stream responds")
+        case _:
+            return PublishFailedError(f"{subject}: {error!r}")
 
 
 class Acknowledgement(NamedTuple):
@@ -60,13 +97,13 @@ def read_acknowledgement(subject: str, document: bytes) -> Acknowledgement:
     nats-py's JetStream client could read it, but loading that client costs a short command more CPU time than sending.
     """
     try:
-        found: Any = json.loads(document)
+        found: Any = from_json(document)
     except ValueError:
         found = None
     if not isinstance(found, dict):  # the message may be stored, so it is published again with the same id
         raise PublishFailedError(f"{subject}: the reply is not an acknowledgement")
     if "error" in found:
-        error: dict[str, Any] = found["error"]
+        error: dict[str, Any] = found["error"] if isinstance(found["error"], dict) else {}
         description = error.get("description")
         raise failure_of(error.get("err_code"), description)(f"{subject}: {description}")
     if "stream" not in found or "seq" not in found:

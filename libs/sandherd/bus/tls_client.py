@@ -16,7 +16,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.protocol import parser
-from nats.protocol.command import pub_cmd
+from nats.protocol.command import hpub_cmd, pub_cmd
+
+from sandherd.contracts.headers import MESSAGE_ID
 
 _TLS_SCHEMES: Final = frozenset({"tls", "wss"})
 
@@ -24,6 +26,8 @@ _TLS_SCHEMES: Final = frozenset({"tls", "wss"})
 # a form feed as separators, and would close the connection at each delivery of such a message.
 _ARGUMENTS: Final = rb"[ \t]+([^ \t\r\n]+)[ \t]+(\d+)[ \t]+(([^ \t\r\n]+)[ \t]+)?"
 parser.MSG_RE = re.compile(rb"\AMSG" + _ARGUMENTS + rb"(\d+)\r\n")
+_SEPARATORS: Final = re.compile(r"[ \t\r\n]")
+"""None of them may be in a subject or an id: what follows would be read as another command."""
 parser.HMSG_RE = re.compile(rb"\AHMSG" + _ARGUMENTS + rb"(\d+)[ \t]+(\d+)\r\n")
 
 
@@ -48,6 +52,8 @@ class TlsClient(Client):
         that wait in the queue of its subscription. Set it before subscribing."""
         self._takers: dict[int, Callable[[Msg], None]] = {}
         """The functions given to `take_messages`, by the id of the subscription."""
+        self._reply_takers: dict[int, Callable[[bytes, bytes, bytes], None]] = {}
+        """The functions given to `take_replies`, by the id of the subscription."""
 
     def take_messages(self, subscription: Subscription, take: Callable[[Msg], None]) -> None:
         """Pass messages of a subscription that have a reply subject directly to `take`, without a queue.
@@ -57,10 +63,22 @@ class TlsClient(Client):
         """
         self._takers[subscription._id] = take  # noqa: SLF001  # nats-py has no public name for it
 
+    def take_replies(self, subscription: Subscription, take: Callable[[bytes, bytes, bytes], None]) -> None:
+        """Pass subject, data and headers of a subscription's messages to `take`, as they are read from the connection.
+
+        `take` must not raise: nothing more would be read.
+        """
+        self._reply_takers[subscription._id] = take  # noqa: SLF001  # as above
+
     @property
     def is_tls(self) -> bool:
         """Whether the last server that responded has TLS."""
         return bool(self._server_info.get("tls_required"))
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the last server that responded belongs to a cluster."""
+        return "cluster" in self._server_info
 
     async def publish_each(self, subjects: Iterable[str], payload: bytes) -> None:
         """Publish one payload on each of these subjects in one write, with a quarter of the CPU time of single writes.
@@ -74,6 +92,28 @@ class TlsClient(Client):
             self.stats["out_msgs"] += len(others)
             self.stats["out_bytes"] += len(others) * len(payload)
             await self._send_command(b"".join([pub_cmd(subject, "", payload) for subject in others]))
+
+    def publish_at_once(self, subject: str, reply: str, payload: bytes, *, msg_id: str) -> None:
+        """Publish a message with this id. It is written at the end of this iteration of the event loop, with others.
+
+        It never waits until earlier data is written, so the publisher has to limit what is not acknowledged yet. Raises
+        what `publish` raises, and `ConnectionClosedError` also while the connection is lost.
+        """
+        if not self.is_connected:
+            raise nats.errors.ConnectionClosedError
+        if self.is_draining_pubs:
+            raise nats.errors.ConnectionDrainingError
+        if len(payload) > self._max_payload:
+            raise nats.errors.MaxPayloadError
+        if not subject or _SEPARATORS.search(subject) or _SEPARATORS.search(msg_id):
+            raise nats.errors.BadSubjectError
+        command = hpub_cmd(subject, reply, f"NATS/1.0\r\n{MESSAGE_ID}: {msg_id}\r\n\r\n".encode(), payload)
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += len(payload)
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        if self._flush_queue is not None and self._flush_queue.empty():
+            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
 
     async def _process_info(
         self,
@@ -95,6 +135,11 @@ class TlsClient(Client):
             subscription = self._subs.get(sid)
             if subscription is not None and not self.admits(subject, reply, subscription.pending_msgs):
                 return
+        if (take_reply := self._reply_takers.get(sid)) is not None:
+            self.stats["in_msgs"] += 1
+            self.stats["in_bytes"] += len(data)
+            take_reply(subject, data, headers or b"")  # nats-py has None if there are none
+            return
         take = self._takers.get(sid) if reply else None
         if take is None:
             await super()._process_msg(sid, subject, reply, data, headers)
@@ -123,6 +168,7 @@ class TlsClient(Client):
     def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
         """Called at the end of each subscription."""
         self._takers.pop(sid, None)
+        self._reply_takers.pop(sid, None)
         super()._remove_sub(sid, max_msgs)
 
     async def _process_pong(self) -> None:

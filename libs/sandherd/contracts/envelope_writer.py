@@ -38,15 +38,19 @@ class EnvelopeWriter:
 
     def document(self, data: BaseModel, event_type: str, *, id: UUID, time: datetime, sequence: int) -> bytes:
         """The envelope as it is sent on the wire. Raises what `wrap` and `Envelope.to_json` raise."""
+        return self.enclose(write(data), event_type, id=id, time=time, sequence=sequence)
+
+    def enclose(self, data: bytes, event_type: str, *, id: UUID, time: datetime, sequence: int) -> bytes:
+        """The same, of `data` that is written already."""
         parts = self._parts.get(event_type)
         if parts is None:
             parts = self._parts[event_type] = self._split(event_type)
         if not 0 < sequence <= _LAST or time.tzinfo is not UTC or not _TIME <= time < _END:
-            # Raises if one of them is invalid.
+            # Raises if one of them is invalid, except for a time in another zone.
             wrap(_NoData(), event_type, id=id, time=time, sequence=sequence, **self._attributes)
         before_id, before_time, before_sequence, before_data = parts
         start = (before_id, str(id).encode(), before_time, to_json(time))
-        document = b"".join((*start, before_sequence, b"%d" % sequence, before_data, write(data), b"}"))
+        document = b"".join((*start, before_sequence, b"%d" % sequence, before_data, data, b"}"))
         check_size(document)
         return document
 

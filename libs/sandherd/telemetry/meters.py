@@ -1,7 +1,6 @@
 """The metrics of one process, as declared in the table."""
 
-from bisect import bisect_left
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable
 from itertools import product
 from math import prod
@@ -69,9 +68,13 @@ class Meters:
         The library has nothing for it: each of its observations takes two locks and passes all buckets.
         """
         series = self._of(name, labels)
-        bounds, buckets = series._upper_bounds, series._buckets  # noqa: SLF001  # as above
-        for place, amount in Counter(bisect_left(bounds, value) for value in values).items():
-            buckets[place].inc(amount)
+        ordered = sorted(values)
+        before = 0
+        for bound, bucket in zip(series._upper_bounds, series._buckets, strict=True):  # noqa: SLF001  # as above
+            upto = bisect_right(ordered, bound)
+            if upto > before:
+                bucket.inc(upto - before)
+            before = upto
         series._sum.inc(sum(values))  # noqa: SLF001  # as above
 
     def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:

@@ -4,6 +4,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 from event_ingest.canonical_events import ParsedEvent
@@ -61,25 +62,23 @@ class TokenBucket:
         self._available = rate
         self._updated_at = time.monotonic()
 
-    def refill(self) -> None:
-        """Add the tokens of the time since the last refill."""
+    def refill(self) -> int:
+        """Add the tokens of the time since the last refill, and return how many may be taken until the next one."""
         now = time.monotonic()
         self._available = min(self._rate, self._available + (now - self._updated_at) * self._rate)
         self._updated_at = now
+        return int(self._available)
 
-    def take(self) -> bool:
-        """Take a token; False if none is left."""
-        if self._available < 1:
-            return False
-        self._available -= 1
-        return True
+    def take(self, amount: int) -> None:
+        """Take this many of them."""
+        self._available -= amount
 
 
 class ToolCallTimes:
     """The tools and starts of calls. A call stays in memory after its end, as a harness may report the end twice."""
 
     def __init__(self) -> None:
-        self._calls_by_key: RecentEntries[tuple[str, str], tuple[str, datetime] | None] = RecentEntries()
+        self._calls_by_key: dict[tuple[str, str], tuple[str, datetime] | None] = {}
         """By source and call: its tool and start; None if its end was recorded."""
 
     def record_start(self, source: str, call: str, tool: str, at: datetime) -> None:
@@ -107,7 +106,8 @@ class ToolCallTimes:
 
     def trim(self) -> None:
         """Drop the oldest calls if there are too many."""
-        self._calls_by_key.trim()
+        for key in list(islice(self._calls_by_key, max(0, len(self._calls_by_key) - MAX_REMEMBERED))):
+            del self._calls_by_key[key]
 
 
 class AgentMetrics:
@@ -119,7 +119,8 @@ class AgentMetrics:
         self._names: RecentEntries[str, str] = RecentEntries()
         self._models: RecentEntries[str, str] = RecentEntries()
         self._budget = TokenBucket(MAX_SPANS_PER_SECOND)
-        self._exports_spans, self._skipped_spans = False, 0
+        self._spans_left = self._skipped_spans = 0
+        """Of the current batch: how many spans may still be exported, and how many were not."""
         self._durations: dict[str, list[Seconds]] = {name: [] for name in (_TURNS, _MODEL_CALLS, _TOOL_CALLS)}
         """By histogram: the durations in the current batch."""
         # Sums of the current batch, for the counters.
@@ -138,10 +139,12 @@ class AgentMetrics:
 
     def record(self, events: Iterable[ParsedEvent]) -> None:
         """Record these events, and export spans of their calls if there is an exporter."""
-        self._exports_spans, self._skipped_spans = traces.is_exported(), 0
-        self._budget.refill()
+        exported = self._budget.refill() if traces.is_exported() else 0
+        self._spans_left, self._skipped_spans = exported, 0
+        record_by_type = self._by_type
         for event in events:
-            self._by_type[event.type](event, event.data)
+            record_by_type[event.type](event, event.data)
+        self._budget.take(exported - self._spans_left)
         self._calls.trim()
         self._update_meters()
 
@@ -157,7 +160,7 @@ class AgentMetrics:
             self._meters.count("sandherd_cost_micro_usd_total", self._cost)
         self._tokens.clear()
         self._cost = 0
-        if self._skipped_spans:
+        if self._skipped_spans and traces.is_exported():
             self._meters.count("sandherd_spans_spared_total", self._skipped_spans)
 
     def _record_start(self, event: ParsedEvent, started: AgentStarted) -> None:
@@ -181,10 +184,13 @@ class AgentMetrics:
             return
         duration = _seconds(call.duration_ms)
         self._durations[_MODEL_CALLS].append(duration)
-        if self._may_export_span():
-            model = self._models.get(event.source)
-            values = {spans.MODEL: model, spans.PROVIDER: _provider(model), spans.OPERATION: "chat"}
-            self._export_span(spans.CHAT, event, duration, values)
+        if self._spans_left <= 0:
+            self._skipped_spans += 1
+            return
+        self._spans_left -= 1
+        model = self._models.get(event.source)
+        values = {spans.MODEL: model, spans.PROVIDER: _provider(model), spans.OPERATION: "chat"}
+        self._export_span(spans.CHAT, event, duration, values)
 
     def _record_tool_use(self, event: ParsedEvent, use: AgentToolUse) -> None:
         self._calls.record_start(event.source, _short(use.tool_use_id), _short(use.tool), event.time)
@@ -192,36 +198,32 @@ class AgentMetrics:
     def _record_tool_completion(self, event: ParsedEvent, completed: AgentToolCompleted) -> None:
         if completed.tool_use_id is not None:
             duration = None if completed.duration_ms is None else _seconds(completed.duration_ms)
-            self._record_tool_call(event, _short(completed.tool_use_id), _short(completed.tool), duration, failed=False)
+            call = _short(completed.tool_use_id)
+            ended = self._calls.record_end(event.source, call, event.time, duration)
+            if ended is not None:
+                self._record_tool_call(event, call, _short(completed.tool) or ended[0], ended[1], failed=False)
 
     def _record_tool_result(self, event: ParsedEvent, result: AgentToolResult) -> None:
-        self._record_tool_call(event, _short(result.tool_use_id), None, None, failed=result.is_error)
+        call = _short(result.tool_use_id)
+        ended = self._calls.record_end(event.source, call, event.time, None)
+        if ended is not None:
+            self._record_tool_call(event, call, *ended, failed=result.is_error)
 
     def _record_tool_call(
-        self, event: ParsedEvent, call: str, tool: str | None, duration: Seconds | None, *, failed: bool
+        self, event: ParsedEvent, call: str, tool: str | None, duration: Seconds, *, failed: bool
     ) -> None:
-        ended = self._calls.record_end(event.source, call, event.time, duration)
-        if ended is None:
+        self._durations[_TOOL_CALLS].append(duration if duration > 0 else 0.0)
+        if self._spans_left <= 0:
+            self._skipped_spans += 1
             return
-        self._durations[_TOOL_CALLS].append(max(0.0, ended[1]))
-        if not self._may_export_span():
-            return
+        self._spans_left -= 1
         values: dict[spans.Attribute, spans.Value | None] = {
             spans.OPERATION: "execute_tool",
-            spans.TOOL_NAME: tool or ended[0],
+            spans.TOOL_NAME: tool,
             spans.TOOL_CALL: call,
             spans.ERROR_TYPE: "tool_error" if failed else None,
         }
-        self._export_span(spans.TOOL, event, ended[1], values)
-
-    def _may_export_span(self) -> bool:
-        """Whether spans are exported and the budget allows one more; a span over the budget is counted."""
-        if not self._exports_spans:
-            return False
-        if self._budget.take():
-            return True
-        self._skipped_spans += 1
-        return False
+        self._export_span(spans.TOOL, event, duration, values)
 
     def _export_span(self, row: SpanRow, event: ParsedEvent, duration: Seconds, values: spans.Values) -> None:
         if event.traceparent is None:

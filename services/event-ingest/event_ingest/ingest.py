@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from event_ingest.agent_metrics import AgentMetrics
@@ -27,6 +28,8 @@ MILESTONES: Final = frozenset(name for name, model in EVENTS.items() if model.mi
 """The types of events whose storing is traced. A span for each event would take more time than storing it."""
 _PARSED_AT_ONCE: Final = 500
 """Number of parsed events of a batch after which requests and health checks may run."""
+_TYPE_OF: Final = itemgetter(TYPE)
+_AT: Final = attrgetter("at")
 _log: Final = logs.get("ingest")
 
 
@@ -93,14 +96,14 @@ class Ingest:
         self._meters.count("sandherd_ingest_received_total", len(deliveries))
         self._meters.count("sandherd_ingest_duplicates_total", stored.duplicates)
         self._meters.observe("sandherd_ingest_batch_events", len(deliveries))
-        lag = datetime.now(UTC) - min(delivery.at for delivery in deliveries)
+        lag = datetime.now(UTC) - min(map(_AT, deliveries))
         self._meters.observe("sandherd_ingest_lag_seconds", max(0.0, lag.total_seconds()))
 
 
 def _count_new_by_type(stored: BatchResult, batch: EventBatch) -> Counter[str]:
     """Number of new events by type."""
     if not stored.old and not stored.refused:
-        return Counter(row[TYPE] for row in batch.rows)
+        return Counter(map(_TYPE_OF, batch.rows))
     return Counter(row[TYPE] for index, row in zip(batch.indexes, batch.rows, strict=True) if stored.is_new(index))
 
 

@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from types import UnionType
-from typing import IO, Any, Final, Literal, Union, get_args, get_origin
+from typing import IO, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from sandherd.contracts.envelope import write
 from sandherd.contracts.envelope_writer import EnvelopeWriter
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import ArtifactRef, EventData
@@ -20,6 +20,7 @@ from sandherd.contracts.names import new_uuid
 from sandherd.contracts.subjects import OUTPUT, event_subject
 from sandherd_worker.artifact_records import ArtifactRecords, make_artifact
 from sandherd_worker.assignment import Assignment
+from sandherd_worker.plain_events import ARTIFACTS, is_plain
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import RecordKind, RecordMark, SpoolRecord
@@ -29,6 +30,7 @@ from sandherd_worker.truncation import NARROW, WIDE, SizeBudget, truncate
 _PIECES_TOGETHER: Final = 32
 _DEEPEST: Final = 100
 """Maximum nesting depth of published values: readers fail at some 200, and so does JSON in many languages."""
+_UNCHECKED: Final = 5
 _INVALID: Final = (ValidationError, ContractError, PydanticSerializationError, RecursionError, ValueError)
 
 
@@ -37,8 +39,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedEvent:
+class EncodedEvent(NamedTuple):
     """An event as it is published, its record, and the records of its artifacts, which are stored before it."""
 
     data: EventData
@@ -64,6 +65,8 @@ class Emitter:
             sandboxid=assignment.sandbox,
             traceparent=assignment.traceparent,
         )
+        self._changed_lately = 0
+        """For how many more events it is not checked whether they are unchanged."""
         self._subject_of = cache(partial(event_subject, assignment.project, assignment.sandbox))
         self._output_subject = OUTPUT.fill(project=assignment.project, sandbox=assignment.sandbox)
 
@@ -122,9 +125,33 @@ class Emitter:
             if data.terminal:
                 raise
             invalid = AgentError(error=f"a {data.type} could not be published: {type(error).__name__}", phase="emit")
-            return EncodedEvent(invalid, self._record(invalid, sequence))
+            return self._encoded(invalid, write(invalid), sequence)
 
     def _encode(self, data: EventData, sequence: int) -> EncodedEvent:
+        document = self._unchanged(data)
+        return self._encode_changed(data, sequence) if document is None else self._encoded(data, document, sequence)
+
+    def _unchanged(self, data: EventData) -> bytes | None:
+        """The event's document, if it is certain that nothing in it has to be changed, as in most events.
+
+        That is not checked for some events behind one with a secret: others with the same one often follow.
+        """
+        values = data.__dict__
+        if self._changed_lately > 0 or values.get(ARTIFACTS) is not None:
+            self._changed_lately -= 1
+            return None
+        try:
+            document = write(type(data).model_validate(values))
+        except _INVALID:
+            return None
+        if not is_plain(type(data), document):
+            return None
+        if self.redactor.may_change(document):
+            self._changed_lately = _UNCHECKED
+            return None
+        return document
+
+    def _encode_changed(self, data: EventData, sequence: int) -> EncodedEvent:
         fields = self._clean(data)
         try:
             return self._encode_within(WIDE, type(data), fields, sequence)
@@ -135,7 +162,7 @@ class Emitter:
         """The fields without secrets and without characters that can't be stored."""
         closed = _closed_fields(type(data))
         return {
-            name: value if name in closed else self.redactor.value(_valid_value(value, _DEEPEST))
+            name: value if value is None or name in closed else self.redactor.value(_valid_value(value, _DEEPEST))
             for name, value in data.model_dump().items()
         }
 
@@ -150,18 +177,20 @@ class Emitter:
             artifacts.extend(artifact.records)
             return artifact.reference.model_dump()
 
-        own = {name: value for name, value in fields.items() if name != "artifacts"}
+        own = {name: value for name, value in fields.items() if name != ARTIFACTS}
         truncated = truncate(own, budget, store)
-        references = {**(fields.get("artifacts") or {}), **truncated.artifacts}
-        data = model.model_validate({**truncated.fields, "artifacts": references or None})
-        return EncodedEvent(data, self._record(data, sequence), artifacts)
+        references = {**(fields.get(ARTIFACTS) or {}), **truncated.artifacts}
+        data = model.model_validate({**truncated.fields, ARTIFACTS: references or None})
+        return self._encoded(data, write(data), sequence, artifacts)
 
-    def _record(self, data: EventData, sequence: int) -> SpoolRecord:
+    def _encoded(
+        self, data: EventData, document: bytes, sequence: int, artifacts: Sequence[SpoolRecord] = ()
+    ) -> EncodedEvent:
         identity = new_uuid()
-        document = self._envelopes.document(data, data.type, id=identity, time=self._clock(), sequence=sequence)
-        return SpoolRecord(
-            RecordKind.EVENT, self._subject_of(data.type), str(identity), document, sequence, _mark(data)
-        )
+        envelope = self._envelopes.enclose(document, data.type, id=identity, time=self._clock(), sequence=sequence)
+        subject = self._subject_of(data.type)
+        record = SpoolRecord(RecordKind.EVENT, subject, str(identity), envelope, sequence, _mark(data))
+        return EncodedEvent(data, record, artifacts)
 
 
 def _mark(data: EventData) -> RecordMark:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sandherd.contracts.events import ArtifactRef
+from sandherd_worker.redaction_documents import may_have_secret, may_have_token
 from sandherd_worker.redaction_forms import SHORTEST_ENCODED, TextReading, needles
 from sandherd_worker.redaction_numbers import SecretNumbers
 from sandherd_worker.redaction_search import NeedleIndex, Span, merge
@@ -74,6 +75,12 @@ class Redactor:
         if self._knows and self._traces.fit_in(text):
             found += self._secret_spans(text)
         return merge(found) if found else found
+
+    def may_change(self, document: bytes) -> bool:
+        """Whether `value` may change anything in what a JSON document was written from. Wrong only in being true."""
+        if self._numbers.known or (self._knows and may_have_secret(document, self._traces)):
+            return True
+        return may_have_token(document)
 
     def partial_start(self, text: str, *, sure: bool) -> int | None:
         """Where the end part starts that may be the beginning of a secret; with `sure`, only for a longer part."""

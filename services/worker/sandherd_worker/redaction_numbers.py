@@ -18,6 +18,11 @@ class SecretNumbers:
         self._equal: Final = frozenset(float(one) for one in known if len(_digits(one)) >= SHORTEST_SECRET)
         self._long: Final = frozenset(float(one) for one in known if len(_digits(one)) >= SHORTEST_ENCODED)
 
+    @property
+    def known(self) -> bool:
+        """Whether there are any."""
+        return bool(self._texts)
+
     def is_one(self, value: Any) -> bool:
         """Whether this is a number that equals a secret of eight digits or more."""
         return bool(self._long) and _is_number(value) and _float(value) in self._long

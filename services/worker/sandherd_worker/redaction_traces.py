@@ -209,11 +209,11 @@ class SecretTraces:
         if not read and not dumped:
             return False
         seen = letters(raw)
-        if (b"000" in seen and _OFFSET.search(raw)) or has_column(raw):
-            return True
         if read and (self._letters.any_in(seen, read) or self._runs.any_in(raw, read)):
             return True
-        return bool(dumped) and self._digits.any_in(digits(seen), dumped)
+        if dumped and self._digits.any_in(digits(seen), dumped):
+            return True
+        return (b"000" in seen and _OFFSET.search(raw) is not None) or has_column(raw)
 
 
 def _joined(pairs: Iterable[tuple[bytes, int]]) -> dict[bytes, int]:

@@ -7,10 +7,9 @@ records are handed to the uplink: a sequence number that the broker has seen is 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd_worker import spool_cursor
@@ -25,8 +24,7 @@ _FINAL_EVENT_BYTES: Final = 1024 * 1024
 _CURSOR_PAUSE: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     block: bytes
     record: SpoolRecord
     done: asyncio.Future[None]

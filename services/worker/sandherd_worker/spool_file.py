@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _FRAME: Final = struct.Struct(">II")
 _HEAD: Final = struct.Struct(">BBIHB")
@@ -36,8 +36,7 @@ class RecordMark(IntFlag):
     """The last event of this source."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolRecord:
+class SpoolRecord(NamedTuple):
     """One message waiting for the broker. `sequence` is 0 if it is not an event."""
 
     kind: RecordKind
@@ -58,6 +57,11 @@ class SegmentScan:
     records: list[SpoolRecord]
     end: int
     torn: int
+
+
+# Looked up, because a class of the library `enum` takes longer to return its member than the rest of a record.
+_KINDS_BY_NUMBER: Final = {kind.value: kind for kind in RecordKind}
+_MARKS_BY_NUMBER: Final = {number: RecordMark(number) for number in range(4)}
 
 
 def encode(record: SpoolRecord) -> bytes:
@@ -93,12 +97,12 @@ def _read_body(body: bytes) -> SpoolRecord:
     subject_end = _HEAD.size + subject_length
     id_end = subject_end + id_length
     return SpoolRecord(
-        kind=RecordKind(kind),
+        kind=_KINDS_BY_NUMBER.get(kind) or RecordKind(kind),
         subject=body[_HEAD.size : subject_end].decode(),
         msg_id=body[subject_end:id_end].decode(),
         payload=body[id_end:],
         sequence=sequence,
-        mark=RecordMark(mark),
+        mark=_MARKS_BY_NUMBER[mark] if mark in _MARKS_BY_NUMBER else RecordMark(mark),
     )
 
 

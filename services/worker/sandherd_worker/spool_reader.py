@@ -2,8 +2,7 @@
 
 import os
 from collections import deque
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_disk import SpoolBrokenError, SpoolSegment
@@ -12,8 +11,7 @@ from sandherd_worker.spool_file import SpoolRecord, decode, needed
 _READ_BYTES: Final = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class SpooledRecord:
+class SpooledRecord(NamedTuple):
     """A durable record and its number in the spool."""
 
     number: int

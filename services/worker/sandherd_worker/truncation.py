@@ -39,7 +39,9 @@ def truncate(fields: dict[str, Any], budget: SizeBudget, store: StoreArtifact) -
     """The event's fields, with long strings cut and large structures emptied; the originals become artifacts."""
     truncation = _Truncation(budget, store)
     for name, value in fields.items():
-        truncation.result.fields[name] = truncation.lighten(truncation.cut(value, name), value, name)
+        large = isinstance(value, str | dict | list)
+        cut = truncation.lighten(truncation.cut(value, name), value, name) if large else value
+        truncation.result.fields[name] = cut
     return truncation.result
 
 

@@ -9,15 +9,13 @@ behind a refused one (a nearly full stream stores a small record and refuses a l
 import asyncio
 import time
 from collections import deque
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from sandherd.backoff import Backoff
 from sandherd.bus.connection import Bus, LeaderlessError, PublishFailedError, PublishRefusedError, StreamFullError
 from sandherd.bus.publish_retries import logged_every, publish_delay
+from sandherd.bus.publish_window import PublishWindow
 from sandherd.bus.rate_limit import Rate, RateLimiter
-from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.telemetry import logs
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_reader import SpooledRecord, SpoolReader
@@ -36,12 +34,11 @@ worth), so that a full spool after an outage does not count as a flood.
 _log: Final = logs.get("uplink")
 
 
-@dataclass(frozen=True)
-class _InFlight:
+class _InFlight(NamedTuple):
     """A record that was sent and is not yet acknowledged."""
 
     spooled: SpooledRecord
-    sending: asyncio.Task[None]
+    reply: asyncio.Future[Any]
 
 
 class Uplink:
@@ -87,7 +84,7 @@ class Uplink:
         """Send until something fails; afterwards nothing is in flight."""
         while not bus.connected:  # noqa: ASYNC110  # the client has no event for it
             await asyncio.sleep(_POLL_INTERVAL)
-        connection = bus.reconnects
+        window, connection = await bus.publish_window(), bus.reconnects
         alone, self._leaderless = True, None
         try:
             while True:
@@ -98,20 +95,21 @@ class Uplink:
                 if self._leaderless is not None:
                     # Don't wait for what was sent to the lost leader: the new one must store nothing behind it first.
                     raise self._leaderless
-                if not self._send_next(bus, 1 if alone else WINDOW_MESSAGES):
-                    await self._wait_for_change()
+                while self._send_next(window, 1 if alone else WINDOW_MESSAGES):
+                    pass
+                await self._wait_for_change()
         except (PublishRefusedError, StreamFullError):
             await self._collect_replies()
             raise
         finally:
-            await self._cancel_in_flight()
+            self._cancel_in_flight()
 
     def _acknowledge_completed(self) -> bool:
         """Report acknowledged records to the spool, in order; whether there were any. Raises the first failure."""
         acknowledged = None
         try:
-            while self._in_flight and self._in_flight[0].sending.done():
-                self._in_flight[0].sending.result()
+            while self._in_flight and self._in_flight[0].reply.done():
+                self._in_flight[0].reply.result()
                 acknowledged = self._in_flight.popleft().spooled
                 self._stored_numbers.discard(acknowledged.number)
                 self._in_flight_bytes -= len(acknowledged.record.payload)
@@ -121,32 +119,40 @@ class Uplink:
                 self._spool.acknowledge(acknowledged.number)
         return acknowledged is not None
 
-    def _send_next(self, bus: Bus, window: int) -> bool:
-        """Send the next record, if there is one and the window allows it."""
+    def _send_next(self, window: PublishWindow, limit: int) -> bool:
+        """Send the next record, if there is one and fewer than this many are in flight."""
         now = time.monotonic()
-        if len(self._in_flight) >= window or self._in_flight_bytes >= WINDOW_BYTES or now < self._paced_until:
+        if len(self._in_flight) >= limit or self._in_flight_bytes >= WINDOW_BYTES or now < self._paced_until:
             return False
         spooled = self._to_resend.popleft() if self._to_resend else self._reader.next()
         if spooled is None:
             return False
         self._paced_until = now + self._pace.excess(None, now)
-        sending = asyncio.create_task(self._send(bus, spooled))
-        sending.add_done_callback(self._on_reply)
-        self._in_flight.append(_InFlight(spooled, sending))
-        self._in_flight_bytes += len(spooled.record.payload)
+        record, loop = spooled.record, asyncio.get_running_loop()
+        reply: asyncio.Future[Any]
+        if spooled.number in self._stored_numbers:
+            reply = loop.create_future()
+            reply.set_result(None)
+        else:
+            reply = window.publish(record.subject, record.payload, msg_id=record.msg_id)
+        reply.add_done_callback(self._on_reply)
+        self._in_flight.append(_InFlight(spooled, reply))
+        self._in_flight_bytes += len(record.payload)
         return True
 
-    def _on_reply(self, sending: asyncio.Task[None]) -> None:
-        error = None if sending.cancelled() else sending.exception()
+    def _on_reply(self, reply: asyncio.Future[Any]) -> None:
+        error = None if reply.cancelled() else reply.exception()
         if isinstance(error, LeaderlessError):
             self._leaderless = error
         self._wake.set()
 
     async def _wait_for_change(self) -> None:
         """Wait for an acknowledgement or a new record; only briefly, because connections can fail silently."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_POLL_INTERVAL):
-                await self._wake.wait()
+        alarm = asyncio.get_running_loop().call_later(_POLL_INTERVAL, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            alarm.cancel()
 
     async def _collect_replies(self) -> None:
         """Wait for the replies on what was sent behind a refused record.
@@ -154,20 +160,17 @@ class Uplink:
         The broker may have stored it, and drops its message id after the stream's duplicate window.
         """
         if self._in_flight:
-            await asyncio.wait([sent.sending for sent in self._in_flight], timeout=_REPLIES_SECONDS)
+            await asyncio.wait([sent.reply for sent in self._in_flight], timeout=_REPLIES_SECONDS)
 
-    async def _cancel_in_flight(self) -> None:
+    def _cancel_in_flight(self) -> None:
         """Cancel what is in flight: from the first unacknowledged record on, all are sent again, in order."""
-        cancelled = list(self._in_flight)
-        self._to_resend.extendleft(sent.spooled for sent in reversed(cancelled))
+        for sent in self._in_flight:
+            if sent.reply.cancel() or sent.reply.exception() is not None:
+                continue
+            self._stored_numbers.add(sent.spooled.number)
+        self._to_resend.extendleft(sent.spooled for sent in reversed(self._in_flight))
         self._in_flight.clear()
         self._in_flight_bytes = 0
-        await cancel_and_wait([sent.sending for sent in cancelled], again_after=SHORT_CLEANUP_SECONDS)
-
-    async def _send(self, bus: Bus, spooled: SpooledRecord) -> None:
-        if spooled.number not in self._stored_numbers:
-            await _publish(bus, spooled)
-            self._stored_numbers.add(spooled.number)
 
     async def _wait(self, error: Exception, seconds: float) -> None:
         if self._failures % logged_every(error) == 0:
@@ -176,10 +179,3 @@ class Uplink:
             )
         self._failures += 1
         await asyncio.sleep(seconds)
-
-
-async def _publish(bus: Bus, spooled: SpooledRecord) -> None:
-    record = spooled.record
-    if not bus.connected:
-        raise PublishFailedError("the connection was lost")
-    await bus.publish(record.subject, record.payload, msg_id=record.msg_id)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from event_ingest.agent_metrics import MAX_DURATION, MAX_NAME_LENGTH, AgentMetrics
+from event_ingest.agent_metrics import MAX_DURATION, MAX_NAME_LENGTH, MAX_REMEMBERED, MAX_SPANS_PER_SECOND, AgentMetrics
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.agent import AgentStarted, AgentTurnCompleted, AgentUsage
 from sandherd.contracts.events.tools import AgentModelCallCompleted, AgentToolCompleted, AgentToolResult, AgentToolUse
@@ -95,3 +95,44 @@ def test_long_texts_are_truncated_in_spans() -> None:
     values: spans.Values = {spans.TOOL_NAME: WORD, spans.TOOL_CALL: WORD, spans.ERROR_TYPE: None}
     assert len(spans.TOOL.named(values)) < spans.LONGEST + 20
     assert {len(str(value)) for value in spans.TOOL.attributes_of(values).values()} == {spans.LONGEST}
+
+
+def calls(count: int, first: int = 0) -> list[Envelope[Any]]:
+    """Calls of a tool, each with its result a second later."""
+    found = []
+    for number in range(first, first + count):
+        found.append(event_of(AgentToolUse(tool="Bash", tool_use_id=f"c-{number}", input={})))
+        result = AgentToolResult(tool_use_id=f"c-{number}", result="")
+        found.append(event_of(result, at=NOW + timedelta(seconds=1)))
+    return found
+
+
+def test_every_call_is_counted_and_spans_are_limited(exported: MetricsAndSpans) -> None:
+    """Spans over the budget of a second are counted as spared; a batch has what earlier ones left of it."""
+    limit = int(MAX_SPANS_PER_SECOND)
+    exported.agents.record(calls(limit // 2))
+    assert (len(exported.spans), exported("spans_spared_total")) == (limit // 2, 0)
+    exported.agents.record(calls(5 * limit, first=limit))
+    total = limit // 2 + 5 * limit
+    assert (exported("tool_call_seconds_count"), exported("tool_call_seconds_sum")) == (total, total)
+    assert len(exported.spans) + exported("spans_spared_total") == total
+    assert limit <= len(exported.spans) < total
+
+
+def test_nothing_is_spared_without_an_exporter(exported: MetricsAndSpans, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No span is wanted then."""
+    monkeypatch.setattr(traces, "is_exported", lambda: False)
+    exported.agents.record(calls(300))
+    assert (exported("tool_call_seconds_count"), exported("spans_spared_total"), exported.spans) == (300, 0, [])
+
+
+def test_remembered_calls_are_limited(exported: MetricsAndSpans) -> None:
+    """The oldest are dropped: their results are not measured, and those of the newest are."""
+    newest = [event_of(AgentToolUse(tool="Bash", tool_use_id=f"n-{one}", input={})) for one in range(MAX_REMEMBERED)]
+    exported.agents.record(calls(1)[:1])
+    exported.agents.record(newest)
+    exported.agents.record([event_of(AgentToolResult(tool_use_id="c-0", result=""))])
+    assert exported("tool_call_seconds_count") == 0
+    for name in ("n-0", f"n-{MAX_REMEMBERED - 1}"):
+        exported.agents.record([event_of(AgentToolResult(tool_use_id=name, result=""))])
+    assert exported("tool_call_seconds_count") == 2

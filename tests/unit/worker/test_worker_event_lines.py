@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandherd.contracts.events import EVENTS
-from sandherd_worker.harnesses.event_lines import IN_FLIGHT, LONGEST_LINE, AgentProcess, EventLines, may_emit
+from sandherd_worker.harnesses.event_lines import (
+    IN_FLIGHT,
+    LONGEST_LINE,
+    READ_BYTES,
+    AgentProcess,
+    EventLines,
+    may_emit,
+)
+from sandherd_worker.harnesses.line_splitter import LineSplitter, OverlongLine
 from tests.events_pipe import published
 
 EXAMPLES: Final = Path(__file__).parents[3] / "libs" / "sandherd" / "contracts" / "golden" / "v1" / "events"
@@ -37,7 +45,7 @@ DECIDED_BY: Final = (
 
 
 async def read(listener: Any, data: bytes, heed: Any = None) -> list[Any]:
-    reader = asyncio.StreamReader(LONGEST_LINE)
+    reader = asyncio.StreamReader(READ_BYTES)
     reading = asyncio.ensure_future(EventLines(listener.publish, lambda: 3, heed).read(reader))
     for start in range(0, len(data), 100_000):
         reader.feed_data(data[start : start + 100_000])
@@ -120,7 +128,7 @@ async def test_pending_large_lines_are_bounded(eventually: Any) -> None:
     async def under_way(content: str, count: int) -> int:
         begun.clear()
         gate.clear()
-        reader = asyncio.StreamReader(LONGEST_LINE)
+        reader = asyncio.StreamReader(READ_BYTES)
         reader.feed_data(line("agent.message", content=content, content_length=1) * count)
         reader.feed_eof()
         reading = asyncio.ensure_future(EventLines(publish, lambda: 1).read(reader))
@@ -153,6 +161,17 @@ async def test_endless_line_is_skipped(listener: Any) -> None:
     data = b"x" * (3 * LONGEST_LINE) + b"\n" + line("agent.message", content="b", content_length=1)
     events = await read(listener, data)
     assert [event.type for event in events] == ["agent.error", "agent.message"]
+    assert f"a line of {3 * LONGEST_LINE + 1} bytes" in events[0].error
+
+
+@given(st.lists(st.sampled_from([b"a", b"bc" * 9, b"\n", b"\n\n", b"d" * 40, b"e\n", b"\nfg", b""]), max_size=30))
+def test_lines_are_the_same_however_data_arrives(parts: list[bytes]) -> None:
+    """Every line is whole up to the limit; of a longer one the size is known, with its line feed."""
+    splitter = LineSplitter(20)
+    found = [*(line for part in parts for line in splitter.feed(part)), splitter.rest()]
+    *lines, last = b"".join(parts).split(b"\n")
+    expected = [line if len(line) <= 20 else OverlongLine(len(line) + 1) for line in lines]
+    assert found == [*expected, last if len(last) <= 20 else OverlongLine(len(last))]
 
 
 async def test_last_line_needs_no_line_end(listener: Any) -> None:

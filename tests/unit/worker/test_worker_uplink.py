@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from sandherd.bus.connection import Bus, LeaderlessError, StreamFullError
 from sandherd_worker.spool import Spool
@@ -13,21 +13,34 @@ from tests.patience import PATIENCE
 LOST = "1"
 
 
-class Stream:
+class Window:
+    """Publishes each message in a task of its own."""
+
+    connected = True
+    reconnects = 0
+
+    async def publish_window(self) -> "Window":
+        return self
+
+    def publish(self, _subject: str, _payload: bytes, *, msg_id: str) -> "asyncio.Task[None]":
+        return asyncio.create_task(self.store(msg_id))
+
+    async def store(self, msg_id: str) -> None:
+        raise NotImplementedError
+
+
+class Stream(Window):
     """A stream whose leader is lost with the first message; it responds to the second one that it has no leader.
 
     After a number of messages there is a leader again.
     """
-
-    connected = True
-    reconnects = 0
 
     def __init__(self, questions: int) -> None:
         self._questions = questions
         self.taken: list[str] = []
         self.in_lost_hands = 0
 
-    async def publish(self, _subject: str, _payload: bytes, *, msg_id: str, **_more: Any) -> None:
+    async def store(self, msg_id: str) -> None:
         if msg_id == LOST and not self.in_lost_hands:
             self.in_lost_hands += 1
             await asyncio.Event().wait()  # there is no reply any more, and it has no end of its own here
@@ -47,18 +60,15 @@ async def test_message_sent_to_lost_leader_is_republished_first(tmp_path: Path) 
     assert stream.taken == names
 
 
-class FullStream:
+class FullStream(Window):
     """It refuses one record once, after the last one was published too, and replies on those behind it even later."""
-
-    connected = True
-    reconnects = 0
 
     def __init__(self, large: str, last: str) -> None:
         self._large, self._last = large, last
         self._complete, self._refused = asyncio.Event(), asyncio.Event()
         self.published: list[str] = []
 
-    async def publish(self, _subject: str, _payload: bytes, *, msg_id: str, **_more: Any) -> None:
+    async def store(self, msg_id: str) -> None:
         self.published.append(msg_id)
         if msg_id == self._last:
             self._complete.set()

@@ -13,6 +13,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.events.base import Emitter
+from sandherd_worker.harnesses.line_splitter import LineSplitter, OverlongLine
 
 AgentProcess = Literal["agent", "driver"]
 """A process in a sandbox that emits events through its worker: an agent's program, or the driver of an agent."""
@@ -34,6 +35,8 @@ def may_emit(event_type: str, process: AgentProcess) -> bool:
 
 
 LONGEST_LINE: Final = 1024 * 1024
+READ_BYTES: Final = 64 * 1024
+"""How much is read from the pipe at a time: what it holds."""
 _DRIVERS: Final = "driver."
 _TOGETHER: Final = 64
 IN_FLIGHT: Final = 2 * LONGEST_LINE
@@ -112,19 +115,17 @@ class EventLines:
         await task
 
     async def _read_all(self, reader: asyncio.StreamReader) -> None:
-        while True:
-            try:
-                line = await reader.readuntil(b"\n")
-            except asyncio.IncompleteReadError as last:
-                await self._handle(last.partial)
-                return
-            except asyncio.LimitOverrunError as error:
-                await self._skip(reader, error.consumed)
-                continue
-            await self._handle(line)
+        splitter = LineSplitter(LONGEST_LINE)
+        while data := await reader.read(READ_BYTES):
+            for line in splitter.feed(data):
+                await self._handle(line)
+        await self._handle(splitter.rest())
 
-    async def _handle(self, line: bytes) -> None:
-        if not line.strip():
+    async def _handle(self, line: bytes | OverlongLine) -> None:
+        if isinstance(line, OverlongLine):
+            await self._refuse(line)
+            return
+        if not line or line.isspace():
             return
         await self._wait_capacity(len(line))
         try:
@@ -148,19 +149,7 @@ class EventLines:
         self._publishing.append((asyncio.create_task(self._publish(event)), size))
         self._in_flight += size
 
-    async def _skip(self, reader: asyncio.StreamReader, consumed: int) -> None:
-        """Skip a line that is too long, up to its end or the pipe's."""
-        size = 0
-        while True:
-            size += len(await reader.readexactly(consumed))
-            try:
-                size += len(await reader.readuntil(b"\n"))
-                break
-            except asyncio.LimitOverrunError as error:
-                consumed = error.consumed
-            except asyncio.IncompleteReadError as last:
-                size += len(last.partial)
-                break
-        fault = ContractError(Code.TOO_LARGE, f"a line of {size} bytes; the limit is {LONGEST_LINE}", field="line")
+    async def _refuse(self, line: OverlongLine) -> None:
+        text = f"a line of {line.size} bytes; the limit is {LONGEST_LINE}"
         await self._wait_capacity(0)
-        self._start_publishing(complaint(fault, self._turn()), 0)
+        self._start_publishing(complaint(ContractError(Code.TOO_LARGE, text, field="line"), self._turn()), 0)

@@ -12,7 +12,7 @@ from typing import Final
 
 from sandherd.process_signals import send_group
 from sandherd_worker import confinement
-from sandherd_worker.harnesses.event_lines import LONGEST_LINE
+from sandherd_worker.harnesses.event_lines import READ_BYTES
 from sandherd_worker.harnesses.terminal_output import CHUNK_BYTES
 from sandherd_worker.processes import EVENTS_VARIABLE, Reaper
 
@@ -42,7 +42,7 @@ class RunningProgram:
         """Its exit code, or the negative number of the signal that ended it."""
         self.leader = process.pid
         self.output = asyncio.StreamReader(CHUNK_BYTES)
-        self.events = asyncio.StreamReader(LONGEST_LINE)
+        self.events = asyncio.StreamReader(READ_BYTES)
         self._process = process
         self._transports: list[asyncio.BaseTransport] = []
         self._stdin: asyncio.StreamWriter | None = None

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from sandherd import processes
 from spawner.runtimes.process import ProcessRuntime
 from tests.integration.spawner.conftest import Eventually, PlanFor
 from tests.integration.spawner.network.conftest import Sandbox, inside
