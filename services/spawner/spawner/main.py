@@ -199,14 +199,14 @@ class Spawner:
             rules=self._rules(),
             settled=event_barrier(bus),
         )
-        menu, queue = SpawnPolicy.of(self._settings, capabilities_of(runtimes)), follow(live, self._settings)
+        policy, queue = SpawnPolicy.of(self._settings, capabilities_of(runtimes)), follow(live, self._settings)
         admission = Admission(bus, live, queue.capacity.exhausted_limit)
-        pool = Pool(live, menu, self._settings.worker_credential_life)
+        pool = Pool(live, policy, self._settings.worker_credential_life)
         reconciler = SandboxReconciler(live, lease, steps)
-        return Core(live, lease, minter, runtimes, menu, queue, admission, pool, reconciler)
+        return Core(live, lease, minter, runtimes, policy, queue, admission, pool, reconciler)
 
     def _open_for_questions(self, core: Core) -> None:
-        bus, live, menu = self._service.bus, core.live, core.menu
+        bus, live, policy = self._service.bus, core.live, core.policy
         sealing_key, records_mb = private_key(self._keys.worker.seed), self._settings.project_records_mb
         self._parts = make_parts(
             read=live.read,
@@ -216,7 +216,7 @@ class Spawner:
                     bus,
                     live,
                     runtimes=core.runtimes,
-                    menu=menu,
+                    menu=policy,
                     admission=core.admission,
                     assign=core.pool.assign,
                     quota=Quota.of("sandboxes", records_mb),
@@ -232,7 +232,7 @@ class Spawner:
                 **ProjectRequestHandler(
                     live,
                     core.queue.capacity,
-                    menu,
+                    policy,
                     self._harnesses,
                     hosts=RepositoryHosts.of(self._settings),
                     max_sandboxes=self._settings.max_sandboxes,
@@ -241,12 +241,12 @@ class Spawner:
                     bus,
                     live,
                     self._settings,
-                    menu=menu,
+                    policy=policy,
                     runtimes=core.runtimes,
                     harnesses=self._harnesses.names,
                     secrets_key=public_text(sealing_key),
                 ),
-                **ScheduleRequestHandler(live, menu).handlers(),
+                **ScheduleRequestHandler(live, policy).handlers(),
                 **BranchRequestHandler(live).handlers,
                 **PullRequestHandler(live, self._forges).handlers,
                 **TokenRequestHandler(live).handlers,
@@ -261,7 +261,7 @@ class Spawner:
         return TaskCommands(
             self._service.bus,
             core.live,
-            core.menu,
+            core.policy,
             harnesses=self._harnesses,
             sealing_key=private_key(self._keys.worker.seed),
             quota=Quota.of("tasks", self._settings.project_records_mb),

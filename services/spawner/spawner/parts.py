@@ -64,7 +64,7 @@ class Core:
     """Needed to reconcile sandboxes, to sweep, and to fill the pool."""
     minter: Minter
     runtimes: Mapping[str, Runtime]
-    menu: SpawnPolicy
+    policy: SpawnPolicy
     queue: TaskQueue
     admission: Admission
     pool: Pool

@@ -76,7 +76,7 @@ def make_handlers(
     live: LiveState,
     settings: Settings,
     *,
-    menu: SpawnPolicy,
+    policy: SpawnPolicy,
     runtimes: Mapping[str, Runtime],
     harnesses: Sequence[str],
     secrets_key: str,
@@ -86,7 +86,7 @@ def make_handlers(
     access, quota = SandboxAccess(workers, cap, live.meters), UploadQuota(bus, settings.project_uploads_mb * MIB)
     ports = Ports(workers, runtimes)
     chunks = FileChunks(bus, workers, cap, live.meters, quota)
-    offer = catalogue(settings, menu, runtimes, harnesses=harnesses, secrets_key=secrets_key, origins=origins())
+    offer = catalogue(settings, policy, runtimes, harnesses=harnesses, secrets_key=secrets_key, origins=origins())
 
     async def list_runtimes(_incoming: IncomingRequest[ListRuntimes]) -> BaseModel:
         return offer

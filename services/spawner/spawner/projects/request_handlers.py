@@ -35,7 +35,7 @@ class ProjectRequestHandler:
         self,
         live: LiveState,
         capacity: Capacity,
-        menu: SpawnPolicy,
+        policy: SpawnPolicy,
         harnesses: HarnessPlugins,
         *,
         hosts: RepositoryHosts,
@@ -45,7 +45,7 @@ class ProjectRequestHandler:
         self._hosts = hosts
         self._live = live
         self._capacity = capacity
-        self._menu = menu
+        self._policy = policy
         self._harnesses = harnesses
         self._max_sandboxes = max_sandboxes
 
@@ -98,7 +98,7 @@ class ProjectRequestHandler:
     def _check(self, request: SetProject) -> None:
         refused = project_changes.limits_refusal(
             request.limits, self._max_sandboxes
-        ) or project_changes.defaults_refusal(request.defaults, self._menu.caps, self._harnesses.names)
+        ) or project_changes.defaults_refusal(request.defaults, self._policy.caps, self._harnesses.names)
         refused = refused or self._repository_refusal(request.defaults.repository)
         if refused:
             raise _error(refused)

@@ -48,9 +48,9 @@ ANSWERED: Final[tuple[type[Request[Any]], ...]] = (
 class ScheduleRequestHandler:
     """The handlers of requests about schedules. Raise `ContractError`."""
 
-    def __init__(self, live: LiveState, menu: SpawnPolicy) -> None:
+    def __init__(self, live: LiveState, policy: SpawnPolicy) -> None:
         self._live = live
-        self._menu = menu
+        self._policy = policy
 
     def handlers(self) -> Mapping[type[Request[Any]], Answerer]:
         """The handler of each request in `ANSWERED`."""
@@ -162,7 +162,7 @@ class ScheduleRequestHandler:
 
     async def _task_refusal(self, record: ScheduleRecord) -> Refusal | None:
         start = due_decisions.triggered_start(record, record.created_at)
-        terms = terms_of(record.project, SubmitTask(task=start.task, spec=record.task_spec()), self._menu)
+        terms = terms_of(record.project, SubmitTask(task=start.task, spec=record.task_spec()), self._policy)
         if isinstance(terms, Refusal):
             return _of_task(terms)
         absent = await self._live.secrets.refusal(record.project, record.spec.task.secrets)

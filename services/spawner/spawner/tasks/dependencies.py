@@ -1,4 +1,4 @@
-"""Checks a task's dependencies, other tasks of its project, once: at its submission."""
+"""Checks the dependencies of a submitted task. They are other tasks of its project."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ def absent(names: list[str], project: str) -> Refusal:
 
 
 class PendingDependencies:
-    """Submissions that wait for their dependencies to be submitted; used to detect those that wait for each other."""
+    """Submissions that wait until their dependencies are submitted, to detect those that wait for each other."""
 
     def __init__(self) -> None:
         self._depends_on: OrderedDict[str, tuple[str, ...]] = OrderedDict()

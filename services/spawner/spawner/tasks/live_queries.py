@@ -42,14 +42,14 @@ _MAX_BYTES: Final = 512 * 1024
 
 @dataclass(frozen=True)
 class LivePage(Generic[ViewT]):
-    """A page of views, and the place of its last view if there are more."""
+    """A page of views, and the position of its last view if there are more."""
 
     views: list[ViewT]
     end: PagePosition | None
 
 
 class LiveQueries:
-    """Answers `spawner.tasks` and `spawner.sandboxes`."""
+    """Handles the requests `spawner.tasks`, `spawner.sandboxes` and that for a submitted task."""
 
     def __init__(self, live: LiveState, queue: TaskQueue) -> None:
         self._live = live
@@ -70,7 +70,7 @@ class LiveQueries:
         return TaskList(tasks=[self._explained(view) for view in page.views], next_cursor=_cursor(page, incoming))
 
     async def submitted(self, incoming: IncomingRequest[GetSubmittedTask]) -> SubmittedTask:
-        """What was submitted as a task. Raises `ContractError` (`not_found`)."""
+        """The spec of a task, to submit it again. Raises `ContractError` (`not_found`)."""
         task = incoming.request.task
         held = await self._live.tasks.load(f"{incoming.project}.{task}")
         if held is None:
@@ -89,12 +89,12 @@ class LiveQueries:
         return SandboxList(sandboxes=page.views, next_cursor=_cursor(page, incoming))
 
     def _labels_of(self, sandbox: SandboxView) -> Mapping[str, str]:
-        """The labels of a sandbox's task; none without a task."""
+        """The labels of a sandbox's task; none if it has no task."""
         known = self._live.task_index.get(f"{sandbox.project}.{sandbox.task}") if sandbox.task else None
         return known.view.labels if known else {}
 
     def _explained(self, view: TaskView) -> TaskView:
-        """The view with what the task waits for, if it is pending."""
+        """The view. If the task is pending, what it waits for and its score are added."""
         if view.state is not TaskState.PENDING:
             return view
         key, now = task_key(view), self._live.now()
@@ -159,7 +159,7 @@ def page_of(
 def parse_cursor(request: ListLiveTasks | ListLiveSandboxes, project: str) -> PagePosition | None:
     """Where the last page ended, from the request's cursor. Raises `ContractError` for an invalid cursor.
 
-    Versions before this one wrote `<time>~<key>` instead, which is accepted: a user may have such a cursor.
+    Earlier versions wrote `<time>~<key>`. This is accepted, because a user may still have such a cursor.
     """
     time, tilde, key = (request.cursor or "").partition("~")
     if tilde and _is_time(time):
@@ -209,5 +209,5 @@ def _sorted_by(sort: SortOrder, moment: datetime, name: str, state: str) -> str:
 
 
 def _time(moment: datetime) -> str:
-    """In UTC with six decimals, so that the texts sort like the times."""
+    """The time as text, in UTC with six decimals, so that the texts sort like the times."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
