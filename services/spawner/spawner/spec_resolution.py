@@ -32,7 +32,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class SpawnPolicy:
-    """What this herd allows and its defaults. Times are in seconds."""
+    """The limits, defaults and profiles of this herd, and what its runtimes support. Times are in seconds."""
 
     runtimes: frozenset[str]
     default_runtime: str
@@ -45,6 +45,7 @@ class SpawnPolicy:
     """Maximum attempts of a task that does not set its own."""
     attempt_seconds: float | None = None
     usual_ttl: float = 43_200
+    """The lifetime of a sandbox whose spec sets none."""
     max_ttl: float = 604_800
     imageless: frozenset[str] = frozenset()
     """Runtimes that do not support images."""
@@ -61,7 +62,7 @@ class SpawnPolicy:
 
     @classmethod
     def of(cls, settings: Settings, runtimes: Mapping[str, Capabilities]) -> Self:
-        """What these settings and runtimes allow. Defaults never exceed the caps."""
+        """The policy of these settings and runtimes. Defaults never exceed the caps."""
         usual = SandboxLimits(memory_mb=int(settings.sandbox_memory_gb * _MB_PER_GB), cores=settings.sandbox_cores)
         return cls(
             runtimes=frozenset(runtimes),
@@ -93,7 +94,7 @@ class SpawnPolicy:
         )
 
     def limits(self, requested: SandboxLimits | None) -> SandboxLimits:
-        """The requested limits, or the defaults; the default number of cores if only that is omitted."""
+        """The requested limits, or the defaults if none are requested. If only cores are omitted, their default."""
         if requested is None or requested.cores is not None:
             return requested or self.defaults
         return requested.model_copy(update={"cores": self.defaults.cores})
@@ -110,9 +111,9 @@ class ResolvedSpec:
 
 
 def resolve(spec: SandboxSpec, policy: SpawnPolicy) -> ResolvedSpec | Refusal:
-    """The resolved spec, or why it is refused. The refusal's field names a member of the spec, as `spec.runtime`."""
+    """The resolved spec, or why it is refused. The field of a refusal is a member of the spec: `spec.runtime`."""
     if spec.sealed is not None:
-        return Refusal("its secrets are sealed for another herd, or not those that secret_env names", "spec.sealed")
+        return Refusal("its secrets are sealed for another herd, or differ from the names in secret_env", "spec.sealed")
     profile = policy.profiles.get(spec.profile) if spec.profile else Profile()
     if profile is None:
         others = _choice(policy.profiles, "no profile is configured")
@@ -127,7 +128,7 @@ def resolve(spec: SandboxSpec, policy: SpawnPolicy) -> ResolvedSpec | Refusal:
 
 
 def _absent(runtime: str, spec: SandboxSpec, policy: SpawnPolicy) -> Refusal | None:
-    """Why there is no such runtime here, or None."""
+    """Why this runtime does not exist here or can't be used, or None."""
     field = "spec.profile" if spec.profile and not spec.runtime else "spec.runtime"
     usable = _choice(policy.runtimes - policy.unusable.keys(), "no runtime can be used")
     if runtime not in policy.runtimes:
@@ -146,7 +147,7 @@ def _unable(runtime: str, spec: SandboxSpec, profile: Profile, policy: SpawnPoli
     if profile.mounts and runtime in policy.mountless:
         return Refusal(f"runtime {runtime} does not support the mounts of profile {spec.profile!r}", "spec.profile")
     if runtime in policy.volumes_only and (folder := next((one for one in profile.mounts if one.is_folder), None)):
-        message = f"profile {spec.profile!r} mounts {folder.source}, a folder of a host, which runtime {runtime} can't"
+        message = f"profile {spec.profile!r} mounts {folder.source}, a folder of a host: not possible in {runtime}"
         return Refusal(f"{message}; name a PersistentVolumeClaim or another volume instead", "spec.profile")
     requested = spec.limits or profile.limits
     if requested and requested.cores and runtime in policy.coreless:
@@ -156,7 +157,7 @@ def _unable(runtime: str, spec: SandboxSpec, profile: Profile, policy: SpawnPoli
 
 
 def _excess(spec: SandboxSpec, limits: SandboxLimits, policy: SpawnPolicy) -> Refusal | None:
-    """The first limit that is too high or too low, or None."""
+    """The refusal of the first limit that is too high or too low, or None."""
     too_much = beyond(limits, policy.caps)
     if too_much:
         return Refusal(too_much.reason, f"spec.limits.{too_much.field}")
@@ -170,7 +171,7 @@ def _excess(spec: SandboxSpec, limits: SandboxLimits, policy: SpawnPolicy) -> Re
 
 
 def beyond(limits: SandboxLimits, caps: SandboxLimits) -> Refusal | None:
-    """The first limit that is above its cap, or None."""
+    """The refusal of the first limit that is above its cap, or None."""
     name = limits.exceeded_limit(caps)
     if name is None:
         return None
@@ -189,11 +190,11 @@ def expiry(spec: SandboxSpec, policy: SpawnPolicy, now: datetime) -> datetime:
 
 
 def same_as_profile(limits: SandboxLimits, profile: str | None, policy: SpawnPolicy) -> bool:
-    """Whether these limits equal those of the profile's warm sandboxes."""
+    """Whether these limits equal those of the profile, with which its warm sandboxes are created."""
     kind = policy.profiles.get(profile) if profile else None
     return kind is not None and limits == policy.limits(kind.limits)
 
 
 def _choice(names: Collection[str], absent: str) -> str:
-    """The names there are; without any, `absent` names what is missing."""
+    """The existing names as text, or `absent` if there are none."""
     return f"there is: {', '.join(sorted(names))}" if names else absent

@@ -189,16 +189,16 @@ def test_names_of_tasks_are_safe_and_distinct() -> None:
 @pytest.mark.parametrize(
     ("cron", "zone", "expected_text"),
     [
-        ("61 * * * *", "UTC", "cron '61 * * * *' is invalid: '61' is no minute, which is 0 to 59"),
+        ("61 * * * *", "UTC", "cron '61 * * * *' is invalid: '61' is not a valid minute (0 to 59)"),
         (
             "0 0 30 2 *",
             "UTC",
-            "'30' is no day of the month, which is 1 to 31 or L, the last, and has to exist in a month",
+            "'30' is not a valid day of the month (1 to 31 or L, the last); it has to exist in a named month",
         ),
-        ("x 0 * * *", "UTC", "'x' is no minute"),
-        ("0 24 * * *", "UTC", "'24' is no hour"),
-        ("0 0 1 13 *", "UTC", "'13' is no month"),
-        ("0 0 * * 8", "UTC", "'8' is no day of the week, which is 0 to 7 or SUN to SAT"),
+        ("x 0 * * *", "UTC", "'x' is not a valid minute"),
+        ("0 24 * * *", "UTC", "'24' is not a valid hour"),
+        ("0 0 1 13 *", "UTC", "'13' is not a valid month"),
+        ("0 0 * * 8", "UTC", "'8' is not a valid day of the week (0 to 7 or SUN to SAT)"),
         ("@daily", "UTC", "it needs five fields, not 1: minute, hour, day of the month, month, day of the week"),
         ("* * * * * *", "UTC", "not 6"),
         ("0 3 * * *", "Europe/Nowhere", "there is no time zone Europe/Nowhere"),

@@ -20,7 +20,7 @@ def catalogue(
     secrets_key: str,
     origins: Mapping[str, str] = MappingProxyType({}),
 ) -> Catalogue:
-    """The reply to `list_runtimes`. `origins`: the distributions of runtimes that are plugins."""
+    """The reply to `list_runtimes`. `origins` has the distribution of each runtime that is a plugin, by its name."""
     return Catalogue(
         runtimes=[_view(runtimes[name], policy, settings, origins.get(name, "")) for name in sorted(runtimes)],
         profiles=dict(policy.profiles),

@@ -1,4 +1,4 @@
-"""The handler of each request, and the maximum handled concurrently."""
+"""The handlers of requests about sandboxes, and the maximum of each that a replica handles concurrently."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -46,9 +46,9 @@ _LONG_POLLS: Final = 2000
 """Maximum long polls: one for each client that follows a command or a transfer."""
 _SHORT: Final = 200
 _CHUNKS: Final = 64
-"""Each holds a chunk in memory."""
+"""Maximum requests that each hold a chunk in memory."""
 _LOGS: Final = 8
-"""Each may hold some megabytes: the wanted lines, as an engine returns them."""
+"""Maximum requests for logs: each may hold some megabytes in memory."""
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     Exec: _LONG_POLLS,

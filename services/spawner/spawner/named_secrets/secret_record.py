@@ -13,9 +13,9 @@ class SecretRecord(Record):
 
     secret: SecretName
     version: str
-    """32 hexadecimal digits, new with each value: the name of its key."""
+    """32 hexadecimal digits, different for each value: part of the name of the value's key."""
     value: str = ""
-    """In memory only."""
+    """The value, in memory only."""
     created_at: AwareDatetime
     updated_at: AwareDatetime
     updated_by: str | None = None
@@ -44,9 +44,9 @@ class SecretRecord(Record):
         return self.value or None
 
     def without_secret_part(self) -> Self:
-        """All but the value."""
+        """The record without the value."""
         return self.model_copy(update={"value": ""})
 
     def with_secret_part(self, text: str) -> Self:
-        """With the value."""
+        """The record with this value."""
         return self.model_copy(update={"value": text})

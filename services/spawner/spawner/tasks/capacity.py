@@ -105,7 +105,7 @@ class Capacity:
         self._blocks = blocks
 
     def project_full(self, project: str) -> bool:
-        """Whether no task of this project may begin: its limit of sandboxes or tasks is reached, or a budget exceeded."""
+        """Whether no task of this project may begin: a limit of sandboxes or tasks is reached, or a budget exceeded."""
         return self._sandboxes_full(project) or self._tasks_full(project) or self.over_budget(project) is not None
 
     def over_budget(self, project: str) -> str | None:

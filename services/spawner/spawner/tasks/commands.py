@@ -172,7 +172,7 @@ class TaskCommands:
         if held is not None and held.record.life == command.id.hex:
             await self._live.tasks.flush(held)
             return DONE
-        if held is not None:  # refuse the command, because a rejection would be an event of the existing task
+        if held is not None:  # refused: the event of a rejection states that there is no task of that name
             return await self._refuse_new(command, submit, refused, delivery, held.record)
         event = TaskRejected(reason=refused.reason, field=refused.field, code=refused.code, command_id=str(command.id))
         outcome = await self._publish(command, submit.task, event, delivery)

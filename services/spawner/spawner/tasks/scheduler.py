@@ -43,11 +43,7 @@ _log: Final = logs.get("scheduler")
 
 
 class Scheduler:
-    """Runs while it holds its lease.
-
-    `assigned(sandbox key)` is called for each sandbox to create. `settled` returns whether all events of agents so far
-    were handled. `interval` is the maximum time between two runs, in seconds.
-    """
+    """Runs while it holds its lease. `assigned(sandbox key)` is called for each sandbox to create."""
 
     def __init__(
         self,
@@ -61,6 +57,7 @@ class Scheduler:
         settled: Callable[[], Awaitable[bool]],
         interval: float,
     ) -> None:
+        """`settled` returns whether all events of agents so far were handled."""
         self._live = live
         self._queue = queue
         self._lease = lease
@@ -166,10 +163,7 @@ class Scheduler:
         self._assigned(sandbox.record.key)
 
     async def _create(self, record: SandboxRecord) -> StoredRecord[SandboxRecord] | None:
-        """Store the sandbox's record. Without capacity, return the one that a previous scheduler stored, or None.
-
-        An existing record needs no capacity, because it is counted already.
-        """
+        """Store the sandbox's record. Without capacity, returns the one that a previous scheduler stored, or None."""
         async with self._admission.admit(record) as exhausted:
             if exhausted:
                 return await self._live.sandboxes.load(record.key)

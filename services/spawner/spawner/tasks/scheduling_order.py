@@ -46,7 +46,7 @@ def score_of(turn: float, now: float, age: float) -> float:
 
 
 def sandbox_name(task: TaskRecord) -> str:
-    """The name of the sandbox of the task's current attempt. Deterministic, so that a repetition creates no second one."""
+    """The name of the sandbox of the task's current attempt. Deterministic: a repetition creates no second sandbox."""
     number = derived_uuid(task.submitted_at, "sandbox", task.project, task.task, task.life, task.attempt).int
     return f"sbx-{_base32(number)}"
 

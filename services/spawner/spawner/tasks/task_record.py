@@ -128,10 +128,7 @@ class TaskRecord(Record, SharedTaskRecord):
 
     @property
     def stored_inputs(self) -> list[ArtifactRef]:
-        """The artifacts with which it begins that are stored for this task only.
-
-        The bundle of a local repository is not one of them: it belongs to the branch.
-        """
+        """The artifacts with which it begins, without the bundle of a local repository: that belongs to its branch."""
         own = (self.checkout.bundle, self.checkout.lfs) if self.checkout else ()
         return [one for one in (self.spec.work, *own) if one is not None]
 

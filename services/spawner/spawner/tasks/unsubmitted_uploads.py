@@ -32,7 +32,7 @@ class UnsubmittedUploads:
         self._next: datetime | None = None
 
     async def delete(self, now: datetime) -> None:
-        """Delete uploads without a task that have not grown for `LIFE`. Checks at most every ten minutes."""
+        """Delete uploads without a task whose number of chunks is unchanged for `LIFE`. Checks every ten minutes."""
         if self._next is not None and now < self._next:
             return
         self._next = now + _EVERY
