@@ -26,7 +26,7 @@ _LONGEST_ERROR: Final = 2000
 
 
 class AgentServerStatus(BaseModel):
-    """The status that the worker wrote."""
+    """The status of an agent server, as its sandbox's worker wrote it."""
 
     model_config = ConfigDict(extra="ignore")
 

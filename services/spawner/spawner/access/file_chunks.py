@@ -121,7 +121,10 @@ class FileChunks:
         return None
 
     async def _find_stored(self, project: str, owner: str, artifact: str, index: int) -> ArtifactPiece | None:
-        """A chunk in the artifact store; None if it has none, or if no event-ingest runs. Raises `ContractError`."""
+        """A chunk from the artifact store; None if it is not there.
+
+        If event-ingest does not run: None for the first chunk, `ContractError` for a later one.
+        """
         try:
             piece = await self._bus.ask(ReadStoredArtifact(owner=owner, artifact=artifact, index=index), project)
         except NoResponderError:

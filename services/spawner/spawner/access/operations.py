@@ -1,4 +1,4 @@
-"""Users' requests about a sandbox: checked, forwarded to its worker, and its reply returned."""
+"""Checks users' requests about commands and files, and forwards them to the sandbox's worker."""
 
 from sandherd.contracts.chunks import CHUNK_BYTES, chunk_count
 from sandherd.contracts.errors import Code, ContractError

@@ -20,7 +20,7 @@ MAX_TOKENS: Final = 100
 
 
 class TokenRequestHandler:
-    """The handlers of requests about access tokens. Raise `ContractError`."""
+    """The handlers of requests about access tokens. They raise `ContractError`."""
 
     def __init__(self, live: LiveState) -> None:
         self._live = live

@@ -27,7 +27,7 @@ _AGAIN: Final = "sign in again, with a valid token or with `sandherd open`"
 
 
 class SessionRequestHandler:
-    """The handlers of requests about sessions. Raise `ContractError`."""
+    """The handlers of requests about sessions. They raise `ContractError`."""
 
     def __init__(self, live: LiveState, settings: Settings) -> None:
         self._live = live

@@ -34,15 +34,15 @@ class TokenRecord(Record):
 
     @property
     def source(self) -> str:
-        """Unused: it publishes no events."""
+        """Unused, because this kind of record publishes no events."""
         return f"/sandherd/spawner/{self.token}"
 
     def event_ids(self) -> dict[str, str | None]:
-        """Nothing: it publishes no events."""
+        """Empty, because this kind of record publishes no events."""
         return {}
 
     def view(self) -> TokenView:
-        """The token as requests show it: without its hash."""
+        """The token for replies, without its hash."""
         return TokenView(
             project=self.project,
             name=self.token,

@@ -22,7 +22,7 @@ _LISTED: Final = 20
 
 
 class SecretRequestHandler:
-    """The handlers of requests about named secrets. No reply contains a value. Raise `ContractError`."""
+    """The handlers of requests about named secrets. No reply contains a value. They raise `ContractError`."""
 
     def __init__(self, live: LiveState, sealing_key: PrivateKey) -> None:
         """`sealing_key` decrypts values that clients sealed."""

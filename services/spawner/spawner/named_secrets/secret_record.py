@@ -9,7 +9,7 @@ from spawner.records.base_record import Record
 
 
 class SecretRecord(Record):
-    """A project's secret, encrypted with its own key. Each value that is set has a new key."""
+    """A project's secret, encrypted with its own key. Each new value has a new key."""
 
     secret: SecretName
     version: str
@@ -27,7 +27,7 @@ class SecretRecord(Record):
 
     @property
     def source(self) -> str:
-        """Unused: it publishes no events."""
+        """Unused, because this kind of record publishes no events."""
         return f"/sandherd/spawner/{self.secret}"
 
     @property
@@ -36,7 +36,7 @@ class SecretRecord(Record):
         return f"{self.key}.{self.version}"
 
     def event_ids(self) -> dict[str, str | None]:
-        """Nothing: it publishes no events."""
+        """Empty, because this kind of record publishes no events."""
         return {}
 
     def secret_part(self) -> str | None:

@@ -37,7 +37,7 @@ class StoredSecrets(BaseModel):
 
 
 class WebhookSecretHandler:
-    """The handlers of requests about secrets of webhooks. Raise `ContractError`."""
+    """The handlers of requests about secrets of webhooks. They raise `ContractError`."""
 
     def __init__(self, live: LiveState) -> None:
         self._secrets = live.webhook_secrets

@@ -29,7 +29,7 @@ MAX_PROJECTS: Final = 10_000
 
 
 class ProjectRequestHandler:
-    """The handlers of requests about projects. Raise `ContractError`."""
+    """The handlers of requests about projects. They raise `ContractError`."""
 
     def __init__(
         self,

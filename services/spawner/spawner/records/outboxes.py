@@ -15,8 +15,8 @@ from spawner.records.base_record import Record
 CLEAR_AFTER: Final = 10.0
 """Seconds after which a published event is removed from its record, if no other write has removed it.
 
-A task that begins within this time needs no additional write. The value is far below the duplicate window of events, so
-that the repetition of a spawner that is restarted soon is ignored.
+A task that begins within this time needs no additional write. The value is far below the duplicate window of events:
+if the spawner is restarted soon, the broker ignores the events that it publishes again.
 """
 
 RecordT = TypeVar("RecordT", bound=Record)

@@ -22,7 +22,7 @@ from spawner.records.vault import Vault
 _MARKER_LIFE: Final = "3600s"
 """How long a removed key's delete marker stays, for watchers; without a TTL markers would fill the bucket."""
 _RECENT: Final = 512
-"""Number of records that are remembered after they were written."""
+"""Maximum number of written records in memory."""
 _log: Final = logs.get("records.store")
 
 RecordT = TypeVar("RecordT", bound=Record)

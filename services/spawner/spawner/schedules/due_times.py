@@ -28,7 +28,7 @@ def due_times(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
     last = after
     for local in CronSim(cron, after.astimezone(ZoneInfo(time_zone))):
         due = local.astimezone(UTC)
-        # Where the clock is put back, the library may begin with a time that has passed.
+        # When the clock is set back, the library may begin with a time that has passed.
         if due > last:
             last = due
             yield due

@@ -47,7 +47,7 @@ ANSWERED: Final[tuple[type[Request[Any]], ...]] = (
 
 
 class ScheduleRequestHandler:
-    """The handlers of requests about schedules. Raise `ContractError`."""
+    """The handlers of requests about schedules. They raise `ContractError`."""
 
     def __init__(self, live: LiveState, policy: SpawnPolicy) -> None:
         self._live = live
@@ -83,7 +83,7 @@ class ScheduleRequestHandler:
             return self._view(await self._stored(record, replace=request.replace))
 
     async def list_schedules(self, incoming: IncomingRequest[ListSchedules]) -> ScheduleList:
-        """The schedules of a project, or of all projects; or one of a project."""
+        """The schedules of a project or of all projects, or the schedule that the request names."""
         with available("schedules"):
             if incoming.request.name is not None:
                 held = await self._held(_one_project(incoming.project), incoming.request.name)

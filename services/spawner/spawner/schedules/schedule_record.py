@@ -54,7 +54,7 @@ class ScheduleRecord(Record):
 
     @property
     def batch(self) -> str:
-        """The batch that its tasks are in."""
+        """The batch to which its tasks belong."""
         return f"{SCHEDULE_BATCH_PREFIX}{self.schedule}"
 
     @property
@@ -63,7 +63,7 @@ class ScheduleRecord(Record):
         return f"/sandherd/spawner/schedule/{self.schedule}"
 
     def event_ids(self) -> dict[str, str | None]:
-        """Nothing: it publishes no events."""
+        """Empty, because this kind of record publishes no events."""
         return {}
 
     def task_spec(self) -> TaskSpec:

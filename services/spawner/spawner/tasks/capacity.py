@@ -131,7 +131,7 @@ class Capacity:
     def tasks_of(self, project: str) -> LimitView:
         """The number of the project's tasks that have a live sandbox, and its limit of tasks.
 
-        If it has none, or the limit of its sandboxes is lower, that one is returned.
+        If it has no limit of tasks, or its limit of sandboxes is lower, the limit of sandboxes is returned.
         """
         own, used, boxes = self._own(project).tasks, self._tasks[project], self.sandboxes_of(project)
         if own is None or own > boxes.maximum:

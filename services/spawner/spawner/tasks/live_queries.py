@@ -34,7 +34,7 @@ from spawner.tasks.task_secrets import as_submitted
 QueryT = TypeVar("QueryT", ListLiveTasks, ListLiveSandboxes)
 ViewT = TypeVar("ViewT", TaskView, SandboxView)
 PagePosition = tuple[str, str]
-"""A record's sort key: its time, as text that sorts like the time, and its key."""
+"""A record's position in a list: the text by which it is sorted (its time, name or state), and its key."""
 
 _MAX_BYTES: Final = 512 * 1024
 """Maximum bytes of a page; the broker's limit for a message is 1 MB. A longer page ends early."""
@@ -49,7 +49,7 @@ class LivePage(Generic[ViewT]):
 
 
 class LiveQueries:
-    """Handles the requests `spawner.tasks`, `spawner.sandboxes` and that for a submitted task."""
+    """Handles the requests `spawner.tasks`, `spawner.sandboxes` and `spawner.submitted_task`."""
 
     def __init__(self, live: LiveState, queue: TaskQueue) -> None:
         self._live = live
@@ -61,7 +61,7 @@ class LiveQueries:
         wanted: list[IndexEntry[TaskView]] = [
             known
             for key, known in self._live.task_index.items()
-            if _in(incoming.project, key) and is_wanted_task(known.view, request)
+            if _is_in(incoming.project, key) and is_wanted_task(known.view, request)
         ]
         if request.task:
             whole = [await self._full_view(known.view) for known in wanted[: request.limit]]
@@ -83,7 +83,7 @@ class LiveQueries:
         wanted = [
             known
             for key, known in self._live.sandbox_index.items()
-            if _in(incoming.project, key) and is_wanted_sandbox(known.view, self._labels_of(known.view), request)
+            if _is_in(incoming.project, key) and is_wanted_sandbox(known.view, self._labels_of(known.view), request)
         ]
         page = _page(wanted, sandbox_position, incoming)
         return SandboxList(sandboxes=page.views, next_cursor=_cursor(page, incoming))
@@ -190,7 +190,7 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _in(project: str, key: str) -> bool:
+def _is_in(project: str, key: str) -> bool:
     return project == FLEET or key.startswith(f"{project}.")
 
 

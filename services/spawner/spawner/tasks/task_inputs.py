@@ -24,7 +24,7 @@ def input_refusal(inputs: Sequence[TaskInput], dependencies: Dependencies) -> Re
             return Refusal(f"sandbox and work of the input from {one.task} are set by the spawner only", FIELD)
         dependency = dependencies.get(one.task)
         if dependency is not None and not dependency.spec.keep_work:
-            return Refusal(f"{one.task}, which it takes files from, does not store its result (keep_work)", FIELD)
+            return Refusal(f"its dependency {one.task} does not store its result (keep_work)", FIELD)
     return None
 
 
@@ -76,6 +76,6 @@ def resolved(task: TaskRecord, dependencies: Dependencies) -> TaskRecord:
 def no_result(task: str) -> str:
     """The error of a task that takes files from `task`, which has no stored result."""
     return (
-        f"{task}, which it takes files from, has stored no result: it has left no files, or more than "
+        f"its dependency {task} has stored no result: that task left no files, or more than "
         f"SANDHERD_MAX_WORK_MB; see `sandherd files {task}`"
     )

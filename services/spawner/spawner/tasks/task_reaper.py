@@ -89,7 +89,7 @@ class TaskReaper:
             held = await self._live.tasks.load(f"{task.project}.{name}")
             problem = "no longer exists" if held is None else _ENDS.get(held.record.state)
             if problem:
-                return f"{name}, which it depends on, {problem}"
+                return f"its dependency {name} {problem}"
         return None
 
 
