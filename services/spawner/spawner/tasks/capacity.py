@@ -35,17 +35,17 @@ class SandboxLimits:
             runtimes=settings.runtime_limits,
         )
 
-    def in_project(self, project: str, own: int | None = None) -> int:
-        """Maximum live sandboxes of this project; `own` is the limit in its record, None if there is none."""
-        limit = self.projects.get(project, self.project) if own is None else own
+    def in_project(self, project: str, recorded: int | None = None) -> int:
+        """Maximum live sandboxes of this project; `recorded` is the limit in its record, None if there is none."""
+        limit = self.projects.get(project, self.project) if recorded is None else recorded
         return self.total if limit is None else min(limit, self.total)
 
-    def source(self, project: str, own: int | None) -> str:
+    def source(self, project: str, recorded: int | None) -> str:
         """The source of the maximum of this project: `project` for its record, else the name of a setting."""
-        limit = self.projects.get(project, self.project) if own is None else own
+        limit = self.projects.get(project, self.project) if recorded is None else recorded
         if limit is None or limit > self.total:
             return "max_sandboxes"
-        if own is not None:
+        if recorded is not None:
             return OF_PROJECT
         return "project_limits" if project in self.projects else "max_sandboxes_per_project"
 
@@ -124,8 +124,8 @@ class Capacity:
 
     def sandboxes_of(self, project: str) -> LimitView:
         """The live sandboxes of a project, and their limit."""
-        own = self._own(project).sandboxes
-        maximum, source = self._allowed.in_project(project, own), self._allowed.source(project, own)
+        recorded = self._own(project).sandboxes
+        maximum, source = self._allowed.in_project(project, recorded), self._allowed.source(project, recorded)
         return LimitView(maximum=maximum, source=source, used=self._projects[project])
 
     def tasks_of(self, project: str) -> LimitView:

@@ -41,7 +41,7 @@ def refusal(project: str, resume: Resume, task: TaskRecord | None, sandbox: Sand
     return None
 
 
-def _in_use(why: str) -> Refusal:
+def _in_use(reason: str) -> Refusal:
     return Refusal(
-        f"{why}: its session can't continue in two places; fork it, or wait until it has ended", FIELD, Code.CONFLICT
+        f"{reason}: its session can't continue in two places; fork it, or wait until it has ended", FIELD, Code.CONFLICT
     )
