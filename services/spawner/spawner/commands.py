@@ -18,7 +18,7 @@ from spawner.tasks.commands import TaskCommands
 
 
 class Commands:
-    """The handler of `spawner-commands`."""
+    """Handles the consumer `spawner-commands`."""
 
     def __init__(self, tasks: TaskCommands, sandboxes: SandboxCommands, sealing_key: PrivateKey) -> None:
         """`sealing_key` decrypts secrets that clients sealed."""
@@ -57,9 +57,9 @@ def _span_values(command: Envelope[Command]) -> spans.Values:
 
 
 def _begins_trace(command: Envelope[Command]) -> bool:
-    """Whether the command's span gets the span id of the command's trace context.
+    """Whether the command's span gets the span id of the command's trace context, if that id is unused.
 
-    Not if it creates a task or sandbox: the span of that one gets the id.
+    If the command creates a task or sandbox, the span of this task or sandbox gets the id instead.
     """
     creates = isinstance(command.data, SubmitTask | CreateSandbox)
     return command.traceparent is not None and is_span_unused(command.traceparent) and not creates

@@ -19,7 +19,7 @@ class HarnessPlugins:
     """The installed kinds of agent, as they were when the spawner started."""
 
     def __init__(self, plugins: Mapping[str, Plugin] | None = None) -> None:
-        """Without `plugins`, those that are installed here."""
+        """`plugins` are by default those that are installed here."""
         self._plugins = installed(HARNESSES) if plugins is None else plugins
         self._loaded: dict[str, HarnessKind] = dict(OWN_KINDS)
 
@@ -30,7 +30,7 @@ class HarnessPlugins:
         return [*OWN_KINDS, *others]
 
     async def refusal(self, spec: TaskSpec) -> Refusal | None:
-        """Why this task can't use the harness that it names, or None; our own were validated with the task."""
+        """Why this task can't use the harness that it names, or None. Our own kinds were validated with the task."""
         if not isinstance(spec.harness, PluginHarness):
             return None
         kind, plugin = spec.harness.kind, self._plugins.get(spec.harness.kind)
@@ -42,7 +42,7 @@ class HarnessPlugins:
             return Refusal(str(error), f"{_FIELD}.kind")
 
     async def problems(self) -> dict[str, str | None]:
-        """The plugins that can't be used, by name; imports all of them."""
+        """The problem of each plugin that can't be used, by name. Imports all plugins."""
         found: dict[str, str | None] = {}
         for name, plugin in self._plugins.items():
             try:
@@ -52,14 +52,14 @@ class HarnessPlugins:
         return found
 
     async def _load(self, plugin: Plugin) -> HarnessKind:
-        """Raises `PluginError`. In a thread, because an import may take seconds."""
+        """The kind of a plugin, imported in a thread, because an import may take seconds. Raises `PluginError`."""
         if plugin.name not in self._loaded:
             self._loaded[plugin.name] = await asyncio.to_thread(load_harness, plugin)
         return self._loaded[plugin.name]
 
 
 def _invalid(kind: HarnessKind, spec: TaskSpec) -> Refusal | None:
-    """What is wrong with the harness of this task by the plugin's model; never its value, which may be a secret."""
+    """Why the plugin's model refuses the harness of this task, or None. Contains no value, which may be a secret."""
     try:
         options: BaseModel = kind.options.model_validate(spec.harness.model_dump())
     except ValidationError as error:

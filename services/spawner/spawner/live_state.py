@@ -40,16 +40,16 @@ def utc_now() -> datetime:
 
 
 class LiveState:
-    """Current tasks and sandboxes. Every state change is made here; forbidden transitions are refused."""
+    """The current records of tasks, sandboxes and others. State changes are made here; forbidden ones are refused."""
 
     def __init__(self, bus: Bus, meters: Meters, clock: Clock = utc_now, vault: Vault | None = None) -> None:
-        """`vault` stores the secrets of tasks and sandboxes; without it none of them may have any."""
+        """`vault` stores the keys of secrets; without it no record may have any."""
         self._bus = bus
         self.vault = vault
         self.now = clock
         self.meters = meters
         self.is_leader: Callable[[], bool] = lambda: False
-        """Whether this replica reconciles and schedules: then most writes of tasks and sandboxes are its own."""
+        """Whether this replica reconciles sandboxes: then most writes of tasks and sandboxes are its own."""
         self.task_index: Index[TaskRecord, TaskFacts] = Index("tasks", TaskRecord, _task_view)
         self.sandbox_index: Index[SandboxRecord, SandboxView] = Index("sandboxes", SandboxRecord, SandboxRecord.view)
         counts = partial(count, meters, clock)
@@ -95,7 +95,7 @@ class LiveState:
         )
 
     def task_facts(self, key: str) -> TaskFacts | None:
-        """What is known of a task, with whether its sandbox may still save commits; None if it has no record."""
+        """The indexed view of a task, with whether its sandbox may still save commits; None if it has no record."""
         known = self.task_index.get(key)
         if known is None:
             return None
@@ -108,14 +108,14 @@ class LiveState:
         return known.view if handled else known.view.model_copy(update={"saves": True})
 
     async def _are_events_handled(self) -> bool:
-        """Whether every event of agents until now was handled, and the indexes have what resulted from them."""
+        """Whether all events of agents until now were handled, and the indexes have the resulting changes."""
         if not await self._settled():
             return False
         await self.catch_up()
         return True
 
     async def delete_task(self, held: StoredRecord[TaskRecord]) -> bool:
-        """Delete a task's record, and what is stored for it alone. Returns whether the record was unchanged."""
+        """Delete a task's record if it is unchanged, and the uploads stored only for it. Returns whether it was."""
         deleted = await self.tasks.remove(held)
         for stored in held.record.stored_inputs if deleted else ():
             await self.delete_upload(stored.subject)
@@ -126,7 +126,7 @@ class LiveState:
         await self._bus.js.purge_stream("ARTIFACTS", subject=subject)
 
     async def uploads(self) -> Mapping[str, int]:
-        """The subjects of all stored artifacts, and how many chunks each has."""
+        """The number of chunks of each stored artifact, by the artifact's subject."""
         info = await self._bus.js.stream_info("ARTIFACTS", subjects_filter=ARTIFACT.pattern())
         return info.state.subjects or {}
 
@@ -140,7 +140,7 @@ class LiveState:
     async def change_sandbox(
         self, key: str, decide: Callable[[SandboxRecord], SandboxRecord], *, publish: bool = True
     ) -> StoredRecord[SandboxRecord] | None:
-        """The same for a sandbox. Its first change also writes its fencing token into the record."""
+        """Change a sandbox as `change_task` does. Its first change also writes its fencing token into the record."""
 
         def decide_fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
             changed = self.allowed(record, decide)
@@ -177,7 +177,7 @@ class LiveState:
         return await self.change_task(sandbox.task_key, decide) if sandbox.task_key else None
 
     async def catch_up(self) -> None:
-        """Return once the indexes contain everything now in the buckets. Raises `StoreUnavailableError`."""
+        """Wait until the indexes contain everything that is now in the buckets. Raises `StoreUnavailableError`."""
         for index in self._indexes:
             await index.catch_up(self._bus)
 
@@ -187,12 +187,12 @@ class LiveState:
         await run_until_first(*(index.follow(self._bus) for index in self._indexes), *clearing)
 
     async def close(self) -> None:
-        """Clear outboxes: what was published must not be published again by the next spawner, perhaps much later."""
+        """Remove published events from outboxes, so that the next spawner does not publish them again."""
         for store in (self.tasks, self.sandboxes, self.branches):
             await store.clear_all()
 
     async def read(self) -> None:
-        """Return once the indexes contain everything that was in the buckets at the start."""
+        """Wait until the indexes contain everything that was in the buckets at the start."""
         for index in self._indexes:
             await index.complete.wait()
 
@@ -204,7 +204,7 @@ class LiveState:
         return None if all(index.complete.is_set() for index in self._indexes) else "the buckets are not read yet"
 
     def allowed(self, record: AnyRecord, decide: Callable[[AnyRecord], AnyRecord]) -> AnyRecord:
-        """The decided record; if its transition is forbidden, that is counted and the record is unchanged."""
+        """The result of `decide`. If it is a forbidden transition, that is counted, and the record is unchanged."""
         try:
             return decide(record)
         except TransitionRefusedError as error:

@@ -138,7 +138,7 @@ class Spawner:
         return answer
 
     async def _sync(self, revoker: Revoker) -> None:
-        """Push both accounts, once the broker responds: it may not at the moment of a start."""
+        """Push both accounts to the broker, and retry until it responds: it may be starting, too."""
         for attempt in count():
             try:
                 await revoker.sync(self._options.clock())
@@ -163,7 +163,7 @@ class Spawner:
             stack.push_async_callback(core.reconciler.close)
             for runtime in runtimes.values():
                 runtime.on_exit(core.reconciler.wake_unit)
-            self._open_for_questions(core)
+            self._open_for_requests(core)
             guard = self._guard = self._flood_guard(core, revoker)
             blocks = BudgetBlockReader(bus, core.queue, min(_BLOCKS_READ_EVERY, self._settings.check_interval))
             await blocks.read()
@@ -199,14 +199,14 @@ class Spawner:
             rules=self._rules(),
             settled=event_barrier(bus),
         )
-        menu, queue = SpawnPolicy.of(self._settings, capabilities_of(runtimes)), follow(live, self._settings)
+        policy, queue = SpawnPolicy.of(self._settings, capabilities_of(runtimes)), follow(live, self._settings)
         admission = Admission(bus, live, queue.capacity.exhausted_limit)
-        pool = Pool(live, menu, self._settings.worker_credential_life)
+        pool = Pool(live, policy, self._settings.worker_credential_life)
         reconciler = SandboxReconciler(live, lease, steps)
-        return Core(live, lease, minter, runtimes, menu, queue, admission, pool, reconciler)
+        return Core(live, lease, minter, runtimes, policy, queue, admission, pool, reconciler)
 
-    def _open_for_questions(self, core: Core) -> None:
-        bus, live, menu = self._service.bus, core.live, core.menu
+    def _open_for_requests(self, core: Core) -> None:
+        bus, live, policy = self._service.bus, core.live, core.policy
         sealing_key, records_mb = private_key(self._keys.worker.seed), self._settings.project_records_mb
         self._parts = make_parts(
             read=live.read,
@@ -216,7 +216,7 @@ class Spawner:
                     bus,
                     live,
                     runtimes=core.runtimes,
-                    menu=menu,
+                    menu=policy,
                     admission=core.admission,
                     assign=core.pool.assign,
                     quota=Quota.of("sandboxes", records_mb),
@@ -225,14 +225,14 @@ class Spawner:
             ),
             agents=AgentEventHandler(live, partial(disruption, core.runtimes)),
             credentials=Credentials(live, core.minter, self._settings.worker_credential_life),
-            questions=LiveQueries(live, core.queue),
+            queries=LiveQueries(live, core.queue),
             pruning=PruneHandler(live, core.runtimes, self._orphan_collector(core), core.reconciler.wake),
             secrets=SecretRequestHandler(live, sealing_key),
             others={
                 **ProjectRequestHandler(
                     live,
                     core.queue.capacity,
-                    menu,
+                    policy,
                     self._harnesses,
                     hosts=RepositoryHosts.of(self._settings),
                     max_sandboxes=self._settings.max_sandboxes,
@@ -241,12 +241,12 @@ class Spawner:
                     bus,
                     live,
                     self._settings,
-                    menu=menu,
+                    policy=policy,
                     runtimes=core.runtimes,
                     harnesses=self._harnesses.names,
                     secrets_key=public_text(sealing_key),
                 ),
-                **ScheduleRequestHandler(live, menu).handlers(),
+                **ScheduleRequestHandler(live, policy).handlers(),
                 **BranchRequestHandler(live).handlers,
                 **PullRequestHandler(live, self._forges).handlers,
                 **TokenRequestHandler(live).handlers,
@@ -261,7 +261,7 @@ class Spawner:
         return TaskCommands(
             self._service.bus,
             core.live,
-            core.menu,
+            core.policy,
             harnesses=self._harnesses,
             sealing_key=private_key(self._keys.worker.seed),
             quota=Quota.of("tasks", self._settings.project_records_mb),
@@ -305,7 +305,7 @@ class Spawner:
         await serve_proxy(self._service.bus, core.live, self._settings, hosts, self._keys.worker.seed)
 
     async def _sweep(self, core: Core) -> None:
-        """Runs on one replica at a time: reconciles sandboxes, sweeps, and fills the pool."""
+        """Reconcile sandboxes, sweep and fill the pool, on one replica at a time."""
         settings, live, lease = self._settings, core.live, core.lease
         sweeper = Sweeper(
             live,

@@ -1,4 +1,4 @@
-"""The parts of a running spawner, what they share, and which part answers which request."""
+"""The parts of a running spawner, their shared dependencies, and the part that handles each request."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Core:
     """Needed to reconcile sandboxes, to sweep, and to fill the pool."""
     minter: Minter
     runtimes: Mapping[str, Runtime]
-    menu: SpawnPolicy
+    policy: SpawnPolicy
     queue: TaskQueue
     admission: Admission
     pool: Pool
@@ -94,7 +94,7 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **sessions.ANSWERED,
     **webhook_secrets.ANSWERED,
 }
-"""Requests that the spawner answers once its parts exist, with the maximum handled concurrently of each."""
+"""The requests that the spawner handles, and the maximum of each that a replica handles concurrently."""
 
 
 @dataclass(frozen=True)
@@ -114,21 +114,21 @@ def make_parts(
     commands: Commands,
     agents: AgentEventHandler,
     credentials: Credentials,
-    questions: LiveQueries,
+    queries: LiveQueries,
     pruning: PruneHandler,
     secrets: SecretRequestHandler,
     others: Mapping[type[Request[Any]], Answerer],
 ) -> Parts:
-    """Assigns a handler to each message. `others` are those of `access`, `projects` and `schedules`."""
+    """Assign a handler to each message. `others` are the handlers of all other requests in `ANSWERED`."""
     return Parts(
         read=read,
         command=commands.handle,
         agent=agents.handle,
         answers={
             GetCredential: credentials.grant,
-            ListLiveTasks: questions.tasks,
-            ListLiveSandboxes: questions.sandboxes,
-            GetSubmittedTask: questions.submitted,
+            ListLiveTasks: queries.tasks,
+            ListLiveSandboxes: queries.sandboxes,
+            GetSubmittedTask: queries.submitted,
             Prune: pruning.prune,
             SetSecret: secrets.set_secret,
             ListSecrets: secrets.list_secrets,

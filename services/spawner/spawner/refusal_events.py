@@ -9,7 +9,10 @@ from sandherd.contracts.events import EventData
 from sandherd.contracts.names import DerivedIds
 
 _WAITS_FOR_SUBMIT: Final = 3
-"""Deliveries of a command about an unknown task or sandbox until it is dead: its creating command may come later."""
+"""Deliveries of a command about an unknown task or sandbox before it becomes a dead letter.
+
+The command that creates the task or sandbox may arrive later.
+"""
 
 
 def refusal_event(

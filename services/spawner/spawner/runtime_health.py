@@ -13,7 +13,7 @@ ENOUGH: Final = 2.5
 
 
 async def reach(runtimes: Mapping[str, Runtime]) -> dict[str, str | None]:
-    """By name: None for a runtime that responds, else the problem."""
+    """The problem of each runtime, by name; None for a runtime that responds."""
     problems = await asyncio.gather(*(_problem(runtime) for runtime in runtimes.values()))
     return dict(zip(runtimes, problems, strict=True))
 

@@ -1,10 +1,10 @@
-"""Stops every sandbox of this host gracefully. An orderly stop of a stack runs it after its spawner has ended.
+"""Stops every sandbox of this host gracefully. The stop of a stack runs this program after the spawner has ended.
 
     sandherd-spawner-end
 
-All stop concurrently: each worker receives a signal to end and a grace period to publish its remaining events; every
-process of the sandbox is then ended. Files owned by a subordinate uid are given to the spawner's user. No record is
-changed here: the next spawner handles the workers' events. The exit status is 1 if a sandbox does not end.
+All sandboxes stop concurrently: each worker receives a signal to end and a grace period to publish its remaining
+events, then every process of the sandbox is ended. Files owned by a subordinate uid are given to the spawner's user. No
+record is changed here: the next spawner handles the workers' events. The exit status is 1 if a sandbox does not end.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _log: Final = logs.get("sandbox_shutdown")
 
 
 async def end_all(runtime: Runtime, grace: float) -> list[str]:
-    """End all sandboxes; each has `grace` seconds to end by itself. Returns those that did not end."""
+    """End all sandboxes of a runtime. Each has `grace` seconds to end by itself. Returns those that did not end."""
     found = [seen.unit for seen in await runtime.find_all()]
     ended = await asyncio.gather(*(_end(runtime, sandbox, grace) for sandbox in found))
     for sandbox in await runtime.list_quarantined():

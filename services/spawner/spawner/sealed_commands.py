@@ -15,8 +15,8 @@ from spawner.tasks.task_retry import with_values
 def unsealed(command: Envelope[Any], key: PrivateKey) -> Envelope[Any]:
     """The command with its secrets' values; unchanged if none are sealed, or if they were sealed for another herd.
 
-    Applied only if the sealed names equal the spec's `secret_env` and the result is valid. A spec that remains sealed
-    is refused (`spec_resolution.resolve`).
+    The values are used only if their names equal the spec's `secret_env` and the result is valid. A spec that remains
+    sealed is refused (`spec_resolution.resolve`).
     """
     spec = getattr(command.data, "spec", None)
     if not isinstance(spec, SandboxSpec) or spec.sealed is None:

@@ -32,7 +32,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class SpawnPolicy:
-    """What this herd allows and its defaults. Times are in seconds."""
+    """The limits, defaults and profiles of this herd, and what its runtimes support. Times are in seconds."""
 
     runtimes: frozenset[str]
     default_runtime: str
@@ -45,6 +45,7 @@ class SpawnPolicy:
     """Maximum attempts of a task that does not set its own."""
     attempt_seconds: float | None = None
     usual_ttl: float = 43_200
+    """The lifetime of a sandbox whose spec sets none."""
     max_ttl: float = 604_800
     imageless: frozenset[str] = frozenset()
     """Runtimes that do not support images."""
@@ -61,7 +62,7 @@ class SpawnPolicy:
 
     @classmethod
     def of(cls, settings: Settings, runtimes: Mapping[str, Capabilities]) -> Self:
-        """What these settings and runtimes allow. Defaults never exceed the caps."""
+        """The policy of these settings and runtimes. Defaults never exceed the caps."""
         usual = SandboxLimits(memory_mb=int(settings.sandbox_memory_gb * _MB_PER_GB), cores=settings.sandbox_cores)
         return cls(
             runtimes=frozenset(runtimes),
@@ -93,7 +94,7 @@ class SpawnPolicy:
         )
 
     def limits(self, requested: SandboxLimits | None) -> SandboxLimits:
-        """The requested limits, or the defaults; the default number of cores if only that is omitted."""
+        """The requested limits, or the defaults if none are requested. If only cores are omitted, their default."""
         if requested is None or requested.cores is not None:
             return requested or self.defaults
         return requested.model_copy(update={"cores": self.defaults.cores})
@@ -109,68 +110,68 @@ class ResolvedSpec:
     """The profile's variables, overridden by the spec's."""
 
 
-def resolve(spec: SandboxSpec, menu: SpawnPolicy) -> ResolvedSpec | Refusal:
-    """The resolved spec, or why it is refused. The refusal's field names a member of the spec, as `spec.runtime`."""
+def resolve(spec: SandboxSpec, policy: SpawnPolicy) -> ResolvedSpec | Refusal:
+    """The resolved spec, or why it is refused. The field of a refusal is a member of the spec: `spec.runtime`."""
     if spec.sealed is not None:
-        return Refusal("its secrets are sealed for another herd, or not those that secret_env names", "spec.sealed")
-    profile = menu.profiles.get(spec.profile) if spec.profile else Profile()
+        return Refusal("its secrets are sealed for another herd, or differ from the names in secret_env", "spec.sealed")
+    profile = policy.profiles.get(spec.profile) if spec.profile else Profile()
     if profile is None:
-        others = _choice(menu.profiles, "no profile is configured")
+        others = _choice(policy.profiles, "no profile is configured")
         return Refusal(f"there is no profile {spec.profile!r} here; {others}", "spec.profile")
-    runtime = spec.runtime or profile.runtime or menu.default_runtime
-    unable = _absent(runtime, spec, menu) or _unable(runtime, spec, profile, menu)
+    runtime = spec.runtime or profile.runtime or policy.default_runtime
+    unable = _absent(runtime, spec, policy) or _unable(runtime, spec, profile, policy)
     if unable:
         return unable
-    limits = menu.limits(spec.limits or profile.limits)
+    limits = policy.limits(spec.limits or profile.limits)
     env = {name: value for name, value in profile.env.items() if name not in spec.secrets}
-    return _excess(spec, limits, menu) or ResolvedSpec(runtime=runtime, limits=limits, env={**env, **spec.env})
+    return _excess(spec, limits, policy) or ResolvedSpec(runtime=runtime, limits=limits, env={**env, **spec.env})
 
 
-def _absent(runtime: str, spec: SandboxSpec, menu: SpawnPolicy) -> Refusal | None:
-    """Why there is no such runtime here, or None."""
+def _absent(runtime: str, spec: SandboxSpec, policy: SpawnPolicy) -> Refusal | None:
+    """Why this runtime does not exist here or can't be used, or None."""
     field = "spec.profile" if spec.profile and not spec.runtime else "spec.runtime"
-    usable = _choice(menu.runtimes - menu.unusable.keys(), "no runtime can be used")
-    if runtime not in menu.runtimes:
+    usable = _choice(policy.runtimes - policy.unusable.keys(), "no runtime can be used")
+    if runtime not in policy.runtimes:
         return Refusal(f"there is no runtime {runtime!r} here; {usable}", field)
-    if runtime in menu.unusable:
-        return Refusal(f"runtime {runtime} can't be used: {menu.unusable[runtime]}; {usable}", field)
+    if runtime in policy.unusable:
+        return Refusal(f"runtime {runtime} can't be used: {policy.unusable[runtime]}; {usable}", field)
     return None
 
 
-def _unable(runtime: str, spec: SandboxSpec, profile: Profile, menu: SpawnPolicy) -> Refusal | None:
+def _unable(runtime: str, spec: SandboxSpec, profile: Profile, policy: SpawnPolicy) -> Refusal | None:
     """Why this runtime can't run the spec, or None."""
-    if spec.image and runtime in menu.imageless:
-        others = _choice(menu.runtimes - menu.imageless, "no runtime here does")
+    if spec.image and runtime in policy.imageless:
+        others = _choice(policy.runtimes - policy.imageless, "no runtime here does")
         message = f"runtime {runtime} does not support images"
         return Refusal(f"{message}; {others}", "spec.image")
-    if profile.mounts and runtime in menu.mountless:
+    if profile.mounts and runtime in policy.mountless:
         return Refusal(f"runtime {runtime} does not support the mounts of profile {spec.profile!r}", "spec.profile")
-    if runtime in menu.volumes_only and (folder := next((one for one in profile.mounts if one.is_folder), None)):
-        message = f"profile {spec.profile!r} mounts {folder.source}, a folder of a host, which runtime {runtime} can't"
+    if runtime in policy.volumes_only and (folder := next((one for one in profile.mounts if one.is_folder), None)):
+        message = f"profile {spec.profile!r} mounts {folder.source}, a folder of a host: not possible in {runtime}"
         return Refusal(f"{message}; name a PersistentVolumeClaim or another volume instead", "spec.profile")
     requested = spec.limits or profile.limits
-    if requested and requested.cores and runtime in menu.coreless:
+    if requested and requested.cores and runtime in policy.coreless:
         message = f"cores: runtime {runtime} does not enforce a limit on cores: omit it, or choose another runtime"
         return Refusal(message, "spec.limits.cores" if spec.limits else "spec.profile")
     return None
 
 
-def _excess(spec: SandboxSpec, limits: SandboxLimits, menu: SpawnPolicy) -> Refusal | None:
-    """The first limit that is too high or too low, or None."""
-    too_much = beyond(limits, menu.caps)
+def _excess(spec: SandboxSpec, limits: SandboxLimits, policy: SpawnPolicy) -> Refusal | None:
+    """The refusal of the first limit that is too high or too low, or None."""
+    too_much = beyond(limits, policy.caps)
     if too_much:
         return Refusal(too_much.reason, f"spec.limits.{too_much.field}")
     if spec.agent_server is not None and limits.memory_mb < SERVER_MEMORY_MB:
         message = f"an agent server needs {SERVER_MEMORY_MB} MiB; this sandbox has {limits.memory_mb}"
         return Refusal(f"memory_mb: {message}", "spec.limits.memory_mb")
-    if spec.ttl_seconds is not None and spec.ttl_seconds > menu.max_ttl:
+    if spec.ttl_seconds is not None and spec.ttl_seconds > policy.max_ttl:
         text = f"a lifetime of {duration_text(spec.ttl_seconds)} was requested"
-        return Refusal(f"{text}; at most {duration_text(menu.max_ttl)} is allowed here", "spec.ttl_seconds")
+        return Refusal(f"{text}; at most {duration_text(policy.max_ttl)} is allowed here", "spec.ttl_seconds")
     return None
 
 
 def beyond(limits: SandboxLimits, caps: SandboxLimits) -> Refusal | None:
-    """The first limit that is above its cap, or None."""
+    """The refusal of the first limit that is above its cap, or None."""
     name = limits.exceeded_limit(caps)
     if name is None:
         return None
@@ -183,17 +184,17 @@ def project_refusal(project: str) -> Refusal | None:
     return Refusal(f"{FLEET!r} means all projects; it is not a project", "project") if project == FLEET else None
 
 
-def expiry(spec: SandboxSpec, menu: SpawnPolicy, now: datetime) -> datetime:
+def expiry(spec: SandboxSpec, policy: SpawnPolicy, now: datetime) -> datetime:
     """When a sandbox of this spec expires if it is requested now."""
-    return now + timedelta(seconds=min(spec.ttl_seconds or menu.usual_ttl, menu.max_ttl))
+    return now + timedelta(seconds=min(spec.ttl_seconds or policy.usual_ttl, policy.max_ttl))
 
 
-def same_as_profile(limits: SandboxLimits, profile: str | None, menu: SpawnPolicy) -> bool:
-    """Whether these limits equal those of the profile's warm sandboxes."""
-    kind = menu.profiles.get(profile) if profile else None
-    return kind is not None and limits == menu.limits(kind.limits)
+def same_as_profile(limits: SandboxLimits, profile: str | None, policy: SpawnPolicy) -> bool:
+    """Whether these limits equal those of the profile, with which its warm sandboxes are created."""
+    kind = policy.profiles.get(profile) if profile else None
+    return kind is not None and limits == policy.limits(kind.limits)
 
 
 def _choice(names: Collection[str], absent: str) -> str:
-    """The names there are; without any, `absent` names what is missing."""
+    """The existing names as text, or `absent` if there are none."""
     return f"there is: {', '.join(sorted(names))}" if names else absent

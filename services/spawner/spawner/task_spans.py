@@ -45,7 +45,7 @@ def record_attempt_span(
 
 
 def record_task_span(task: TaskRecord) -> None:
-    """Record the span of a task that has ended. A task that a user retries has one more span, from the retry on."""
+    """Record the span of a task that has ended. Each retry by a user has another span, from the retry on."""
     if not is_exported() or task.traceparent is None:
         return
     values: Values = {
@@ -62,7 +62,7 @@ def record_task_span(task: TaskRecord) -> None:
 
 
 def record_sandbox_span(before: SandboxRecord, after: SandboxRecord) -> None:
-    """Record a sandbox's span if this write ends it. A sandbox created by an earlier version has no span of its own."""
+    """Record a sandbox's span if this write ends the sandbox. Sandboxes of earlier versions have no span."""
     if not after.ended or before.ended or not is_exported() or after.traceparent is None:
         return
     if after.task is not None and after.parent is None:

@@ -51,7 +51,7 @@ async def access_handlers(
             service.bus,
             live,
             wanted,
-            menu=SpawnPolicy.of(wanted, capabilities_of(runtimes or {})),
+            policy=SpawnPolicy.of(wanted, capabilities_of(runtimes or {})),
             runtimes=runtimes or {},
             harnesses=HarnessPlugins().names,
             secrets_key="a-key",

@@ -138,7 +138,7 @@ async def test_dependant_of_a_failed_task_fails(spawner: Make, person: Any) -> N
         for task, on in ((second, first), (third, second)):
             view = await person.ended(task)
             assert (view.state, view.error_type) == ("failed", "dependency_failed")
-            assert view.error == f"{on}, which it depends on, has failed"
+            assert view.error == f"its dependency {on} has failed"
             assert view.sandbox is None
     person.check_sequences()
 

@@ -1,4 +1,4 @@
-"""Tasks and sandboxes for a queue, and the same queue as one would write it who has all the time in the world."""
+"""Tasks and sandboxes for a queue, and a simple queue that computes every decision from all of them."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -34,12 +34,12 @@ def sandbox(of: TaskFacts, state: SandboxState = SandboxState.RUNNING, **changes
 
 
 def key_of(view: TaskFacts | SandboxView) -> str:
-    """Its key in the bucket."""
+    """The key of a task or sandbox in its bucket."""
     return f"{view.project}.{view.task if isinstance(view, TaskFacts) else view.sandbox}"
 
 
 def queue_of(tasks: list[TaskFacts], allowed: SandboxLimits | None = None) -> TaskQueue:
-    """A queue that was notified of these."""
+    """A queue that has received these tasks."""
     queue = TaskQueue(allowed or SandboxLimits(total=8), AGE)
     for view in tasks:
         queue.change_task(key_of(view), view)
@@ -47,7 +47,7 @@ def queue_of(tasks: list[TaskFacts], allowed: SandboxLimits | None = None) -> Ta
 
 
 def notify(queue: TaskQueue, *views: TaskFacts | SandboxView) -> None:
-    """Notify it of these in their present state."""
+    """Update the queue to the current states of these tasks and sandboxes."""
     for view in views:
         if isinstance(view, TaskFacts):
             queue.change_task(key_of(view), view)
@@ -56,7 +56,7 @@ def notify(queue: TaskQueue, *views: TaskFacts | SandboxView) -> None:
 
 
 def begin(queue: TaskQueue, view: TaskFacts) -> TaskFacts:
-    """What the scheduler does: the sandbox's record, then the task that names it."""
+    """Begin a task as the scheduler does: first the sandbox's record, then the task that names the sandbox."""
     box = sandbox(view, SandboxState.REQUESTED)
     assigned = view.model_copy(update={"state": TaskState.ASSIGNED, "sandbox": box.sandbox})
     notify(queue, box, assigned)
@@ -64,12 +64,12 @@ def begin(queue: TaskQueue, view: TaskFacts) -> TaskFacts:
 
 
 def after(seconds: float) -> datetime:
-    """That number of seconds later."""
+    """The time this number of seconds after `BEGIN`."""
     return BEGIN + timedelta(seconds=seconds)
 
 
 def names_in_turn(queue: TaskQueue, now: datetime = BEGIN) -> list[str]:
-    """Begin one after the other until there is no capacity, or none that may."""
+    """Begin tasks one after the other, until there is no capacity or no task that may begin. Returns their names."""
     found = []
     while (view := queue.next(now)) is not None:
         begin(queue, view)
@@ -78,7 +78,7 @@ def names_in_turn(queue: TaskQueue, now: datetime = BEGIN) -> list[str]:
 
 
 class Plain:
-    """All that is known, and every decision made anew over all of it."""
+    """The states of all tasks and sandboxes. Every decision is computed from all of them."""
 
     def __init__(self, allowed: SandboxLimits) -> None:
         self.allowed = allowed

@@ -1,4 +1,4 @@
-"""A sandbox's status of its agent server is validated, and small sandboxes get no server."""
+"""The status of a sandbox's agent server is validated, and sandboxes with little memory get no server."""
 
 import json
 from typing import Any
@@ -35,7 +35,7 @@ def test_status_of_agent_server_is_read() -> None:
     ],
 )
 def test_forged_status_of_agent_server_is_refused(wrong: dict[str, Any]) -> None:
-    """A port of the host's services and a key with two headers are refused, and none of it is repeated."""
+    """A port of the host's services and a key with line breaks are refused. The error repeats nothing of the status."""
     with pytest.raises(ContractError) as caught:
         read(json.dumps({**GOOD, **wrong}).encode(), "sbx-1")
     assert caught.value.problem.code is Code.UNAVAILABLE
@@ -51,7 +51,7 @@ def test_missing_agent_server_is_reported_with_the_remedy() -> None:
 
 
 def test_agent_server_needs_memory() -> None:
-    """With too little memory it would be killed again and again: that is refused at once."""
+    """With too little memory the server would be killed repeatedly, so the spec is refused."""
     small = SandboxSpec(agent_server=AgentServer(), limits=SandboxLimits(memory_mb=SERVER_MEMORY_MB - 1))
     refused = resolve(small, MENU)
     assert isinstance(refused, Refusal)

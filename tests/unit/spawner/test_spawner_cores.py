@@ -13,7 +13,7 @@ UNABLE = Capabilities(Isolation.PROVIDER, memory="none", processes="none")
 
 
 def menu(**settings: object) -> SpawnPolicy:
-    """Of a herd with these settings: `here` holds cores, `there` does not."""
+    """The policy of a herd with these settings. Its runtime `process` limits cores, `remote` does not."""
     return SpawnPolicy.of(
         Settings.model_validate({"runtime": "process"} | settings), {"process": ABLE, "remote": UNABLE}
     )
@@ -34,7 +34,7 @@ def menu(**settings: object) -> SpawnPolicy:
 def test_cores_are_requested_else_default(
     usual: float | None, cap: float | None, requested: float | None, given: float | None
 ) -> None:
-    """No more cores than the cap are given; without a request and a default there is no limit."""
+    """A sandbox gets at most the cap of cores. Without a requested number and a default there is no limit."""
     herd = menu(sandbox_cores=usual, caps=SandboxLimits(memory_mb=4096, cores=cap))
     for spec in (SandboxSpec(limits=SandboxLimits(cores=requested)), *([SandboxSpec()] if requested is None else [])):
         found = resolve(spec, herd)

@@ -70,13 +70,13 @@ def test_secret_is_never_shown_and_erased_at_the_end(end: Callable[[TaskRecord],
 
 
 def test_longest_text_full_of_secrets_stays_readable() -> None:
-    """A mark is no longer than its secret, or the record could no longer be read."""
+    """A mark is not longer than the secret that it replaces: otherwise the text could exceed its maximum."""
     after = failed(running(submission(text=SHORT * (16 * 1024))))
     assert TaskRecord.model_validate_json(after.model_dump_json()) == after
 
 
 def test_repeated_command_is_the_same_task_after_its_end() -> None:
-    """The identical command always is; another only where nothing was erased, as it can't be compared otherwise."""
+    """The identical command always is. Another one is the same only if nothing was erased, so that it is comparable."""
     command = submission()
     after = completed(running(command))
     assert of_task.same_task(after, command)
@@ -89,7 +89,7 @@ def test_repeated_command_is_the_same_task_after_its_end() -> None:
 
 @pytest.mark.parametrize("unsaid", [True, False])
 def test_end_of_sandbox_states_unpublished_events(unsaid: bool) -> None:
-    """Only this event informs the history of events that never reached it."""
+    """Only by this event the history knows that events were not published."""
     record = SandboxRecord(
         project="p1", sandbox="sbx-1", task="task-1", runtime="process", limits=SandboxLimits(), requested_at=NOW,
         state=SandboxState.STOPPING,

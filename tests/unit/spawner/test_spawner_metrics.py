@@ -124,7 +124,7 @@ def submitted(traceparent: str | None) -> TaskRecord:
 
 
 def history_of(task: TaskRecord, meters: Meters) -> SandboxRecord:
-    """A first attempt that is lost and a second one that is timed out; returns the second's sandbox, ended."""
+    """Record a first attempt that is lost and a second one that times out. Returns the ended sandbox of the second."""
     first = of_task.assigned(task, "sbx-1", at(1))
     again = of_task.attempt_failed(first, "gone", "worker_lost", at(5))
     second = of_task.assigned(again, "sbx-2", at(10))
@@ -141,7 +141,7 @@ def history_of(task: TaskRecord, meters: Meters) -> SandboxRecord:
 
 @pytest.mark.parametrize("within", [None, "00-" + "c" * 32 + "-" + "d" * 16 + "-01"])
 def test_spans_are_nested(spans: InMemorySpanExporter, within: str | None) -> None:
-    """Every attempt has its agent's span, and each is exported once: the task, or its requester's span, is the root."""
+    """Every attempt has a span of its agent, exported once. The root is the span of the task or of its requester."""
     sandbox = history_of(submitted(within), Meters(CollectorRegistry()))
     span_of = {(span.name, span.attributes["sandherd.sandbox"]): span for span in found(spans)}
     assert len(found(spans)) == len(span_of) == 4

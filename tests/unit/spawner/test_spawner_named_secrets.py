@@ -1,4 +1,4 @@
-"""Named secrets in records and plans: where a value is, and where it is not."""
+"""Named secrets in records and plans: which of them contain a value."""
 
 from datetime import UTC, datetime
 
@@ -28,7 +28,7 @@ def sandbox(spec: SandboxSpec | None) -> SandboxRecord:
 
 @pytest.mark.parametrize("spec", [None, INLINE, SandboxSpec(secrets={"B": "k"})])
 def test_sandbox_has_sealed_secret_values_until_its_end(spec: SandboxSpec | None) -> None:
-    """The values are part of what is sealed, beside a spec's own secrets, and are erased with it."""
+    """The values are in the sealed part of the record, with the spec's own secrets, and are erased with it."""
     record = sandbox(spec)
     sealed = record.secret_part()
     assert sealed is not None
@@ -39,14 +39,14 @@ def test_sandbox_has_sealed_secret_values_until_its_end(spec: SandboxSpec | None
 
 
 def test_secret_without_its_value_is_stored_in_plain() -> None:
-    """Each value that is set has a key of its own."""
+    """A record without its value has no secret part. Each new value has its own key."""
     record = SecretRecord(project="p1", secret="k", version="0f", value="the value", created_at=NOW, updated_at=NOW)
     assert (record.secret_part(), record.key, record.vault_key) == ("the value", "p1.k", "p1.k.0f")
     assert "the value" not in record.without_secret_part().model_dump_json()
 
 
 def test_worker_gets_values_and_no_secret_names() -> None:
-    """A worker of the version before knows no names; it redacts the values like those of `secret_env`."""
+    """A worker of the previous version knows no names of secrets. It redacts values like those of `secret_env`."""
     given = with_named_values(INLINE, {"B": "named value"})
     assert given.env == {"A": "inline value", "B": "named value"}
     assert given.secret_env == {"A", "B"}
@@ -71,7 +71,7 @@ def test_variable_has_one_source() -> None:
 
 
 def test_mcp_server_may_get_a_named_secret() -> None:
-    """The variable's name refers to it, like any other."""
+    """The options refer to the secret by the name of its variable, as to any other secret variable."""
     harness = {"kind": "claude", "mcp_servers": {"gh": {"command": "gh", "secret_env": ["B"]}}}
     assert TaskSpec.model_validate({"text": "x", "harness": harness, "secrets": {"B": "k"}}).secrets == {"B": "k"}
     with pytest.raises(ValueError, match="needs variables that are not in env: B"):
@@ -80,7 +80,7 @@ def test_mcp_server_may_get_a_named_secret() -> None:
 
 
 def test_option_names_variable_and_secret() -> None:
-    """One name may stand for both."""
+    """A single name is that of the variable and of the secret."""
     assert references(["TOKEN=team-key", "KEY"]) == {"TOKEN": "team-key", "KEY": "KEY"}
 
 

@@ -1,4 +1,4 @@
-"""Outboxes: what was published is removed by the next write of its record, and by no write that has not seen it."""
+"""Published events are removed from outboxes by the next write of their record that began after the publication."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ def record(events: int) -> SandboxRecord:
 
 
 async def test_published_event_is_published_once_and_cleared_by_the_next_write() -> None:
-    """Until then it is in the record, and not pending; afterwards nothing of it is remembered."""
+    """Until that write the event is in the record, but not pending. After it the event is in no memory."""
     known, before = Outboxes(), record(2)
     known.add(before.key, known.pending(before)[:1])
     assert known.pending(before) == [before.outbox[1]]
@@ -44,7 +44,7 @@ async def test_event_that_was_published_during_a_write_is_cleared_by_the_write_a
 
 
 async def test_record_that_is_not_written_again_becomes_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was written meanwhile, or removed, does not."""
+    """A record that was written or removed meanwhile does not become due."""
     monkeypatch.setattr(outboxes, "CLEAR_AFTER", 0.0)
     known, idle = Outboxes(), record(1)
     due = asyncio.create_task(known.next_due())

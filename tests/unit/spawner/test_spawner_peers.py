@@ -24,7 +24,7 @@ def sandbox(name: str, age: int = 0, state: SandboxState = SandboxState.RUNNING,
 
 
 def test_peers_are_listed_newest_first_without_the_requester() -> None:
-    """The beginnings of their tasks are included; a sandbox without a task has no agent."""
+    """The beginnings of their tasks' texts are included. A sandbox without a task has no agent, so it is not a peer."""
     views = [sandbox("a", 3), sandbox("b", 2), sandbox("c", 1), sandbox("d", task=None)]
     found = peers_of("b", views, lambda task: f"{task} " + "x" * 500)
     assert [(peer.sandbox, peer.task, len(peer.text)) for peer in found.peers] == [("c", "t-c", 200), ("a", "t-a", 200)]

@@ -1,4 +1,4 @@
-"""Which ports of a sandbox's loopback are forwarded: those that can't be its host's."""
+"""Only ports of a sandbox's loopback address that can't belong to its host are forwarded."""
 
 from pathlib import Path
 from typing import Any
@@ -36,26 +36,26 @@ def place(tmp_path: Path) -> SandboxDirectory:
     ("port", "own"), [(8000, True), (8080, True), (22, True), (53, False), (4222, False), (11434, False), (5432, False)]
 )
 def test_ports_that_lead_to_the_host_are_refused(place: SandboxDirectory, port: int, own: bool) -> None:
-    """DNS, and endpoints at the host's loopback or at a name; an endpoint elsewhere is not redirected from loopback."""
+    """These are DNS, and endpoints at the host's loopback address or at a name. Others are not reached by loopback."""
     assert (network.port_refusal(place, port) == "") == own
 
 
 def test_every_port_is_refused_where_the_network_is_shared(place: SandboxDirectory) -> None:
-    """Without a network namespace, and before a first run."""
+    """This holds without a network namespace, and before the first run."""
     (place.folder / "run" / "0" / "gate").unlink()
     assert "SANDHERD_SANDBOX_NETWORK" in network.port_refusal(place, 8000)
 
 
 @pytest.mark.parametrize(("mode", "own"), [("bridge", True), ("host", False)])
 async def test_containers_on_the_network_of_their_host_are_refused(mode: str, own: bool) -> None:
-    """Others have a loopback of their own."""
-    docker: Any = None  # nothing is asked of it
+    """Containers on other networks have their own loopback address."""
+    docker: Any = None  # it is not used
     engine = DockerProvider(docker, ContainerOptions(image="box", network=mode))
     assert (engine.port_refusal("sbx-1", 80) == "") == own
 
 
 def test_runtime_without_isolation_is_refused() -> None:
-    """Whatever else it says of itself."""
+    """Its other capabilities do not matter."""
 
     class Bare:
         name = "bare"

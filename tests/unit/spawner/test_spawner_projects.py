@@ -1,4 +1,4 @@
-"""A project's limits and defaults, as decisions: their sources, ceilings, and what a task gets."""
+"""Decisions about a project's limits and defaults: their sources and maxima, and what a task gets."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -48,7 +48,7 @@ def box(name: str, task: str | None, project: str = "p1") -> SandboxView:
     ],
 )
 def test_limit_in_effect_has_its_source(own: int | None, settings: Any, maximum: int, source: str) -> None:
-    """The record precedes the settings, and none exceeds the herd's limit, also if that was lowered later."""
+    """The record precedes the settings. No limit exceeds that of the herd, even if the herd's was lowered later."""
     capacity = Capacity(SandboxLimits(total=8, **settings))
     capacity.set_limits("p1", ProjectLimits(sandboxes=own))
     assert capacity.sandboxes_of("p1") == LimitView(maximum=maximum, source=source)
@@ -56,7 +56,7 @@ def test_limit_in_effect_has_its_source(own: int | None, settings: Any, maximum:
 
 
 def test_limit_of_tasks_does_not_count_sandboxes_without_a_task() -> None:
-    """It prevents tasks only; the limit of sandboxes prevents both."""
+    """A limit of tasks prevents tasks only. A limit of sandboxes prevents tasks and sandboxes without a task."""
     capacity = Capacity(SandboxLimits(total=8))
     capacity.set_limits("p1", ProjectLimits(tasks=1, sandboxes=3))
     capacity.change("p1.sbx-1", box("sbx-1", None))
@@ -76,7 +76,7 @@ def test_limit_of_tasks_does_not_count_sandboxes_without_a_task() -> None:
 
 
 def test_change_touches_only_what_it_names() -> None:
-    """A repeated change changes nothing, so it is not a new version of the record."""
+    """Values that a change does not name remain. A repeated change has no effect, so it writes no new revision."""
     made = project_changes.created(
         "p1", SetProject(new=True, limits=ProjectLimits(tasks=2), defaults=ProjectDefaults(model="m", cores=2)), NOW
     )
@@ -106,7 +106,7 @@ def test_values_above_the_herds_are_refused() -> None:
 
 
 def test_default_limits_never_exceed_the_caps() -> None:
-    """Also if the caps were lowered after the default was set: tasks that name no limits are not refused for it."""
+    """Even if the caps were lowered after the default was set, a task that names no limits is not refused."""
     herd = SpawnPolicy(frozenset({"process"}), "process", Limits(memory_mb=512), Limits(memory_mb=1024))
     menu = herd.with_defaults(ProjectDefaults(memory_mb=4096, cores=2, attempt_seconds=60))
     assert (menu.limits(None).memory_mb, menu.limits(None).cores, menu.attempt_seconds) == (1024, 2, 60)
@@ -115,7 +115,7 @@ def test_default_limits_never_exceed_the_caps() -> None:
 
 
 def test_defaults_fill_what_the_spec_leaves_out() -> None:
-    """The kind of agent with the fields that were given, the model, and the image where the runtime has images."""
+    """These are the kind of agent, with the spec's fields for it, the model, and the image if the runtime has any."""
     defaults = ProjectDefaults(harness="claude", model="m", image="python:3.12")
     given = spec(kind="default", max_turns=3)
     found = applied("p1", given, defaults, has_images=True)
@@ -131,7 +131,7 @@ def test_defaults_fill_what_the_spec_leaves_out() -> None:
 
 
 def test_default_harness_that_does_not_fit_is_refused() -> None:
-    """Without a default, and for fields that the default kind does not have; no value is in the text."""
+    """It is refused without a default, and if the default kind lacks a field. The text has no value of a field."""
     refused = applied("p1", spec(kind="default"), ProjectDefaults(), has_images=False)
     assert isinstance(refused, Refusal)
     assert (refused.field, "project p1 has no default harness" in refused.reason) == ("spec.harness", True)
@@ -142,7 +142,7 @@ def test_default_harness_that_does_not_fit_is_refused() -> None:
 
 
 def test_limit_of_zero_is_stated_with_its_remedy() -> None:
-    """Nothing that ends makes capacity for a task then: only an operator does."""
+    """The reason names the command that changes the limit: only an operator can change it, not the end of a task."""
     capacity = Capacity(SandboxLimits(total=8))
     capacity.set_limits("p1", ProjectLimits(tasks=0, sandboxes=1))
     text = "the limit of tasks of project p1 is 0; raise it with `sandherd projects set p1 --tasks N`"
@@ -176,13 +176,13 @@ def test_default_repository_is_for_tasks_that_begin_with_nothing_else() -> None:
 
 
 def test_task_names_a_repository_or_opts_out() -> None:
-    """Not both."""
+    """A task can't do both."""
     with pytest.raises(ValidationError, match="no_repository"):
         TaskSpec.model_validate(PLAIN | {"repository": {"url": SHOP}, "no_repository": True})
 
 
 def test_strongest_intervention_is_the_tasks_else_its_profiles_else_the_projects() -> None:
-    """The herd's applies if none of them sets one; the worker does not learn it."""
+    """If none of them sets one, that of the herd applies. It is not passed to the worker."""
     of_project = ProjectDefaults(max_intervention="pause")
 
     def step(of_profile: Any, defaults: ProjectDefaults) -> Any:

@@ -1,4 +1,4 @@
-"""The queue against a plain one that recomputes everything, over random histories."""
+"""The queue, compared with a simple one that recomputes everything, over random histories."""
 
 import random
 from typing import Any

@@ -10,14 +10,14 @@ QUOTA = Quota(project=2 * MIB, bucket=10 * MIB)
 
 @pytest.mark.parametrize(("used", "total"), [(0, 0), (2 * MIB - 1, 2 * MIB), (0, 10 * MIB - 1)])
 def test_record_is_permitted_below_both_limits(used: int, total: int) -> None:
-    """A project within its share gets a record while the bucket has more than its reserve."""
+    """A project below its limit may create a record as long as more than the bucket's reserve is free."""
     assert QUOTA.refusal("p1", used, total) is None
 
 
 @pytest.mark.parametrize(("used", "total", "reason"), [(2 * MIB, 2 * MIB, "of project p1 use 2 MiB"),
                                                        (0, 10 * MIB, "of all projects use 10 MiB")])  # fmt: skip
 def test_refusal_at_a_limit_names_it(used: int, total: int, reason: str) -> None:
-    """The refusal states whose records use how much, and what frees space."""
+    """The refusal states whose records use how many bytes, and when space becomes free."""
     refused = QUOTA.refusal("p1", used, total)
     assert refused is not None
     assert reason in refused.reason

@@ -59,7 +59,7 @@ def given(submitted: SubmitTask) -> ResolvedTask:
 
 
 def test_budget_is_that_of_the_spec_else_of_the_profile() -> None:
-    """It is published when a sandbox is requested, and no worker gets it: an older one would refuse its spec."""
+    """The budget is published when a sandbox is requested. No worker gets it: an older one would refuse the spec."""
     own, usual = BudgetLimits(turns=3), BudgetLimits(turns=9)
     menu = replace(MENU, profiles={"small": Profile(budget=usual)})
     found = [
@@ -72,7 +72,7 @@ def test_budget_is_that_of_the_spec_else_of_the_profile() -> None:
 
 
 def test_omitted_fields_default_to_profile_then_settings() -> None:
-    """Specified fields are unchanged."""
+    """An omitted field is taken from the profile, else from the settings. Specified fields are unchanged."""
     plain, small = given(submit()), given(submit(profile="small", env={"LEVEL": "info"}))
     assert (plain.runtime, plain.limits.memory_mb, plain.max_attempts, plain.attempt_seconds) == (
         "process",
@@ -120,7 +120,7 @@ def test_unavailable_option_is_refused_with_the_available_ones(
 
 
 def test_refusal_without_an_alternative_names_what_is_missing() -> None:
-    """A herd without profiles, with no other runtime, and with none that has images."""
+    """This holds for a herd without profiles, without another runtime, and without a runtime that supports images."""
     bare = replace(MENU, profiles={}, runtimes=frozenset({"process"}), imageless=frozenset({"process"}))
     broken = replace(bare, unusable={"process": "no user namespaces"})
     found = [
@@ -172,14 +172,14 @@ def test_dependency_circle_is_refused_and_shown(depends_on: list[str], way: str)
 
 
 def test_dependencies_without_a_circle_are_accepted() -> None:
-    """Two paths to the same task and unknown tasks are no circle."""
+    """Two paths to the same task, and unknown tasks, are not circles."""
     assert circle("task-1", ["a", "b"], KNOWN.get) is None
     assert circle("task-1", ["b", "unknown"], KNOWN.get) is None
     assert circle("d", ["c", "b", "a"], KNOWN.get) is None
 
 
 def test_mutual_dependencies_are_detected() -> None:
-    """The first waits for the second to be submitted, which then is a circle."""
+    """The first task waits until the second is submitted. Then they form a circle."""
     waiting = PendingDependencies()
     waiting.note("p1.one", ("two",))
     assert circle("two", ["one"], lambda name: waiting.get(f"p1.{name}")) is not None
@@ -188,7 +188,7 @@ def test_mutual_dependencies_are_detected() -> None:
 
 
 def test_pending_submissions_are_bounded() -> None:
-    """Of very many, the oldest are dropped."""
+    """If there are too many, the oldest are dropped."""
     waiting = PendingDependencies()
     for number in range(2000):
         waiting.note(f"p1.t{number}", ("x",))
@@ -204,7 +204,7 @@ def test_missing_dependency_is_reported() -> None:
 
 
 def test_constraints_of_all_levels_reach_the_sandbox() -> None:
-    """Those of the herd, the profile, the project and the task, in the event from which the monitor has them."""
+    """The event that the monitor reads has the constraints of the herd, the profile, the project and the task."""
     herd = replace(
         MENU,
         constraints=Constraints(paths=("a",)),
@@ -223,7 +223,7 @@ def test_constraints_of_all_levels_reach_the_sandbox() -> None:
 
 
 def test_too_many_constraints_together_are_refused() -> None:
-    """Each level is within the limit; the monitor remembers all of them for each sandbox."""
+    """Each level is within the limit, but the monitor stores all constraints together for each sandbox."""
     herd = replace(MENU, constraints=Constraints(paths=tuple(f"herd-{n}" for n in range(10))))
     found = terms_of("p1", submit(constraints=Constraints(paths=tuple(f"own-{n}" for n in range(10)))), herd)
     assert isinstance(found, Refusal)

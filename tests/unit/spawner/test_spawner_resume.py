@@ -71,24 +71,24 @@ def test_ended_task_is_resumable_without_its_records(fork: bool) -> None:
 
 @pytest.mark.parametrize("at_work", [task(), running(task())])
 def test_running_task_may_only_be_forked(at_work: TaskRecord) -> None:
-    """The session would otherwise continue in two places; the refusal names the task and the field."""
+    """Otherwise the session would continue in two places. The refusal names the task and the field."""
     refused = refusal("p1", resume(), at_work, sandbox())
     assert refused is not None
     assert (refused.field, "task-1 has not ended" in refused.reason) == ("spec.resume", True)
     assert refusal("p1", resume(fork=True), at_work, sandbox()) is None
 
 
-@pytest.mark.parametrize(("linger", "state", "goes"), [
+@pytest.mark.parametrize(("linger", "state", "resumable"), [
     (60, SandboxState.RUNNING, False),
     (60, SandboxState.PAUSED, False),
     (60, SandboxState.STOPPING, True),
     (60, SandboxState.TERMINATED, True),
     (0, SandboxState.RUNNING, True),
 ])  # fmt: skip
-def test_lingering_agent_counts_as_running(linger: int, state: SandboxState, goes: bool) -> None:
-    """The task has ended, and its sandbox lingers; one that only drains is done."""
+def test_lingering_agent_counts_as_running(linger: int, state: SandboxState, resumable: bool) -> None:
+    """The session of an ended task can't be resumed while its sandbox lingers. It can once the sandbox is ending."""
     refused = refusal("p1", resume(), completed(task(linger_seconds=linger)), sandbox(state))
-    assert (refused is None) is goes
+    assert (refused is None) is resumable
     assert refused is None or "sbx-1" in refused.reason
 
 
@@ -106,14 +106,14 @@ def test_resume_of_foreign_artifacts_is_refused(part: str, fork: bool, lies: Art
 
 
 def test_sandbox_is_not_passed_off_as_another_tasks() -> None:
-    """The check applies where its task is known."""
+    """A sandbox whose record names another task is refused."""
     refused = refusal("p1", resume(fork=True), None, sandbox(SandboxState.TERMINATED, of="task-2"))
     assert refused is not None
     assert "does not belong to task task-1" in refused.reason
 
 
 def test_sandbox_may_fetch_the_uploads_of_its_own_task_only() -> None:
-    """A sandbox without a task has none."""
+    """A sandbox without a task may fetch no uploads."""
     made = of_sandbox.requested(task("task-2"), "sbx-2", NOW)
     assert [may_fetch(made, owner) for owner in ("task-2", "task-1", "task-20")] == [True, False, False]
     assert not may_fetch(made.model_copy(update={"task": None}), "task-2")

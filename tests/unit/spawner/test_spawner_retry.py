@@ -1,4 +1,4 @@
-"""Retries of a task, automatic or by hand: the delay, and what of the old attempt still counts."""
+"""Retries of a task, automatic or by a user: the delay, and which events of the old attempt still count."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -85,7 +85,7 @@ def types(record: TaskRecord) -> list[str]:
 
 @pytest.mark.parametrize("error_type", sorted(TRANSIENT))
 def test_temporary_failure_is_retried(error_type: str) -> None:
-    """One write schedules the next attempt, without a sandbox, with what the last one left."""
+    """One write schedules the next attempt, which has no sandbox yet, and receives what the last attempt stored."""
     after_it = of_task.attempt_failed(running(), "broke", error_type, NOW)
     assert (after_it.state, after_it.attempt, after_it.sandbox, after_it.error) == (TaskState.PENDING, 2, None, None)
     assert after_it.not_before is not None
@@ -102,7 +102,7 @@ def test_temporary_failure_is_retried(error_type: str) -> None:
 
 @pytest.mark.parametrize("error_type", [*PERMANENT, "made_up", "worker lost"])
 def test_permanent_failure_is_not_retried(error_type: str) -> None:
-    """The error type decides, never a text; an unknown type is permanent."""
+    """Only the error type decides, never the text of an error. An unknown type is permanent."""
     after_it = of_task.attempt_failed(running(), "the connection was reset, try again", error_type, NOW)
     assert (after_it.state, after_it.attempt, after_it.error_type) == (TaskState.FAILED, 1, error_type)
     assert types(after_it)[-1] == "task.failed"
@@ -117,7 +117,7 @@ def test_retry_policy_may_add_error_types() -> None:
 
 
 def test_last_attempt_fails_the_task() -> None:
-    """After the permitted number the task fails, and only then its secrets are erased."""
+    """After the maximum of attempts the task fails. Only then are its secrets erased."""
     task = pending(ResolvedTask(max_attempts=2), env={"TOKEN": "hunter22"}, secret_env=frozenset({"TOKEN"}))
     second = of_task.attempt_failed(running(task), "with hunter22", "worker_lost", NOW)
     assert second.spec.env["TOKEN"] == "hunter22"
@@ -130,7 +130,7 @@ def test_last_attempt_fails_the_task() -> None:
 
 @given(st.floats(0, 1e4), st.floats(0, 1e4), st.integers(1, 20), st.text(max_size=8))
 def test_delay_doubles_up_to_the_maximum(first: float, longest: float, attempt: int, seed: str) -> None:
-    """The delay is reduced by up to a half, derived from the task: repeatably the same."""
+    """The delay is reduced by up to a half. The reduction is derived from the task, so it is always the same."""
     retry = RetryPolicy(first_delay_seconds=first, longest_delay_seconds=longest)
     whole = min(longest, first * 2 ** (attempt - 1))
     assert 0.5 * whole <= delay(retry, attempt, seed) <= whole
@@ -138,7 +138,7 @@ def test_delay_doubles_up_to_the_maximum(first: float, longest: float, attempt: 
 
 
 def test_simultaneous_failures_are_retried_at_different_times() -> None:
-    """A hundred of them spread over half of the delay."""
+    """The retries of a hundred tasks are spread over half of the delay."""
     delays = sorted(delay(RetryPolicy(first_delay_seconds=100), 1, f"p1/task-{number}/x") for number in range(100))
     assert delays[-1] - delays[0] > 40
 
@@ -156,7 +156,7 @@ def test_simultaneous_failures_are_retried_at_different_times() -> None:
     ids=lambda late: str(late.type),
 )
 def test_late_event_of_an_old_attempt_changes_nothing(late: EventData) -> None:
-    """The next attempt may wait, run, or have ended."""
+    """This holds whether the next attempt waits, runs or has ended."""
     second = of_task.attempt_failed(running(), "lost", "sandbox_lost", NOW)
     third = of_task.attempt_failed(running(second), "lost", "sandbox_lost", NOW)
     for task in (second, running(second), third):
@@ -165,14 +165,14 @@ def test_late_event_of_an_old_attempt_changes_nothing(late: EventData) -> None:
 
 
 def test_attempt_fails_once() -> None:
-    """The table forbids a second verdict; the caller checks the record first."""
+    """The table of transitions forbids a second end of an attempt. The caller checks the record before."""
     second = of_task.attempt_failed(running(pending(ResolvedTask(max_attempts=1))), "lost", "sandbox_lost", NOW)
     with pytest.raises(TransitionRefusedError):
         of_task.attempt_failed(second, "lost", "sandbox_lost", NOW)
 
 
 def test_session_of_an_attempt_is_passed_to_the_next() -> None:
-    """The last stored session counts, beside the terminal's; a new attempt has none of its own yet."""
+    """The last stored session is passed, beside the transcript. A new attempt has no session of its own yet."""
     first, last = (StoredSession(session_id=name, artifact=artifact()) for name in ("s1", "s2"))
     begun = of_task.with_saved_work(
         of_task.with_saved_work(running(), "sbx-1", {"session": first}), "sbx-1", {"session": last}
@@ -200,7 +200,7 @@ def test_work_of_an_attempt_is_passed_to_the_next() -> None:
 
 
 def test_artifact_belongs_to_the_sandbox_in_its_subject() -> None:
-    """A worker can't have another sandbox's files given to the next attempt."""
+    """A worker can't pass files of another sandbox to the next attempt."""
     assert belongs_to(artifact("sbx-1"), sandbox(1))
     assert not belongs_to(artifact("sbx-2"), sandbox(1))
     assert not belongs_to(artifact("sbx-1", project="p2"), sandbox(1))
@@ -211,7 +211,7 @@ def test_artifact_belongs_to_the_sandbox_in_its_subject() -> None:
 
 
 def test_attempt_over_its_time_is_retried() -> None:
-    """The time counts from its own assignment, not from the task's submission; an event states it."""
+    """The limit begins at the attempt's assignment, not at the task's submission. An event states the limit."""
     task = running(pending(ResolvedTask(attempt_seconds=60)), after(1000))
     assert of_task.timed_out(task, after(1059)) is task
     assert task.view(whole=False).limit_at == after(1060)
@@ -224,7 +224,7 @@ def test_attempt_over_its_time_is_retried() -> None:
 
 @pytest.mark.parametrize("runs", [True, False])
 def test_task_over_its_time_fails(runs: bool) -> None:
-    """The time includes all waits and attempts."""
+    """The limit of a task includes all waits and attempts."""
     task = pending(ResolvedTask(attempt_seconds=600), task_seconds=100)
     task = running(task, after(50)) if runs else task
     assert of_task.timed_out(task, after(99)) is task
@@ -244,7 +244,7 @@ def retry_command() -> Envelope[RetryTask]:
 
 @pytest.mark.parametrize("how", ["failed", "cancelled while it waits", "cancelled while it runs"])
 def test_ended_task_may_be_retried_by_hand(how: str) -> None:
-    """Any error may be retried, beyond the maximum of attempts; at once, with a new time limit."""
+    """A retry is possible after any error and beyond the maximum of attempts; it begins at once, with a new limit."""
     if how == "failed":
         ended = of_task.attempt_failed(running(pending(ResolvedTask(max_attempts=1))), "no", "exit_status", NOW)
     else:
@@ -260,7 +260,7 @@ def test_ended_task_may_be_retried_by_hand(how: str) -> None:
 
 
 def test_repeated_retry_request_changes_nothing() -> None:
-    """A command that is delivered twice is one, also if the attempt has failed in between."""
+    """A command that is delivered twice has one effect, even if the attempt has failed in between."""
     command = retry_command()
     ended = of_task.failed(running(), "no", "exit_status", NOW)
     again = retry_requested(ended, command, NOW)
@@ -271,7 +271,7 @@ def test_repeated_retry_request_changes_nothing() -> None:
 
 
 def test_each_attempt_is_counted_once_by_outcome() -> None:
-    """The deciding write counts it; an unknown error type is no label."""
+    """The write that ends the attempt counts it. An unknown error type is not used as a label."""
     registry = CollectorRegistry()
     meters = Meters(registry)
     first = running(pending(ResolvedTask(max_attempts=2)))

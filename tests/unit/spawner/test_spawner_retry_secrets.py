@@ -1,4 +1,4 @@
-"""A retry by hand: which secrets and files it has, and which it needs."""
+"""A retry by a user: which secrets and files are still stored, and which have to be sent again."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -67,7 +67,7 @@ def test_refused_retry_states_the_reason() -> None:
 
 
 def test_files_of_a_failed_task_remain_for_its_retry() -> None:
-    """They remain over any number of retries; a task that version 0.1 ended has none, and the refusal states it."""
+    """The files remain for any number of retries. A task that version 0.1 ended has none, and the refusal states it."""
     task = pending(files={"a.txt": "b"})
     for attempt in (2, 3):
         task = retry_requested(of_task.failed(stored(task), "no", "start", NOW), retry_command(), NOW)
@@ -84,7 +84,7 @@ def stored(record: TaskRecord) -> TaskRecord:
 
 @pytest.mark.parametrize("keep", [0, 60])
 def test_retry_needs_new_values_of_erased_secrets_only(keep: float) -> None:
-    """All of them are needed, and no other; files without a secret are unchanged."""
+    """The retry needs all erased values, and no others. Files without a secret are unchanged."""
     task = pending(
         ResolvedTask(keep_secrets=keep),
         env={"A": "the value", "B": "other"},
@@ -108,7 +108,7 @@ def test_retry_needs_new_values_of_erased_secrets_only(keep: float) -> None:
 
 @pytest.mark.parametrize("field", ["text", "files", "env", "harness"])
 def test_task_with_a_redacted_value_is_not_rerun(field: str) -> None:
-    """A task runs as submitted or not at all: `[redacted]` in its place would be another task."""
+    """A task is run as it was submitted or not at all: with `[redacted]` in a text it would be a different task."""
     specs: dict[str, dict[str, Any]] = {
         "text": {"text": "use the value"},
         "files": {"files": {"f": "is the value", "g": "is not"}},

@@ -10,12 +10,12 @@ from spawner.runtimes.runtime_logs import LogQuery, file_log, last_lines
 
 @pytest.mark.parametrize(("lines", "expected"), [(0, b""), (1, b"b"), (2, b"a\nb"), (9, b"a\nb")])
 def test_last_lines_include_an_incomplete_one(lines: int, expected: bytes) -> None:
-    """A text need not end with a line's end."""
+    """The last line may have no line break."""
     assert last_lines(b"a\nb", lines) == expected
 
 
 async def test_what_is_written_before_its_end_is_read(tmp_path: Path) -> None:
-    """Also by the very last of its acts; without following, only what is there."""
+    """A followed log includes what its program writes at its very end. Otherwise only the existing text is read."""
     file = tmp_path / "log"
     file.write_bytes(b"one\n")
 
@@ -29,7 +29,7 @@ async def test_what_is_written_before_its_end_is_read(tmp_path: Path) -> None:
 
 
 async def test_a_missing_log_is_named(tmp_path: Path) -> None:
-    """A worker that was never started has none."""
+    """A worker that was never started has no log: the error states it."""
     with pytest.raises(RuntimeFailedError, match="no log"):
         await _all(tmp_path / "log", LogQuery(), lambda: False)
 

@@ -41,7 +41,7 @@ def times(cron: str, zone: str, after: datetime, count: int) -> list[str]:
 
 
 def test_due_times_where_the_clock_changes() -> None:
-    """A time that does not exist is due after the change, one that exists twice once; hourly ones at every hour."""
+    """A skipped local time is due after the change, one that occurs twice is due once. Hourly times stay hourly."""
     spring, autumn = datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)
     assert times("30 2 * * *", BERLIN, spring, 2) == ["03-29 03:00+0200", "03-30 02:30+0200"]
     assert times("30 2 * * *", BERLIN, autumn, 2) == ["10-25 02:30+0200", "10-26 02:30+0100"]
@@ -60,7 +60,7 @@ def test_due_times_where_the_clock_changes() -> None:
     st.timedeltas(timedelta(0), timedelta(hours=30)),
 )
 def test_due_times_do_not_depend_on_where_one_begins(cron: str, zone: str, after: datetime, later: timedelta) -> None:
-    """They increase, are after the beginning, and a later beginning has the same ones from there on."""
+    """Due times increase and are after the beginning. A later beginning gives the same due times from there on."""
     found = list(islice(due_times(cron, zone, after), 400))
     assert found[0] > after
     assert all(one < other for one, other in pairwise(found))
@@ -69,7 +69,7 @@ def test_due_times_do_not_depend_on_where_one_begins(cron: str, zone: str, after
 
 
 def carried_out(one: ScheduleRecord, now: datetime, *, running: bool) -> tuple[ScheduleRecord, list[Any], bool]:
-    """Decide until nothing is due, as the runner does; a task that is started does not end meanwhile."""
+    """Decide until nothing is due, as the runner does. Started tasks do not end meanwhile."""
     seen: list[Any] = []
     while (decision := due_decisions.next_decision(one, now, running=running)) is not None:
         assert not (decision.start and running and one.spec.overlap in {"skip", "buffer_one"})
@@ -95,7 +95,7 @@ def carried_out(one: ScheduleRecord, now: datetime, *, running: bool) -> tuple[S
 def test_each_due_time_has_at_most_one_outcome(
     cron: str, zone: str, overlap: Overlap, catch_up: int, passes: list[tuple[timedelta, bool]]
 ) -> None:
-    """Whenever a spawner runs and whatever ends: no due time starts two tasks, and none within the window is lost."""
+    """Whenever a spawner runs and a task ends, no due time starts two tasks, and none within the window is lost."""
     one, now, running = record(cron, zone, overlap=overlap, catch_up_seconds=catch_up), BEGIN, False
     started: list[datetime] = []
     decided = 0
@@ -142,7 +142,7 @@ def due_times_until(cron: str, zone: str, after: datetime, until: datetime) -> l
 def test_overlap_policies_after_three_due_times(
     overlap: str, running: bool, expected: list[tuple[str, int, int]], waiting: int | None
 ) -> None:
-    """What is started, and what is not, when a spawner runs again after two hours and a bit."""
+    """Each policy starts, skips or delays the due times that have passed while no spawner ran."""
     due = [BEGIN + timedelta(hours=hours) for hours in (1, 2, 3)]
     one = record("0 * * * *", overlap=overlap, catch_up_seconds=86_400)
     one, seen, _ = carried_out(one, BEGIN + timedelta(hours=3, minutes=1), running=running)
@@ -154,7 +154,7 @@ def test_overlap_policies_after_three_due_times(
 
 
 def test_missed_times_are_not_caught_up() -> None:
-    """Of a week, only the time within the catch-up window starts a task; `allow` starts a limited number."""
+    """After a week, only a due time within the catch-up window starts a task. `allow` starts a limited number."""
     now = BEGIN + timedelta(days=7, hours=-9, minutes=30)
     one, seen, _ = carried_out(record("0 3 * * *", overlap="allow"), now, running=False)
     assert [(run.outcome, run.task) for run in seen] == [("missed", None), ("started", "nightly-20261031t0300z")]
@@ -178,7 +178,7 @@ def test_paused_schedule_starts_nothing_also_later() -> None:
 
 
 def test_names_of_tasks_are_safe_and_distinct() -> None:
-    """The longest name of a schedule is possible; a triggered task never has the name of a due time."""
+    """The longest name of a schedule gives valid names. A triggered task never has the name of a due time's task."""
     one = record().model_copy(update={"schedule": "n" * 40})
     due = due_decisions.due_start(one, BEGIN, BEGIN, cancel=False)
     triggered = due_decisions.triggered_start(one, BEGIN)
@@ -189,16 +189,16 @@ def test_names_of_tasks_are_safe_and_distinct() -> None:
 @pytest.mark.parametrize(
     ("cron", "zone", "expected_text"),
     [
-        ("61 * * * *", "UTC", "cron '61 * * * *' is invalid: '61' is no minute, which is 0 to 59"),
+        ("61 * * * *", "UTC", "cron '61 * * * *' is invalid: '61' is not a valid minute (0 to 59)"),
         (
             "0 0 30 2 *",
             "UTC",
-            "'30' is no day of the month, which is 1 to 31 or L, the last, and has to exist in a month",
+            "'30' is not a valid day of the month (1 to 31 or L, the last); it has to exist in a named month",
         ),
-        ("x 0 * * *", "UTC", "'x' is no minute"),
-        ("0 24 * * *", "UTC", "'24' is no hour"),
-        ("0 0 1 13 *", "UTC", "'13' is no month"),
-        ("0 0 * * 8", "UTC", "'8' is no day of the week, which is 0 to 7 or SUN to SAT"),
+        ("x 0 * * *", "UTC", "'x' is not a valid minute"),
+        ("0 24 * * *", "UTC", "'24' is not a valid hour"),
+        ("0 0 1 13 *", "UTC", "'13' is not a valid month"),
+        ("0 0 * * 8", "UTC", "'8' is not a valid day of the week (0 to 7 or SUN to SAT)"),
         ("@daily", "UTC", "it needs five fields, not 1: minute, hour, day of the month, month, day of the week"),
         ("* * * * * *", "UTC", "not 6"),
         ("0 3 * * *", "Europe/Nowhere", "there is no time zone Europe/Nowhere"),
@@ -207,7 +207,7 @@ def test_names_of_tasks_are_safe_and_distinct() -> None:
     ],
 )
 def test_invalid_times_are_refused(cron: str, zone: str, expected_text: str) -> None:
-    """With the field and the reason."""
+    """The refusal has the field and the reason."""
     refused = cron_refusal(cron, zone, BEGIN)
     assert refused is not None
     assert expected_text in refused.reason
@@ -225,14 +225,14 @@ def test_invalid_times_are_refused(cron: str, zone: str, expected_text: str) -> 
     ],
 )
 def test_task_that_exists_only_once_is_refused(more: dict[str, Any], field: str) -> None:
-    """A schedule has no secret values, and nothing that belongs to one task."""
+    """A schedule's task has no secret values, and nothing that belongs to a single task."""
     refused = schedule_refusal(record(task=task(**more)), BEGIN)
     assert refused is not None
     assert refused.field == f"schedule.task.{field}"
 
 
 def test_large_task_is_refused() -> None:
-    """The bucket has to hold the schedules of many projects."""
+    """The size of a schedule's task is limited, because the bucket has to store the schedules of many projects."""
     values = {f"V{number}": "y" * 30_000 for number in range(9)}
     assert schedule_refusal(record(task=task(env={"V": "y" * 30_000}, files={"a": "x" * 120_000})), BEGIN) is None
     refused = schedule_refusal(record(task=task(env=values)), BEGIN)

@@ -1,4 +1,4 @@
-"""Who gets a browser's session, and which ones end for it."""
+"""Who gets a session of a browser, and which other sessions end then."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +21,7 @@ def session(number: int, user: str = "ada") -> StoredRecord[TokenRecord]:
 
 
 def test_session_has_the_role_of_its_proof_and_ends_with_the_token() -> None:
-    """It names its user for commands, and the token that it ends with; a code's session outlives the code."""
+    """A session names its user, and the token with which it ends. A session that a code created outlives the code."""
     of_token, of_code = session_of(TOKEN, "c" * 64, NOW), session_of(CODE, "d" * 64, NOW)
     assert (of_token.role, of_token.user, of_token.issued_by) == ("work", "token:ci", "a" * 64)
     assert of_token.expires_at == TOKEN.expires_at
@@ -30,7 +30,7 @@ def test_session_has_the_role_of_its_proof_and_ends_with_the_token() -> None:
 
 
 def test_only_a_valid_token_or_code_is_a_proof() -> None:
-    """A session creates no further one, so that none is prolonged; what has expired is refused at that moment."""
+    """A session can't create another one, so that none is prolonged. An expired token or code is refused."""
     assert proved(TOKEN, NOW) is TOKEN
     for record, now in ((None, NOW), (session(1).record, NOW), (TOKEN, TOKEN.expires_at), (CODE, CODE.expires_at)):
         with pytest.raises(ContractError):
@@ -38,7 +38,7 @@ def test_only_a_valid_token_or_code_is_a_proof() -> None:
 
 
 def test_sessions_are_limited() -> None:
-    """A further one of the same user ends the oldest; those of other users are never ended, but refused."""
+    """A new session ends the oldest of the same user. It never ends those of others: then it is refused."""
     own = [session(number) for number in range(SESSIONS_OF_ONE)]
     others = [session(number, f"user-{number}") for number in range(MAX_SESSIONS - SESSIONS_OF_ONE)]
     new = session(999).record

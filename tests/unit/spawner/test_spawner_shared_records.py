@@ -1,4 +1,4 @@
-"""Other services read the spawner's records by a contract."""
+"""Other services read the spawner's records by the classes in the contracts."""
 
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 @pytest.mark.parametrize("state", list(SandboxState))
 def test_sandbox_record_is_read_as_written(state: SandboxState) -> None:
-    """Fields at their default are absent, the first state among them."""
+    """Fields with default values, such as the first state, are absent from the document."""
     record = SandboxRecord(
         project="p1", sandbox="sbx-1", runtime="process", limits=SandboxLimits(), requested_at=NOW, state=state
     )
@@ -29,7 +29,7 @@ def test_sandbox_record_is_read_as_written(state: SandboxState) -> None:
 
 @pytest.mark.parametrize("state", list(TaskState))
 def test_task_record_is_read_as_written(state: TaskState) -> None:
-    """The sandboxes of its current attempt and the previous one are included."""
+    """The record names the sandboxes of the current and the previous attempt."""
     spec = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]))
     record = TaskRecord(
         project="p1", task="task-1", life="a" * 32, spec=spec, runtime="process", limits=SandboxLimits(),

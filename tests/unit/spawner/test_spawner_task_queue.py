@@ -1,4 +1,4 @@
-"""The queue: limits, dependencies, and the cost of a decision."""
+"""The queue of pending tasks: its limits, dependencies, and the cost of a decision."""
 
 import random
 import sys
@@ -47,7 +47,7 @@ def test_full_project_or_runtime_blocks_no_other() -> None:
 
 
 def test_project_over_budget_begins_no_task() -> None:
-    """Its tasks state why and wait; those of others begin. Once it is within its budget, they begin in their order."""
+    """Its tasks wait and state the reason; others begin. Once it is within its budget, its tasks begin in order."""
     queue = queue_of([task("a", 20), task("b", 10), task("c", 30, project="p2")])
     queue.change_blocks(BudgetBlocks(projects={"p1": "project p1 has used 5 turns of 5 turns of a day"}))
     assert names_in_turn(queue) == ["c"]
@@ -82,7 +82,7 @@ def test_task_with_a_requested_sandbox_needs_no_capacity() -> None:
 
 
 def test_task_waits_for_all_its_dependencies() -> None:
-    """The reason names the open ones; a state that is not an end changes nothing."""
+    """The reason names the dependencies that are not completed. Their changes to other states have no effect."""
     one, two = task("one", 5), task("two", 4)
     queue = queue_of([task("c", 9, depends_on=["one", "two"]), one, two])
     assert queue.waits_for("p1.c", BEGIN) == "one has to be completed (pending), and 1 more of its dependencies"
@@ -97,7 +97,7 @@ def test_task_waits_for_all_its_dependencies() -> None:
 
 @pytest.mark.parametrize("end", [TaskState.FAILED, TaskState.CANCELLED, None])
 def test_task_with_failed_dependency_is_unstartable(end: TaskState | None) -> None:
-    """A task that depends on a failed or a missing one never starts, nor do its dependants."""
+    """A task that depends on a failed or missing task never starts, and neither do its dependants."""
     one = task("one", state=TaskState.RUNNING)
     queue = queue_of([one, task("c", depends_on=["one"]), task("d", depends_on=["c"])])
     assert queue.unstartable() == []
@@ -110,7 +110,7 @@ def test_task_with_failed_dependency_is_unstartable(end: TaskState | None) -> No
 
 
 def test_retry_waits_for_its_time_and_its_last_sandbox() -> None:
-    """Until the sandbox of the attempt before has ended there is no next one."""
+    """The next attempt does not start before its time, nor before the sandbox of the previous attempt has ended."""
     again = task("a", attempt=2, not_before=after(10))
     queue = queue_of([again])
     last = sandbox(task("a"), SandboxState.STOPPING)
@@ -127,7 +127,7 @@ def test_retry_waits_for_its_time_and_its_last_sandbox() -> None:
 
 
 def test_deferred_task_is_retried_later() -> None:
-    """Other tasks start meanwhile."""
+    """While a task is deferred, other tasks start."""
     queue = queue_of([task("a", 5), task("b", 1)], SandboxLimits(total=9))
     queue.defer("p1.a", after(1))
     assert names_in_turn(queue) == ["b"]
@@ -136,7 +136,7 @@ def test_deferred_task_is_retried_later() -> None:
 
 
 def test_overdue_tasks_are_listed_until_they_end() -> None:
-    """Time limits of pending and running tasks count, the earliest first."""
+    """Pending and running tasks with an expired time limit are listed, in the order in which the limits expired."""
     one = task("one", limit_at=after(5), state=TaskState.RUNNING)
     queue = queue_of([one, task("two", limit_at=after(3)), task("never")])
     assert queue.wakes_at() == after(3)
@@ -152,7 +152,7 @@ def test_overdue_tasks_are_listed_until_they_end() -> None:
 
 
 def requests_of_a_tick(queue: TaskQueue) -> None:
-    """Beside whose turn it is."""
+    """The queries of a scheduler's tick, except for the next task."""
     queue.unstartable()
     queue.overdue(BEGIN)
     queue.oldest()
@@ -160,7 +160,7 @@ def requests_of_a_tick(queue: TaskQueue) -> None:
 
 
 def calls_of_decisions(waiting: int) -> int:
-    """How many functions are called for a hundred decisions, with all that the scheduler asks at every tick."""
+    """The number of function calls for a hundred decisions, with all queries of the scheduler at each tick."""
     draw = random.Random(1)
     views = [
         task(f"t{number}", draw.random() * AGE, project=f"p{number % 20}", priority=draw.choice(PRIORITIES))
@@ -186,12 +186,12 @@ def calls_of_decisions(waiting: int) -> int:
 
 
 def test_decision_takes_constant_calls() -> None:
-    """Calls are counted, for time would depend on the machine: the benchmark measures that."""
+    """Calls are counted, because time depends on the machine; the benchmark measures time."""
     assert calls_of_decisions(10_000) <= 1.1 * calls_of_decisions(100)
 
 
 def test_removed_tasks_leave_no_memory() -> None:
-    """A queue lives for months: its memory is bounded by the waiting tasks."""
+    """A queue exists for months, so its memory is limited by the number of waiting tasks."""
     queue = queue_of([task("first", 9)], SandboxLimits(total=1, projects={"p1": 0}))
     for number in range(5000):
         notify(queue, task(f"t{number}"))

@@ -37,7 +37,7 @@ tasks_of_any_kind = st.builds(
 
 @given(tasks_of_any_kind, st.integers(0, 100), tasks_of_any_kind, st.integers(0, 100))
 def test_no_task_is_starved(one: TaskFacts, ones: int, other: TaskFacts, others: int) -> None:
-    """A task submitted more than four ages later comes later, whatever its priority, deadline and dependants."""
+    """A task that is submitted more than four ages later is scheduled later, whatever its priority and deadline are."""
     if other.submitted_at > one.submitted_at + timedelta(seconds=MAX_STEPS * AGE):
         assert position_of(one, ones, AGE) < position_of(other, others, AGE)
     begun = one.submitted_at.timestamp()
@@ -47,7 +47,7 @@ def test_no_task_is_starved(one: TaskFacts, ones: int, other: TaskFacts, others:
 @given(st.integers(0, 2**32), st.integers(1, 60))
 @settings(max_examples=50)
 def test_every_task_starts_under_a_flood_of_urgent_ones(seed: int, flood: int) -> None:
-    """With one place, no task starts that came more than four ages after one that waits."""
+    """With capacity for one task, no task starts that was submitted more than four ages after a waiting task."""
     draw = random.Random(seed)
     queue, waiting, now = queue_of([], SandboxLimits(total=1)), {}, 0.0
     for step in range(80):
@@ -67,7 +67,7 @@ def test_every_task_starts_under_a_flood_of_urgent_ones(seed: int, flood: int) -
 
 
 def test_priority_age_deadline_and_dependants_count() -> None:
-    """A step of priority is worth one age of waiting; so are ten dependants; and a near deadline counts."""
+    """A step of priority is worth one age of waiting, as are ten dependants. A near deadline counts, too."""
     waiting = [
         task("low-old", 2.5 * AGE, priority="low"),
         task("normal", 0),
@@ -82,7 +82,7 @@ def test_priority_age_deadline_and_dependants_count() -> None:
 
 @given(tasks_of_any_kind, st.integers(0, 9))
 def test_higher_urgency_never_delays_a_task(view: TaskFacts, dependants: int) -> None:
-    """A higher priority, one more dependant and a nearer deadline: the turn comes no later."""
+    """A higher priority, one more dependant or a nearer deadline never makes the turn later."""
     turn = turn_of(view, dependants, AGE)
     assert turn_of(view, dependants + 1, AGE) <= turn
     assert turn_of(view.model_copy(update={"priority": "critical"}), dependants, AGE) <= turn
@@ -91,7 +91,7 @@ def test_higher_urgency_never_delays_a_task(view: TaskFacts, dependants: int) ->
 
 
 def test_score_grows_by_one_with_each_age() -> None:
-    """Priorities are a point apart, and an hour of waiting is worth as much."""
+    """Two neighbouring priorities differ by one point, and so does each age of waiting."""
     queue = queue_of([task("a", priority="high"), task("b", priority="low")])
     assert (queue.score("p1.a", BEGIN), queue.score("p1.b", BEGIN)) == (2, 0)
     assert (queue.score("p1.a", after(AGE)), queue.score("p1.b", after(AGE))) == (3, 1)

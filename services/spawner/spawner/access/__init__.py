@@ -1,1 +1,1 @@
-"""Commands and files in sandboxes, for users: checked here, executed by the sandbox's worker. Any replica replies."""
+"""Users' requests about a sandbox, such as commands and files. Any replica checks them; the worker executes them."""

@@ -1,4 +1,4 @@
-"""The address of a sandbox's agent server, read from its folder through its runtime; the key only on request.
+"""The address of a sandbox's agent server, from a file that is read through the runtime. Its key only on request.
 
 A sandbox is not trusted: the file is validated, and only its known fields are returned.
 """
@@ -26,7 +26,7 @@ _LONGEST_ERROR: Final = 2000
 
 
 class AgentServerStatus(BaseModel):
-    """The status that the worker wrote."""
+    """The status of an agent server, as its sandbox's worker wrote it."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -39,14 +39,14 @@ class AgentServerStatus(BaseModel):
 
 
 class AgentServers:
-    """Answers `agent_server`."""
+    """Handles the request `agent_server`."""
 
     def __init__(self, workers: WorkerRequests, runtimes: Mapping[str, Runtime]) -> None:
         self._workers = workers
         self._runtimes = runtimes
 
     async def view(self, incoming: IncomingRequest[GetAgentServer]) -> AgentServerView:
-        """Its status and address. Raises `ContractError`."""
+        """The status and the address of a sandbox's agent server. Raises `ContractError`."""
         record = await self._workers.open_record(incoming.project, incoming.request.sandbox)
         runtime = self._runtimes.get(record.runtime)
         if runtime is None:
@@ -81,7 +81,7 @@ async def _view(runtime: Runtime, record: SandboxRecord, request: GetAgentServer
 
 
 def read(document: bytes | None, sandbox: str) -> AgentServerStatus:
-    """Parse the file. Pure. Raises `ContractError` if it does not exist or is invalid."""
+    """Parse the status file. Pure. Raises `ContractError` if it does not exist or is invalid."""
     if document is None:
         raise refusals.error_of(
             Problem(

@@ -13,32 +13,32 @@ from spawner.spec_resolution import SpawnPolicy
 
 def catalogue(
     settings: Settings,
-    menu: SpawnPolicy,
+    policy: SpawnPolicy,
     runtimes: Mapping[str, Runtime],
     *,
     harnesses: Sequence[str],
     secrets_key: str,
     origins: Mapping[str, str] = MappingProxyType({}),
 ) -> Catalogue:
-    """The reply to `list_runtimes`. `origins`: the distributions of runtimes that are plugins."""
+    """The reply to `list_runtimes`. `origins` has the distribution of each runtime that is a plugin, by its name."""
     return Catalogue(
-        runtimes=[_view(runtimes[name], menu, settings, origins.get(name, "")) for name in sorted(runtimes)],
-        profiles=dict(menu.profiles),
+        runtimes=[_view(runtimes[name], policy, settings, origins.get(name, "")) for name in sorted(runtimes)],
+        profiles=dict(policy.profiles),
         harnesses=list(harnesses),
-        caps=menu.caps,
-        defaults=menu.defaults,
+        caps=policy.caps,
+        defaults=policy.defaults,
         max_attempts=MAX_ATTEMPTS,
-        max_ttl_seconds=int(menu.max_ttl),
+        max_ttl_seconds=int(policy.max_ttl),
         max_file_bytes=settings.max_file_mb * MIB,
         secrets_key=secrets_key,
     )
 
 
-def _view(runtime: Runtime, menu: SpawnPolicy, settings: Settings, plugin: str) -> RuntimeView:
+def _view(runtime: Runtime, policy: SpawnPolicy, settings: Settings, plugin: str) -> RuntimeView:
     can = runtime.capabilities
     return RuntimeView(
         runtime=runtime.name,
-        default=runtime.name == menu.default_runtime,
+        default=runtime.name == policy.default_runtime,
         isolation=can.isolation,
         can_pause=can.can_pause,
         memory=can.memory,

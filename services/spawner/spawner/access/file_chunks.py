@@ -32,16 +32,20 @@ from spawner.sandboxes.sandbox_record import SandboxRecord
 LIFE: Final = "3600s"
 """How long a chunk is stored."""
 TASK_LIFE: Final = "604800s"
-"""The same for a task's work, as long as the stream stores anything. It is deleted with the task's record, when the
-task is rejected, and about an hour after the upload if there is no record (`tasks.unsubmitted_uploads`)."""
+"""How long a chunk of a task's work is stored: the maximum age in the stream. It is deleted before if the task's record
+is deleted or the task is rejected, and about an hour after the upload if there is no record
+(`tasks.unsubmitted_uploads`)."""
 
 
 _IN_STORE: Final = 1 << 52
-"""Added to the index of a chunk of the artifact store. No stream has as many messages, and JSON numbers are exact."""
+"""Added to the index of a chunk in the artifact store, to distinguish it from a sequence of the stream.
+
+No stream has that many messages, and JSON numbers are exact up to twice this value.
+"""
 
 
 class FileChunks:
-    """Answers `upload_chunk`, `download_chunk` and `fetch`. `cap` is in bytes."""
+    """Handles the requests `upload_chunk`, `download_chunk` and `fetch`. `cap` is the maximum bytes of a file."""
 
     def __init__(self, bus: Bus, workers: WorkerRequests, cap: int, meters: Meters, quota: UploadQuota) -> None:
         self._bus = bus
@@ -51,7 +55,7 @@ class FileChunks:
         self._quota = quota
 
     async def store(self, incoming: IncomingRequest[UploadChunk]) -> ChunkStored:
-        """Store a chunk for an hour; of a task's work, as long as its record, at most for `TASK_LIFE`.
+        """Store a chunk for an hour; a chunk of a task's work as long as the task's record, at most for `TASK_LIFE`.
 
         Raises `ContractError` (`too_large`, `refused` beyond the project's quota, `unavailable`, as `WorkerRequests`).
         """
@@ -63,7 +67,7 @@ class FileChunks:
         refusals.refuse(refusals.project_refusal(incoming.project))
         await self._quota.admit(incoming.project)
         subject = _subject(incoming.project, request.sandbox, request.artifact)
-        # Contains the artifact: a worker chooses its own messages' ids, but can't know an artifact's random name.
+        # The id contains the artifact's random name: a worker can't know it and publish a message with this id before.
         msg_id = message_id(f"{incoming.project}.{request.sandbox}.{request.artifact}", request.index)
         try:
             headers = {LIFETIME: TASK_LIFE if of_task else LIFE}
@@ -89,7 +93,7 @@ class FileChunks:
         return chunk
 
     async def fetch(self, incoming: IncomingRequest[Fetch]) -> ArtifactPiece:
-        """The next chunk, for a worker: of its own sandbox or task, or of an earlier one that it takes files from."""
+        """The next chunk, for a worker: from its own sandbox or task, or from one whose files its task takes."""
         requester, request = incoming.names["sandbox"], incoming.request
         record = await self._workers.record(incoming.project, requester)
         if not may_fetch(record, request.owner):
@@ -102,10 +106,10 @@ class FileChunks:
         return chunk
 
     async def _next(self, project: str, sandbox: str, artifact: str, after: int) -> ArtifactPiece | None:
-        """The chunk after this sequence; None if there is no such artifact. Raises `ContractError` at its end.
+        """The chunk after this sequence; None if there is no such artifact. Raises `ContractError` after the last one.
 
-        What the stream no longer has is in the artifact store, if there is one; its chunks have sequences above all of
-        the stream. A transfer that began with the stream then gets some chunks twice.
+        Chunks that the stream no longer has are read from the artifact store, if there is one. Their sequences are
+        higher than all of the stream. A transfer that began with the stream then gets some chunks twice.
         """
         subject = _subject(project, sandbox, artifact)
         if after < _IN_STORE and (found := await self._find(subject, after + 1)):
@@ -117,14 +121,17 @@ class FileChunks:
         return None
 
     async def _find_stored(self, project: str, owner: str, artifact: str, index: int) -> ArtifactPiece | None:
-        """A chunk in the artifact store; None if it has none, or if no event-ingest runs. Raises `ContractError`."""
+        """A chunk from the artifact store; None if it is not there.
+
+        If event-ingest does not run: None for the first chunk, `ContractError` for a later one.
+        """
         try:
             piece = await self._bus.ask(ReadStoredArtifact(owner=owner, artifact=artifact, index=index), project)
         except NoResponderError:
             if not index:
                 return None
             raise ContractError(
-                Code.UNAVAILABLE, "event-ingest does not run, which has this artifact", remedy="repeat the request"
+                Code.UNAVAILABLE, "event-ingest, which has this artifact, does not run", remedy="repeat the request"
             ) from None
         except RefusedError as error:
             if error.problem.code is Code.NOT_FOUND:
@@ -149,7 +156,7 @@ class FileChunks:
 
 
 def may_fetch(record: SandboxRecord, owner: str) -> bool:
-    """Whether a sandbox may read artifacts under `owner`'s subjects."""
+    """Whether a sandbox may read artifacts of `owner`, a sandbox or a task."""
     if record.ended:
         return False
     earlier = {record.resumes, record.previous.sandbox if record.previous else None}
@@ -157,7 +164,7 @@ def may_fetch(record: SandboxRecord, owner: str) -> bool:
 
 
 def _read_chunk(found: RawStreamMsg, artifact: str) -> ArtifactPiece:
-    """A stored chunk. Raises `ContractError` if a sandbox stored something else there."""
+    """The chunk in a message. Raises `ContractError` if it is not a chunk, because sandboxes can publish there too."""
     data, index = found.data or b"", index_of((found.headers or {}).get(MESSAGE_ID, ""))
     if index is None or len(data) > CHUNK_BYTES:
         raise ContractError(Code.CONFLICT, f"{artifact} contains an invalid chunk", field="artifact")

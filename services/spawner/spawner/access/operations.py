@@ -1,4 +1,4 @@
-"""Users' requests about a sandbox: checked, forwarded to its worker, and its reply returned."""
+"""Checks users' requests about commands and files, and forwards them to the sandbox's worker."""
 
 from sandherd.contracts.chunks import CHUNK_BYTES, chunk_count
 from sandherd.contracts.errors import Code, ContractError
@@ -33,9 +33,10 @@ from spawner.access.worker_requests import WorkerRequests, of_worker
 
 
 class SandboxAccess:
-    """Answers requests about commands and files. `cap` is in bytes.
+    """Handles requests about commands and files. `cap` is the maximum bytes of a file.
 
-    A transfer may take longer than one request: the worker continues, and the request is repeated with the same name.
+    A transfer may take longer than one request: the worker continues, and the client repeats the request with the same
+    name.
     """
 
     def __init__(self, workers: WorkerRequests, cap: int, meters: Meters) -> None:
@@ -83,7 +84,7 @@ class SandboxAccess:
         )
 
     async def upload(self, incoming: IncomingRequest[Upload]) -> FileWritten:
-        """Copy a file or folder into the sandbox. Raises `ContractError` (`too_large` over the cap)."""
+        """Copy a file or folder into the sandbox. Raises `ContractError` (`too_large` above the cap)."""
         request = incoming.request
         if request.artifact is not None:
             _check_artifact(request.artifact, incoming.project, request.sandbox, self._cap)
@@ -94,7 +95,7 @@ class SandboxAccess:
         return written
 
     async def download(self, incoming: IncomingRequest[Download]) -> FileRead:
-        """Copy a file or folder out of the sandbox. Its worker refuses anything over the cap."""
+        """Copy a file or folder out of the sandbox. Its worker refuses anything above the cap."""
         request = incoming.request
         question = of_worker(request, WorkerDownload, max_bytes=self._cap)
         read = await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
@@ -104,7 +105,7 @@ class SandboxAccess:
 
 
 def _check_artifact(artifact: ArtifactRef, project: str, sandbox: str, cap: int) -> None:
-    """Raise `ContractError` for a reference that is over the cap, of another sandbox, or inconsistent."""
+    """Raise `ContractError` if the artifact is too large, belongs to another sandbox, or its reference is invalid."""
     refusals.refuse(refusals.size_refusal(artifact.size, cap, "artifact"))
     try:
         own = ARTIFACT.fill(project=project, sandbox=sandbox, artifact=artifact.artifact)

@@ -15,7 +15,7 @@ _TEXT: Final = 200
 
 
 class Peers:
-    """Answers `spawner.peers`. The subject names the requesting sandbox, as verified by the broker."""
+    """Handles the request `spawner.peers`. Its subject names the requesting sandbox, which the broker has verified."""
 
     def __init__(self, live: LiveState) -> None:
         self._live = live

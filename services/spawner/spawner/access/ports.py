@@ -15,7 +15,7 @@ _NOT_OWN: Final = "a client could reach the host there"
 
 
 class Ports:
-    """Answers `port_write` and `port_read`."""
+    """Handles the requests `port_write` and `port_read`."""
 
     def __init__(self, workers: WorkerRequests, runtimes: Mapping[str, Runtime]) -> None:
         self._workers = workers
@@ -53,7 +53,7 @@ class Ports:
 
 
 def port_refusal(runtime: Runtime, unit: str, port: int) -> str:
-    """Why a port of a sandbox's loopback may be one of its host; empty if it is the sandbox's own."""
+    """Why a port on a sandbox's loopback address may belong to its host; empty if it belongs to the sandbox."""
     if runtime.capabilities.isolation is Isolation.NONE:
         return f"runtime {runtime.name} does not separate sandboxes from its host"
     return runtime.port_refusal(unit, port) if isinstance(runtime, LoopbackOwner) else ""

@@ -15,7 +15,7 @@ _ARTIFACT_DAYS: Final = round(BY_STREAM["ARTIFACTS"].max_age / 86_400)
 
 
 def project_refusal(project: str) -> Problem | None:
-    """The refusal of a request without one project: a sandbox belongs to one, and the request must name it."""
+    """The refusal of a request that names all projects instead of the sandbox's project, or None."""
     if project != FLEET:
         return None
     return Problem(
@@ -26,7 +26,7 @@ def project_refusal(project: str) -> Problem | None:
 
 
 def unknown(project: str, sandbox: str) -> Problem:
-    """There is no record of this sandbox."""
+    """The error if there is no record of this sandbox."""
     return Problem(
         code=Code.NOT_FOUND,
         message=f"there is no sandbox {sandbox} in project {project}",
@@ -36,17 +36,17 @@ def unknown(project: str, sandbox: str) -> Problem:
 
 
 def no_owner(project: str, owner: str, artifact: str) -> Problem:
-    """There is neither a record of this sandbox or task nor the artifact."""
+    """The error if there is neither a record of this sandbox or task, nor the artifact."""
     return Problem(
         code=Code.NOT_FOUND,
         message=f"project {project} has no record of {owner}, and no artifact {artifact} of it",
         field="sandbox",
-        remedy="it is the last token but one of the `subject` of the artifact's reference",
+        remedy="the sandbox or task is the second last token of `subject` in the artifact's reference",
     )
 
 
 def no_artifact(owner: str, artifact: str) -> Problem:
-    """The sandbox or task has no chunk of this artifact."""
+    """The error if the sandbox or task has no chunk of this artifact."""
     return Problem(
         code=Code.NOT_FOUND,
         message=f"{owner} has no artifact {artifact}",
@@ -57,7 +57,7 @@ def no_artifact(owner: str, artifact: str) -> Problem:
 
 
 def no_further_chunk(owner: str, artifact: str, after: int) -> Problem:
-    """The artifact has chunks, but none after this sequence."""
+    """The error if the artifact has chunks, but none after this sequence."""
     return Problem(
         code=Code.NOT_FOUND,
         message=f"artifact {artifact} of {owner} has no chunk after {after}: all that are stored come before",
@@ -79,7 +79,7 @@ def state_refusal(record: SandboxRecord) -> Problem | None:
 
 
 def unanswered(record: SandboxRecord, what: str) -> Problem:
-    """The worker did not reply."""
+    """The error if the worker did not reply."""
     return Problem(
         code=Code.UNAVAILABLE,
         message=f"the worker of sandbox {record.sandbox} {what} (state {record.state})",
@@ -89,12 +89,12 @@ def unanswered(record: SandboxRecord, what: str) -> Problem:
 
 
 def invalid_reply(record: SandboxRecord, what: str) -> Problem:
-    """The worker's reply is invalid: repeating the request would not help."""
+    """The error if the worker's reply is invalid: repeating the request would not help."""
     return Problem(
         code=Code.REFUSED,
         message=f"the worker of sandbox {record.sandbox} {what}",
         field="sandbox",
-        remedy=f"terminate sandbox {record.sandbox}: its worker does not behave like one",
+        remedy=f"terminate sandbox {record.sandbox}: its worker violates the protocol",
     )
 
 
@@ -111,7 +111,7 @@ def size_refusal(size: int, cap: int, field: str) -> Problem | None:
 
 
 def piece_refusal(index: int, size: int, cap: int) -> Problem | None:
-    """Why a chunk is not stored, or None: it would exceed the cap."""
+    """The refusal of a chunk with which the file would exceed the cap, or None."""
     return size_refusal(index * CHUNK_BYTES + size, cap, "index" if index * CHUNK_BYTES > cap else "data")
 
 
@@ -123,14 +123,14 @@ def upload_refusal(project: str, stored: int, limit: int) -> Problem | None:
         code=Code.REFUSED,
         message=f"uploads of project {project} use {stored // MIB} MiB, the maximum is {limit // MIB} MiB",
         field="project",
-        remedy="they are stored for an hour, those of tasks with their records, and "
-        "those of tasks that were not submitted up to two hours; the herd's setting is "
+        remedy="uploads are stored for an hour, for a task as long as its record, and "
+        "for a task that is not submitted up to two hours; the herd's setting is "
         "project_uploads_mb (SANDHERD_PROJECT_UPLOADS_MB)",
     )
 
 
 def from_worker(problem: Problem) -> Problem:
-    """A worker's own refusal. A sandbox is not trusted: characters that could control a terminal are replaced."""
+    """A worker's refusal. A sandbox is not trusted: characters that could control a terminal are replaced."""
     return Problem(
         code=problem.code,
         message=plain(problem.message),

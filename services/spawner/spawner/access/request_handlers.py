@@ -1,4 +1,4 @@
-"""The handler of each request, and the maximum handled concurrently."""
+"""The handlers of requests about sandboxes, and the maximum of each that a replica handles concurrently."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -46,9 +46,9 @@ _LONG_POLLS: Final = 2000
 """Maximum long polls: one for each client that follows a command or a transfer."""
 _SHORT: Final = 200
 _CHUNKS: Final = 64
-"""Each holds a chunk in memory."""
+"""Maximum requests that each hold a chunk in memory."""
 _LOGS: Final = 8
-"""Each may hold some megabytes: the wanted lines, as an engine returns them."""
+"""Maximum requests for logs: each may hold some megabytes in memory."""
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     Exec: _LONG_POLLS,
@@ -76,7 +76,7 @@ def make_handlers(
     live: LiveState,
     settings: Settings,
     *,
-    menu: SpawnPolicy,
+    policy: SpawnPolicy,
     runtimes: Mapping[str, Runtime],
     harnesses: Sequence[str],
     secrets_key: str,
@@ -86,7 +86,7 @@ def make_handlers(
     access, quota = SandboxAccess(workers, cap, live.meters), UploadQuota(bus, settings.project_uploads_mb * MIB)
     ports = Ports(workers, runtimes)
     chunks = FileChunks(bus, workers, cap, live.meters, quota)
-    offer = catalogue(settings, menu, runtimes, harnesses=harnesses, secrets_key=secrets_key, origins=origins())
+    offer = catalogue(settings, policy, runtimes, harnesses=harnesses, secrets_key=secrets_key, origins=origins())
 
     async def list_runtimes(_incoming: IncomingRequest[ListRuntimes]) -> BaseModel:
         return offer

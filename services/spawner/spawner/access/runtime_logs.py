@@ -1,4 +1,4 @@
-"""The log that a runtime keeps of a sandbox, for users: its last lines, in the reply or as an artifact."""
+"""The last lines of the log that a runtime has of a sandbox, for users: in the reply or as an artifact."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -26,7 +26,7 @@ _CODES: Final = {RuntimeFault.LOST: Code.NOT_FOUND, RuntimeFault.REFUSED: Code.R
 
 
 class RuntimeLogs:
-    """Answers `runtime_logs`."""
+    """Handles the request `runtime_logs`."""
 
     def __init__(self, bus: Bus, workers: WorkerRequests, runtimes: Mapping[str, Runtime], quota: UploadQuota) -> None:
         self._bus, self._workers, self._runtimes, self._quota = bus, workers, runtimes, quota
@@ -66,8 +66,8 @@ class RuntimeLogs:
             ) from error
 
     async def _store(self, record: SandboxRecord, data: bytes) -> ArtifactRef:
-        """Store it as chunks for an hour, as part of the project's quota of uploads. Raises `ContractError`."""
-        # Named as an upload, so that it counts as one.
+        """Store the log as chunks for an hour. They count towards the project's quota. Raises `ContractError`."""
+        # The name has the prefix of uploads, so that the artifact counts as one (`upload_quota`).
         artifact = ArtifactBuilder(record.project, record.sandbox, new_name("upl"), "text/plain")
         for start in range(0, len(data), CHUNK_BYTES):
             chunk = data[start : start + CHUNK_BYTES]
@@ -83,7 +83,7 @@ class RuntimeLogs:
 
 
 async def tail(pieces: AsyncIterator[bytes], limit: int) -> tuple[bytes, bool]:
-    """The last `limit` bytes of a log, and whether it had more. It is never held as a whole."""
+    """The last `limit` bytes of a log, and whether it has more. The log is never in memory as a whole."""
     found, truncated = bytearray(), False
     async with aclosing(pieces) as log:  # type: ignore[type-var]  # a generator
         async for piece in log:

@@ -1,4 +1,4 @@
-"""Limits the bytes of one project's uploads that are stored at a time: ARTIFACTS is shared by all projects."""
+"""Limits the stored bytes of one project's uploads, because all projects share the stream ARTIFACTS."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ _UPLOAD: Final = "upl-"
 
 @dataclass(slots=True)
 class _Stored:
-    """What is stored of a project's uploads, and when the broker was queried."""
+    """The stored bytes of a project's uploads, and when the broker was last queried."""
 
     bytes: int = 0
     read_at: float | None = None

@@ -28,11 +28,11 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 class WorkerRequests:
-    """Sends requests to workers. Each may be repeated: a worker does once what has the same id or the same offset.
+    """Sends requests to workers. A request may be repeated: a worker executes the same id or offset only once.
 
-    The broker loses the replies to requests between accounts that are under way when it gets an account's new token. It
-    gets one for each sandbox that ends, right before the record says so. Then all requests that wait are repeated,
-    except those to the sandbox that has ended.
+    When the broker receives a new token of an account, it loses the replies to pending requests between accounts. It
+    receives one for each sandbox that ends, right before the end is recorded. So when a sandbox ends, all pending
+    requests are repeated, except those to this sandbox.
     """
 
     def __init__(self, bus: Bus, live: LiveState) -> None:
@@ -62,13 +62,13 @@ class WorkerRequests:
         return await _loaded(self._live.tasks.load(f"{project}.{name}")) is not None
 
     async def open_record(self, project: str, sandbox: str) -> SandboxRecord:
-        """The same, of a sandbox that can receive requests. Raises `ContractError` (also `conflict`)."""
+        """The record of a sandbox that can receive requests. Raises `ContractError` as `record`, and `conflict`."""
         record = await self.record(project, sandbox)
         refusals.refuse(refusals.state_refusal(record))
         return record
 
     async def send_request(self, project: str, sandbox: str, request: Request[AnswerT], wait: float = 0.0) -> AnswerT:
-        """The worker's reply, which may take `wait` seconds. Raises `ContractError`: the worker's or our own."""
+        """The worker's reply, which may take `wait` seconds. Raises `ContractError`, also with the worker's refusal."""
         record = await self.open_record(project, sandbox)
         try:
             return await self._request_until_connected(record, request, wait + MARGIN)
@@ -110,7 +110,7 @@ class WorkerRequests:
             finally:
                 await cancel_and_wait((requesting, ended))
             known = self._live.sandbox_index.get(f"{record.project}.{record.sandbox}")
-            if known and known.view.state in SANDBOX_ENDED:  # its worker replies no more
+            if known and known.view.state in SANDBOX_ENDED:  # its worker no longer replies
                 await self.open_record(record.project, record.sandbox)
 
     async def _silent(self, record: SandboxRecord, what: str) -> ContractError:
@@ -127,6 +127,6 @@ async def _loaded(load: Awaitable[StoredRecord[RecordT] | None]) -> StoredRecord
 
 
 def of_worker(request: Request[Any], worker: type[Request[AnswerT]], **more: Any) -> Request[AnswerT]:
-    """A user's request about a sandbox as a request to its worker: the same fields, and `more`."""
+    """The request to a worker with the fields of a user's request about its sandbox, and the fields in `more`."""
     fields = {name: getattr(request, name) for name in type(request).model_fields if name != "sandbox"}
     return worker(**fields, **more)

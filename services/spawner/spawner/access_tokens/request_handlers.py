@@ -1,4 +1,4 @@
-"""Answers requests about access tokens of the HTTP API: create, list, revoke."""
+"""Handles requests about access tokens of the HTTP API: create, list, revoke."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -20,7 +20,7 @@ MAX_TOKENS: Final = 100
 
 
 class TokenRequestHandler:
-    """The handlers of requests about access tokens. Raise `ContractError`."""
+    """The handlers of requests about access tokens. They raise `ContractError`."""
 
     def __init__(self, live: LiveState) -> None:
         self._live = live
@@ -31,7 +31,7 @@ class TokenRequestHandler:
         return {CreateToken: self.create, ListTokens: self.tokens, RevokeToken: self.revoke}
 
     async def create(self, incoming: IncomingRequest[CreateToken]) -> TokenView:
-        """Create a token; what has expired in the project is deleted."""
+        """Create a token, and delete the project's expired tokens, sessions and codes."""
         project, request = one_project(incoming.project), incoming.request
         now = self._live.now()
         with available("tokens"):
@@ -50,7 +50,7 @@ class TokenRequestHandler:
         return TokenList(tokens=sorted(views, key=lambda view: (view.project, view.name)))
 
     async def revoke(self, incoming: IncomingRequest[RevokeToken]) -> TokenView:
-        """Delete a token, and then its sessions: none is created after it is deleted (`SessionRequestHandler`)."""
+        """Delete a token, then its sessions. A deleted token creates no further session (`SessionRequestHandler`)."""
         project, name = one_project(incoming.project), incoming.request.name
         with available("tokens"):
             named = [one for one in await stored_of(self._live, project) if one.record.token == name]
@@ -64,14 +64,14 @@ class TokenRequestHandler:
 
 
 async def stored_of(live: LiveState, project: str | None) -> list[StoredRecord[TokenRecord]]:
-    """The tokens, sessions and codes of a project, or of all. Raises `StoreUnavailableError`."""
+    """The tokens, sessions and codes of a project, or of all projects. Raises `StoreUnavailableError`."""
     keys = [key for key in await live.tokens.keys() if project in {None, key.partition(".")[0]}]
     found = [await live.tokens.load_closed(key) for key in keys]
     return [held for held in found if held]
 
 
 async def valid_of(live: LiveState, project: str) -> list[StoredRecord[TokenRecord]]:
-    """The same that have not expired; the others are deleted. Raises `StoreUnavailableError`."""
+    """The valid tokens, sessions and codes of a project. Deletes the expired ones. Raises `StoreUnavailableError`."""
     now = live.now()
     stored = await stored_of(live, project)
     for one in stored:
@@ -81,14 +81,17 @@ async def valid_of(live: LiveState, project: str) -> list[StoredRecord[TokenReco
 
 
 async def remove_all(live: LiveState, stored: list[StoredRecord[TokenRecord]]) -> None:
-    """Delete them. Raises `StoreUnavailableError` if one is not deleted."""
+    """Delete these records. Raises `StoreUnavailableError` if one is not deleted."""
     for one in stored:
         if not await live.tokens.remove(one):
             raise StoreUnavailableError(f"{one.record.kind} {one.record.token}: not deleted")
 
 
 def existing(request: CreateToken, tokens: list[TokenRecord]) -> TokenRecord | None:
-    """The token that an earlier, equal request created. Raises `ContractError` if the name or the maximum is used."""
+    """The token that an earlier, equal request created, or None.
+
+    Raises `ContractError` if the name is used by another token, or the maximum is reached.
+    """
     named = next((one for one in tokens if one.token == request.name), None)
     if named is not None and (named.sha256, named.role) == (request.sha256, request.role):
         return named
@@ -110,7 +113,7 @@ def existing(request: CreateToken, tokens: list[TokenRecord]) -> TokenRecord | N
 
 
 def one_project(project: str) -> str:
-    """The project of a request, which names one. Raises `ContractError`."""
+    """The project that a request names. Raises `ContractError` if it names all projects."""
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, "a token belongs to one project", field="project", remedy="name one with --project"

@@ -1,4 +1,4 @@
-"""Answers requests about browsers' sessions of the HTTP API: codes, and their exchange for a session."""
+"""Handles requests about browsers' sessions of the HTTP API: one-time codes, and the start and end of a session."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ MAX_CODES: Final = 20
 MAX_SESSIONS: Final = 200
 """Maximum sessions of a project."""
 SESSIONS_OF_ONE: Final = 20
-"""Maximum sessions of one user: a further one ends the oldest."""
+"""Maximum sessions of one user: one more ends the oldest."""
 _AGAIN: Final = "sign in again, with a valid token or with `sandherd open`"
 
 
 class SessionRequestHandler:
-    """The handlers of requests about sessions. Raise `ContractError`."""
+    """The handlers of requests about sessions. They raise `ContractError`."""
 
     def __init__(self, live: LiveState, settings: Settings) -> None:
         self._live = live
@@ -45,7 +45,7 @@ class SessionRequestHandler:
         }
 
     async def create_code(self, incoming: IncomingRequest[CreateCode]) -> SignInCode:
-        """Store a one-time code; what has expired in the project is deleted."""
+        """Store a one-time code, and delete the project's expired tokens, sessions and codes."""
         project, now = one_project(incoming.project), self._live.now()
         with available("tokens"):
             valid = await valid_of(self._live, project)
@@ -66,14 +66,13 @@ class SessionRequestHandler:
                 raise _refused("the code was used already")
             created = await self._create(session_of(proof, request.sha256, self._live.now()))
             if proof.kind == "token" and await self._live.tokens.load_closed(key) is None:
-                await remove_all(
-                    self._live, [created]
-                )  # it was revoked meanwhile, perhaps before this session was seen
+                # The token was revoked meanwhile. The revocation may not have seen this session.
+                await remove_all(self._live, [created])
                 raise _refused("the access token was revoked")
         return created.record.view()
 
     async def sign_in(self, incoming: IncomingRequest[SignIn]) -> TokenView:
-        """Create a session for a user whom the gateway has identified, if the settings name a provider for that."""
+        """Create a session for a user whom the gateway has identified. Refused if no OpenID provider is configured."""
         project = one_project(incoming.project)
         if not self._has_provider:
             text = "there is no OpenID provider"
@@ -102,7 +101,7 @@ class SessionRequestHandler:
 
 
 def proved(record: TokenRecord | None, now: datetime) -> TokenRecord:
-    """What entitles to a session: a token or code that is valid now. Raises `ContractError`."""
+    """The token or code with which a session is requested. Raises `ContractError` unless it is valid now."""
     if record is None or record.kind == "session":
         raise _refused("the token or code is unknown, was used, or was revoked")
     if record.expires_at <= now:
@@ -111,7 +110,7 @@ def proved(record: TokenRecord | None, now: datetime) -> TokenRecord:
 
 
 def surplus(session: TokenRecord, others: list[StoredRecord[TokenRecord]]) -> list[StoredRecord[TokenRecord]]:
-    """The sessions that end for a new one: the oldest of its user.
+    """The sessions that end when a new one is created: the oldest ones of its user that exceed the maximum.
 
     Raises `ContractError` if the project has too many.
     """

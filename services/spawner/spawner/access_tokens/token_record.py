@@ -16,7 +16,7 @@ class TokenRecord(Record):
     """An access token: the hash of its text, and what it permits. The gateway reads it as `SharedAccessToken`."""
 
     token: SafeName
-    """Its name."""
+    """The name of the token."""
     sha256: Digest
     role: AccessRole
     created_at: AwareDatetime
@@ -25,24 +25,24 @@ class TokenRecord(Record):
     kind: TokenKind = "token"
     user: str | None = None
     issued_by: Digest | None = None
-    """The hash of the token that a session was created with, and ends with."""
+    """The hash of the token with which a session was created. The session ends when this token is revoked."""
 
     @property
     def name(self) -> str:
-        """The second part of its key: the gateway knows its text, and no name."""
+        """The second part of the key in the bucket: the hash, because the gateway knows only the token's text."""
         return self.sha256
 
     @property
     def source(self) -> str:
-        """Unused: it publishes no events."""
+        """Unused, because this kind of record publishes no events."""
         return f"/sandherd/spawner/{self.token}"
 
     def event_ids(self) -> dict[str, str | None]:
-        """Nothing: it publishes no events."""
+        """Empty, because this kind of record publishes no events."""
         return {}
 
     def view(self) -> TokenView:
-        """The token as requests show it: without its hash."""
+        """The token for replies, without its hash."""
         return TokenView(
             project=self.project,
             name=self.token,
@@ -83,7 +83,7 @@ def code_of(project: str, request: CreateCode, now: AwareDatetime) -> TokenRecor
 
 
 def session_of(proof: TokenRecord, sha256: str, now: AwareDatetime) -> TokenRecord:
-    """The record of a session for the holder of a token or code; it does not outlive the token."""
+    """The record of a session for the holder of a token or code. It expires with the token at the latest."""
     expires_at = now + timedelta(seconds=SESSION_LIFETIME)
     by_token = proof.kind == "token"
     return TokenRecord(

@@ -1,4 +1,4 @@
-"""Answers requests about named secrets: set, list, delete."""
+"""Handles requests about named secrets: set, list, delete."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ _LISTED: Final = 20
 
 
 class SecretRequestHandler:
-    """The handlers of requests about named secrets. No reply contains a value. Raise `ContractError`."""
+    """The handlers of requests about named secrets. No reply contains a value. They raise `ContractError`."""
 
     def __init__(self, live: LiveState, sealing_key: PrivateKey) -> None:
         """`sealing_key` decrypts values that clients sealed."""
@@ -30,8 +30,8 @@ class SecretRequestHandler:
         self._sealing_key = sealing_key
 
     async def set_secret(self, incoming: IncomingRequest[SetSecret]) -> SecretView:
-        """Store a value; replaces the previous one."""
-        project, request = _one(incoming.project), incoming.request
+        """Store a value, which replaces the previous one."""
+        project, request = _one_project(incoming.project), incoming.request
         value = self._opened(project, request)
         with available("secrets"):
             await self._check_limit(project, request.name)
@@ -48,7 +48,7 @@ class SecretRequestHandler:
 
     async def delete_secret(self, incoming: IncomingRequest[DeleteSecret]) -> SecretDeleted:
         """Delete a secret. One that tasks still need is deleted only with `force`."""
-        project, name = _one(incoming.project), incoming.request.name
+        project, name = _one_project(incoming.project), incoming.request.name
         with available("secrets"):
             await self._live.catch_up()
             found = self._users(project, name)
@@ -92,7 +92,7 @@ class SecretRequestHandler:
             )
 
 
-def _one(project: str) -> str:
+def _one_project(project: str) -> str:
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, "a secret belongs to one project", field="project", remedy="name one with --project"

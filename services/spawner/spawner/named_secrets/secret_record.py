@@ -9,13 +9,13 @@ from spawner.records.base_record import Record
 
 
 class SecretRecord(Record):
-    """A project's secret, encrypted with its own key. Each value that is set has a new key."""
+    """A project's secret, encrypted with its own key. Each new value has a new key."""
 
     secret: SecretName
     version: str
-    """32 hexadecimal digits, new with each value: the name of its key."""
+    """32 hexadecimal digits, different for each value: part of the name of the value's key."""
     value: str = ""
-    """In memory only."""
+    """The value, in memory only."""
     created_at: AwareDatetime
     updated_at: AwareDatetime
     updated_by: str | None = None
@@ -27,7 +27,7 @@ class SecretRecord(Record):
 
     @property
     def source(self) -> str:
-        """Unused: it publishes no events."""
+        """Unused, because this kind of record publishes no events."""
         return f"/sandherd/spawner/{self.secret}"
 
     @property
@@ -36,7 +36,7 @@ class SecretRecord(Record):
         return f"{self.key}.{self.version}"
 
     def event_ids(self) -> dict[str, str | None]:
-        """Nothing: it publishes no events."""
+        """Empty, because this kind of record publishes no events."""
         return {}
 
     def secret_part(self) -> str | None:
@@ -44,9 +44,9 @@ class SecretRecord(Record):
         return self.value or None
 
     def without_secret_part(self) -> Self:
-        """All but the value."""
+        """The record without the value."""
         return self.model_copy(update={"value": ""})
 
     def with_secret_part(self, text: str) -> Self:
-        """With the value."""
+        """The record with this value."""
         return self.model_copy(update={"value": text})

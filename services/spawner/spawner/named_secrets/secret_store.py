@@ -1,4 +1,4 @@
-"""The store of named secrets, and what specs reference in it."""
+"""The store of named secrets, and the lookup of those that a spec references."""
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
@@ -14,7 +14,7 @@ from spawner.spec_resolution import Refusal
 
 BUCKET: Final = "secrets"
 OF_WEBHOOKS: Final = "webhook_secrets"
-"""A bucket of the same records, which no spec can reference: the secrets that sign webhooks."""
+"""The bucket of secrets that sign webhooks. It has the same kind of records, but no spec can reference them."""
 
 
 class SecretStore:
@@ -27,7 +27,7 @@ class SecretStore:
         self._now = now
 
     async def put(self, project: str, name: str, value: str, updated_by: str | None) -> SecretRecord:
-        """Store a value; the previous value's key is erased."""
+        """Store a value, and erase the key of the previous value."""
         now = self._now()
         new = SecretRecord(
             project=project,
@@ -79,7 +79,7 @@ class SecretStore:
         return False
 
     async def needs_key(self, key: str) -> bool:
-        """Whether this `vault_key` decrypts a stored value."""
+        """Whether this `vault_key` is that of a stored value."""
         project, name, version = key.split(".", 2)
         record = await self.get(project, name)
         return record is not None and record.version == version
@@ -117,5 +117,5 @@ def _replaced(old: SecretRecord, new: SecretRecord) -> SecretRecord:
 
 
 def users(references: Collection[tuple[str, Collection[str]]], name: str) -> list[str]:
-    """The tasks that reference a secret, of pairs of a task and the names it references."""
+    """The tasks that reference the secret `name`. `references` are pairs of a task and its names of secrets."""
     return sorted(task for task, names in references if name in names)

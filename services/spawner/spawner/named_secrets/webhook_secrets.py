@@ -1,4 +1,4 @@
-"""Answers the relay's requests about secrets of webhooks: create, return encrypted for it, erase."""
+"""Handles the relay's requests about secrets of webhooks: to return them, encrypted for the relay, or erase them."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,7 +25,10 @@ _RECORDS: Final = "secrets of webhooks"
 
 
 class StoredSecrets(BaseModel):
-    """What is stored, encrypted, for a webhook. `previous` is empty if there was none."""
+    """A webhook's secret and the one before it, which are stored encrypted. `previous` is empty if there was none.
+
+    `life` distinguishes webhooks of the same name. `number` counts the secrets of a webhook.
+    """
 
     life: str
     number: int
@@ -34,7 +37,7 @@ class StoredSecrets(BaseModel):
 
 
 class WebhookSecretHandler:
-    """The handlers of requests about secrets of webhooks. Raise `ContractError`."""
+    """The handlers of requests about secrets of webhooks. They raise `ContractError`."""
 
     def __init__(self, live: LiveState) -> None:
         self._secrets = live.webhook_secrets
@@ -68,7 +71,7 @@ class WebhookSecretHandler:
 
 
 def readable(stored: StoredSecrets | None, life: str, number: int) -> StoredSecrets | None:
-    """The secrets as of this number: also those before a rotation that the relay has not recorded yet."""
+    """The secrets with this number, or None. Includes those before a rotation that the relay has not recorded yet."""
     if stored is None or stored.life != life:
         return None
     if stored.number == number + 1 and stored.previous:
@@ -77,7 +80,7 @@ def readable(stored: StoredSecrets | None, life: str, number: int) -> StoredSecr
 
 
 def following(stored: StoredSecrets | None, life: str, number: int) -> StoredSecrets:
-    """New secrets of this number. The same request again finds them, so that a lost reply makes no further ones."""
+    """New secrets with this number. They are stored: a repeated request returns them and creates no others."""
     before = stored.secret if stored and (stored.life, stored.number) == (life, number - 1) else ""
     return StoredSecrets(life=life, number=number, secret=new_secret(), previous=before)
 

@@ -1,7 +1,7 @@
 """Applies a project's defaults to a task at its submission. All functions are pure.
 
-They are stored beside the spec and not in it: a repeated submission is recognized by its spec, also after a default
-has changed, and a retry has the defaults of the first attempt.
+The applied defaults are stored beside the spec, not in it. So a repeated submission is recognized by its spec even if a
+default has changed since, and a retry has the defaults of the first attempt.
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ from spawner.spec_resolution import Refusal
 
 
 class AppliedDefaults(BaseModel):
-    """What a task has from its project's defaults. Limits and times are resolved with those of the settings."""
+    """The defaults of its project that a task has, without limits and times: these are fields of its record."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -28,7 +28,7 @@ class AppliedDefaults(BaseModel):
     image: Image | None = None
     repository: ProjectRepository | None = None
     max_intervention: SteeringStep | None = None
-    """By the profile, or else the project."""
+    """The strongest permitted step of the guardian, from the profile, else from the project."""
 
 
 NOTHING: Final = AppliedDefaults()
@@ -42,7 +42,10 @@ def applied(
     has_images: bool,
     of_profile: SteeringStep | None = None,
 ) -> AppliedDefaults | Refusal:
-    """What of the defaults applies to the spec, or why the task is refused. `of_profile` is its profile's maximum."""
+    """The defaults that apply to this spec, or why the task is refused.
+
+    `of_profile` is the `max_intervention` of its profile.
+    """
     wants_kind = spec.harness.kind == PROJECT_DEFAULT
     if wants_kind and defaults.harness is None:
         operator = f"an operator sets one with `sandherd projects set {project} --harness`"
@@ -50,7 +53,7 @@ def applied(
     found = AppliedDefaults(
         harness=defaults.harness if wants_kind else None,
         image=defaults.image if has_images and spec.image is None else None,
-        repository=None if _has_tree(spec) else defaults.repository,
+        repository=None if _excludes_default_repository(spec) else defaults.repository,
         max_intervention=of_profile or defaults.max_intervention,
     )
     try:
@@ -82,11 +85,11 @@ def repository_of(spec: TaskSpec, defaults: AppliedDefaults) -> Repository | Non
     return defaults.repository.of_task()
 
 
-def _has_tree(spec: TaskSpec) -> bool:
-    """Whether the task begins with something else than a default repository, or wants none."""
+def _excludes_default_repository(spec: TaskSpec) -> bool:
+    """Whether the task begins with its own repository, uploaded files or an earlier task's work, or wants none."""
     return spec.no_repository or not (spec.repository is None and spec.work is None and spec.resume is None)
 
 
 def _lacks_model(harness: AnyHarness) -> bool:
-    """Whether its kind has a model, and none is set. The fields of a plugin's kind are its own."""
+    """Whether this kind of agent has a model, and none is set. False for plugins, whose fields are unknown here."""
     return "model" in type(harness).model_fields and getattr(harness, "model", None) is None

@@ -1,4 +1,4 @@
-"""Changes of a project, and what its limits and defaults may be, as pure functions."""
+"""Pure functions that change a project, and that check its limits and defaults."""
 
 from datetime import datetime
 from typing import Final, TypeVar
@@ -20,8 +20,8 @@ def created(project: str, request: SetProject, now: datetime) -> ProjectRecord:
     """The record of a new project."""
     return ProjectRecord(
         project=project,
-        limits=_without(request.limits, request),
-        defaults=_without(request.defaults, request),
+        limits=_without_unset(request.limits, request),
+        defaults=_without_unset(request.defaults, request),
         created_at=now,
         updated_at=now,
         updated_by=request.updated_by,
@@ -29,9 +29,9 @@ def created(project: str, request: SetProject, now: datetime) -> ProjectRecord:
 
 
 def changed(record: ProjectRecord, request: SetProject, now: datetime) -> ProjectRecord:
-    """The record after a change; unchanged if it already has all of the values."""
-    limits = _without(_merged(record.limits, request.limits), request)
-    defaults = _without(_merged(record.defaults, request.defaults), request)
+    """The record after a change; unchanged if it already has all requested values."""
+    limits = _without_unset(_merged(record.limits, request.limits), request)
+    defaults = _without_unset(_merged(record.defaults, request.defaults), request)
     if (limits, defaults) == (record.limits, record.defaults):
         return record
     update = {"limits": limits, "defaults": defaults, "updated_at": now, "updated_by": request.updated_by}
@@ -44,7 +44,7 @@ def same_values(record: ProjectRecord, other: ProjectRecord) -> bool:
 
 
 def limits_refusal(limits: ProjectLimits, max_sandboxes: int) -> Refusal | None:
-    """The first limit that is above the herd's, or None."""
+    """The refusal of the first limit that is above that of the herd, or None."""
     for name in ("tasks", "sandboxes"):
         value = getattr(limits, name)
         if value is not None and value > max_sandboxes:
@@ -64,7 +64,7 @@ def defaults_refusal(defaults: ProjectDefaults, caps: SandboxLimits, harnesses: 
 
 
 def _harness_refusal(kind: str, harnesses: list[str]) -> Refusal | None:
-    """A kind whose options have to be given with each task can't be a default."""
+    """Why this kind of agent can't be a default, or None: its options may be required with each task."""
     if kind not in harnesses:
         return Refusal(f"there is no harness {kind!r} here; there is: {', '.join(harnesses)}", _KIND)
     options: type[BaseModel] | None = HARNESSES.get(kind)
@@ -80,6 +80,6 @@ def _merged(old: ValuesT, new: ValuesT) -> ValuesT:
     return old.model_copy(update=new.model_dump(exclude_none=True))
 
 
-def _without(values: ValuesT, request: SetProject) -> ValuesT:
+def _without_unset(values: ValuesT, request: SetProject) -> ValuesT:
     unset: dict[str, None] = {name: None for name in request.unset if name in type(values).model_fields}
     return values.model_copy(update=unset)

@@ -27,9 +27,9 @@ class ProjectRecord(Record):
 
     @property
     def source(self) -> str:
-        """Unused: it publishes no events."""
+        """Unused, because this kind of record publishes no events."""
         return f"/sandherd/spawner/{self.project}"
 
     def event_ids(self) -> dict[str, str | None]:
-        """Nothing: it publishes no events."""
+        """Empty, because this kind of record publishes no events."""
         return {}

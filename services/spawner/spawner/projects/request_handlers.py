@@ -1,4 +1,4 @@
-"""Answers requests about projects: list them, create or change one."""
+"""Handles requests about projects: list them, create or change one."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -23,29 +23,29 @@ from spawner.tasks.capacity import Capacity
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {ListProjects: 1, SetProject: 1}
 """The requests handled here, and the maximum of each that a replica handles concurrently."""
 _STORED: Final = ("created_at", "updated_at", "updated_by", "defaults")
-"""The fields of a record that its view has, too."""
+"""The fields of a record that are copied to its view."""
 MAX_PROJECTS: Final = 10_000
 """Maximum projects with a record."""
 
 
 class ProjectRequestHandler:
-    """The handlers of requests about projects. Raise `ContractError`."""
+    """The handlers of requests about projects. They raise `ContractError`."""
 
     def __init__(
         self,
         live: LiveState,
         capacity: Capacity,
-        menu: SpawnPolicy,
+        policy: SpawnPolicy,
         harnesses: HarnessPlugins,
         *,
         hosts: RepositoryHosts,
         max_sandboxes: int,
     ) -> None:
-        """`max_sandboxes` is the herd's limit, which no project's may exceed."""
+        """`max_sandboxes` is the limit of the herd. The limit of a project may not exceed it."""
         self._hosts = hosts
         self._live = live
         self._capacity = capacity
-        self._menu = menu
+        self._policy = policy
         self._harnesses = harnesses
         self._max_sandboxes = max_sandboxes
 
@@ -55,15 +55,15 @@ class ProjectRequestHandler:
         return {ListProjects: self.projects, SetProject: self.set_project}
 
     async def set_project(self, incoming: IncomingRequest[SetProject]) -> ProjectView:
-        """Create a project, or change one. In effect when this returns; other replicas follow at once."""
-        project, request = _one(incoming.project), incoming.request
+        """Create or change a project. The change is in effect when this returns, on other replicas soon after."""
+        project, request = _one_project(incoming.project), incoming.request
         self._check(request)
         with available("projects"):
             record = await (self._created if request.new else self._changed)(project, request)
             return self._view(project, record, await self._users([project]))
 
     async def projects(self, incoming: IncomingRequest[ListProjects]) -> ProjectList:
-        """One project, whether it has a record or not; or all that are known here."""
+        """One project, even if it has no record, or all projects that are known here."""
         with available("projects"):
             await self._live.catch_up()
             records = {known.view.project: known.view for _, known in self._live.project_index.items()}
@@ -98,7 +98,7 @@ class ProjectRequestHandler:
     def _check(self, request: SetProject) -> None:
         refused = project_changes.limits_refusal(
             request.limits, self._max_sandboxes
-        ) or project_changes.defaults_refusal(request.defaults, self._menu.caps, self._harnesses.names)
+        ) or project_changes.defaults_refusal(request.defaults, self._policy.caps, self._harnesses.names)
         refused = refused or self._repository_refusal(request.defaults.repository)
         if refused:
             raise _error(refused)
@@ -117,7 +117,7 @@ class ProjectRequestHandler:
         return tasks | self._capacity.projects()
 
     async def _users(self, projects: Iterable[str]) -> dict[str, set[str]]:
-        """Who submitted a current task or set a secret, by project."""
+        """For each project, the ids of users who submitted a task that has a record, or who set a secret."""
         found: dict[str, set[str]] = {project: set() for project in projects}
         named = [(task.project, task.submitted_by) for task in self._live.task_index.views()]
         only = next(iter(found)) if len(found) == 1 else None
@@ -140,7 +140,7 @@ class ProjectRequestHandler:
         )
 
 
-def _one(project: str) -> str:
+def _one_project(project: str) -> str:
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, f"{FLEET!r} means all projects", field="project", remedy="name one project"

@@ -1,4 +1,4 @@
-"""Refusals that are the same for all stored records which requests name."""
+"""Errors of requests about stored records: the records are unavailable, or the named one does not exist."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from spawner.records.base_record import StoreUnavailableError
 
 @contextmanager
 def available(records: str) -> Iterator[None]:
-    """Raise `ContractError` (`unavailable`) where these records, as `secrets`, can't be read or written now."""
+    """Raise `ContractError` (`unavailable`) if these records, such as `secrets`, can't be read or written now."""
     try:
         yield
     except StoreUnavailableError as error:
@@ -19,6 +19,6 @@ def available(records: str) -> Iterator[None]:
 
 
 def unknown(kind: str, project: str, name: str) -> ContractError:
-    """The error (`not_found`) for a record that a project does not have. `kind` is the noun, as `secret`."""
+    """The error (`not_found`) for a record that a project does not have. `kind` is a noun, such as `secret`."""
     message = f"there is no {kind} {name} in {project}"
     return ContractError(Code.NOT_FOUND, message, field="name", remedy=f"list the {kind}s")

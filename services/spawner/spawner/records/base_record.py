@@ -29,7 +29,7 @@ class Record(BaseModel):
 
     project: SafeName
     traceparent: str | None = None
-    """Its own span, recorded when it ends; parent of the spans of its activity."""
+    """The trace context of its own span, which is recorded when it ends and is the parent of spans of its activity."""
     parent: str | None = None
     """The parent of that span, if there is one."""
     sequence: int = 0
@@ -38,7 +38,7 @@ class Record(BaseModel):
     """Its secret part, encrypted with the record's own key. Written and read by the store (`records.vault`)."""
 
     def secret_part(self) -> str | None:
-        """The part that must not be stored in plain text, as text; None without such a part."""
+        """The part that must not be stored in plain text, as text; None if there is no such part."""
         return None
 
     def without_secret_part(self) -> Self:
@@ -65,7 +65,7 @@ class Record(BaseModel):
         raise NotImplementedError
 
     def event_ids(self) -> dict[str, str | None]:
-        """The task and the sandbox ids of its events."""
+        """The ids of the task and of the sandbox in its events."""
         raise NotImplementedError
 
     @property
@@ -116,9 +116,9 @@ ViewT_co = TypeVar("ViewT_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry(Generic[ViewT_co]):
-    """What is known of one record: its view, and the revision of that view.
+    """The indexed state of one record: its view, and the revision of that view.
 
-    `unsaid` is whether it has events in its outbox that are not published.
+    `unsaid` is whether its outbox contains events, which may not be published yet.
     """
 
     revision: int

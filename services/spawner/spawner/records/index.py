@@ -17,6 +17,7 @@ from spawner.records.base_record import IndexEntry, Record, StoreUnavailableErro
 from spawner.records.store import StoredRecord
 
 _CHECK: Final = 5.0
+"""Seconds without a change after which a watch is checked, and maximum seconds of `catch_up`."""
 _PAUSE: Final = 0.5
 _log: Final = logs.get("records.index")
 
@@ -25,7 +26,7 @@ ViewT = TypeVar("ViewT")
 
 
 class Index(Generic[RecordT, ViewT]):
-    """The newest known state of every record of one bucket, from our own writes and from a watch of all others'."""
+    """The newest known state of every record of one bucket, from the writes of this process and from a watch."""
 
     def __init__(self, bucket: str, model: type[RecordT], view: Callable[[RecordT], ViewT]) -> None:
         self._bucket = bucket
@@ -41,7 +42,7 @@ class Index(Generic[RecordT, ViewT]):
         self._writing: Counter[str] = Counter()
         self._deferred: dict[str, KeyValue.Entry] = {}
         self.complete = asyncio.Event()
-        """Set once everything that was in the bucket at the start is indexed."""
+        """Set when every record that was in the bucket at the start is indexed."""
 
     def on_change(self, callback: Callable[[str, ViewT], None]) -> None:
         """From now on `callback(key, view)` is called for every record that is new or changed."""
@@ -55,7 +56,7 @@ class Index(Generic[RecordT, ViewT]):
         return len(self._known)
 
     def get(self, key: str) -> IndexEntry[ViewT] | None:
-        """What is known of one record, or None."""
+        """The entry of one record, or None."""
         return self._known.get(key)
 
     def revision(self, key: str) -> int | None:
@@ -64,7 +65,7 @@ class Index(Generic[RecordT, ViewT]):
         return known.revision if known is not None else None
 
     def items(self) -> Iterator[tuple[str, IndexEntry[ViewT]]]:
-        """A snapshot of all keys and what is known of them."""
+        """A snapshot of all keys and their entries."""
         return iter(list(self._known.items()))
 
     def views(self) -> Iterator[ViewT]:
@@ -99,9 +100,10 @@ class Index(Generic[RecordT, ViewT]):
 
     @contextmanager
     def writing(self, key: str) -> Iterator[None]:
-        """Within this, a write of this process is under way: what the watch delivers of the record waits for its end.
+        """A context in which this process writes the record. Changes of it from the watch are applied at the end.
 
-        A watch usually delivers a write before it is acknowledged, and our own need not be parsed.
+        A watch usually delivers a write before the acknowledgement. At the end the write is indexed already, so the
+        message from the watch need not be parsed.
         """
         self._writing[key] += 1
         try:
@@ -125,7 +127,7 @@ class Index(Generic[RecordT, ViewT]):
             await asyncio.sleep(_PAUSE)
 
     async def catch_up(self, bus: Bus) -> None:
-        """Return once everything now in the bucket is indexed. Raises `StoreUnavailableError` after 5 s."""
+        """Wait until everything that is now in the bucket is indexed. Raises `StoreUnavailableError` after 5 s."""
         try:
             async with asyncio.timeout(_CHECK):
                 last = await self._last(bus)
@@ -136,7 +138,7 @@ class Index(Generic[RecordT, ViewT]):
             raise StoreUnavailableError(f"{self._bucket} is not fully indexed: {error!r}") from error
 
     async def _watch(self, bus: Bus, kv: KeyValue) -> None:
-        """Run one watch until it stops delivering. It begins with the last state of every key."""
+        """Run one watch until it stops delivering. A watch first delivers the current state of every key."""
         floor = await self._last(bus)
         watcher = await kv.watchall()
         present: set[str] = set()
@@ -145,7 +147,7 @@ class Index(Generic[RecordT, ViewT]):
         try:
             while True:
                 try:
-                    # Not its own `updates`, which swallows cancellations in Python 3.11.
+                    # Not by `watcher.updates`, which swallows cancellations in Python 3.11.
                     async with asyncio.timeout(_CHECK):
                         entry = await anext(watcher)
                 except TimeoutError:
@@ -182,7 +184,7 @@ class Index(Generic[RecordT, ViewT]):
         if entry.operation is not None:
             self.remove(entry.key, revision)
             return
-        if revision <= (self.revision(entry.key) or 0):  # our own write, which is indexed
+        if revision <= (self.revision(entry.key) or 0):  # a write of this process, which is indexed already
             return
         try:
             document = entry.value or b""

@@ -1,8 +1,8 @@
-"""What this process has published of the outboxes of records, until a write removes it from its record.
+"""The events in outboxes that this process has published, until a write removes them from their records.
 
-A published event is removed with the next write of its record, which saves a write for each transition. Without a next
-write it is removed after `CLEAR_AFTER`, and when the spawner stops. If the spawner is killed before, the next one
-publishes the event again with the same id: within its duplicate window the broker stores it once, later again.
+A published event is removed with the next write of its record, which saves a write for each transition. If there is no
+next write, it is removed after `CLEAR_AFTER`, or when the spawner stops. If the spawner is killed before that, the next
+spawner publishes the event again with the same id. The broker ignores the repetition only within its duplicate window.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from spawner.records.base_record import Record
 CLEAR_AFTER: Final = 10.0
 """Seconds after which a published event is removed from its record, if no other write has removed it.
 
-Tasks that wait for their turn for less take no write for it. Far below the duplicate window of events: a spawner that
-is started again within it publishes none twice.
+A task that begins within this time needs no additional write. The value is far below the duplicate window of events:
+if the spawner is restarted soon, the broker ignores the events that it publishes again.
 """
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -36,7 +36,7 @@ class Outboxes:
         return [document for document in record.outbox if document not in published]
 
     def add(self, key: str, published: Iterable[str]) -> None:
-        """These were published, and are still in the stored record."""
+        """Add published events that are still in the stored record."""
         self._published[key] = self._published.get(key, frozenset()).union(published)
         self.postpone(key)
 
@@ -46,12 +46,12 @@ class Outboxes:
         self._added.set()
 
     def cleared(self, record: RecordT) -> RecordT:
-        """The record without what was published; the same object if that is nothing."""
+        """The record without its published events; the same object if it has none."""
         published = self._published.get(record.key)
         return record.without(published) if published and published.intersection(record.outbox) else record
 
     def written(self, record: Record) -> None:
-        """A record is stored like this: what was published and is no longer in it is not remembered."""
+        """Drop published events that are no longer in the record. Called with each record as it was stored."""
         published = self._published.get(record.key)
         if published is None:
             return
@@ -62,11 +62,11 @@ class Outboxes:
             del self._published[record.key]
 
     def keys(self) -> list[str]:
-        """The records with published events."""
+        """The keys of records with published events."""
         return list(self._published)
 
     def drop(self, key: str) -> None:
-        """A record was removed."""
+        """Drop the published events of a record that was removed."""
         self._published.pop(key, None)
 
     async def next_due(self) -> str:

@@ -1,8 +1,8 @@
 """Limits the bytes of a bucket that one project's records use, and reserves bytes for existing records. Pure.
 
 A full bucket refuses every write, including state changes of other projects' records. So new records are refused
-earlier: those of a project that has reached its limit, and all of them above `FULL` of the bucket. Records created
-concurrently are not counted against each other.
+earlier: those of a project that has reached its limit, and those of all projects if more than `FULL` of the bucket is
+used. Records that are created at the same time may exceed a limit.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,10 @@ class Quota:
 
     @classmethod
     def of(cls, bucket: str, project_mb: int) -> "Quota":
-        """The limits of a bucket with this `project_records_mb`. Raises `StopIteration` if there is no such bucket."""
+        """The limits of a bucket; `project_mb` is the setting `project_records_mb`.
+
+        Raises `StopIteration` if there is no such bucket.
+        """
         size = next(declared.max_bytes for declared in BUCKETS if declared.name == bucket)
         return cls(project_mb * _MIB, int(size * FULL))
 

@@ -1,4 +1,4 @@
-"""Records in a key-value bucket: read, created and changed by compare-and-set; their events are published after."""
+"""Records in a key-value bucket: read, created and changed by compare-and-set. Their events are published after it."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ from spawner.records.vault import Vault
 _MARKER_LIFE: Final = "3600s"
 """How long a removed key's delete marker stays, for watchers; without a TTL markers would fill the bucket."""
 _RECENT: Final = 512
-"""Number of records that are remembered after they were written."""
+"""Maximum number of written records in memory."""
 _log: Final = logs.get("records.store")
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -41,13 +41,13 @@ class RecordIndex(Protocol[RecordT]):
     """The required part of an index (`spawner.records.index.Index`)."""
 
     def update(self, held: StoredRecord[RecordT]) -> None:
-        """Index a record that was written: an index is never behind its own process's writes."""
+        """Index a record that this process has written, so that the index always has the process's own writes."""
 
     def revision(self, key: str) -> int | None:
         """The newest known revision of a record, or None."""
 
     def writing(self, key: str) -> AbstractContextManager[None]:
-        """Within this, a write of the record is under way."""
+        """A context in which this process writes the record."""
 
 
 class Store(Generic[RecordT]):
@@ -66,8 +66,9 @@ class Store(Generic[RecordT]):
     ) -> None:
         """`vault` encrypts the secrets of records; without it no record may have any.
 
-        `index` gets every write; without it every record is read again before it is changed.
-        `sole_writer` is whether the next write of a record is probably ours: then it also clears the outbox.
+        `index` gets every write; without it every record is read again before it is changed. `changed(before, after)`
+        is called after a record was replaced. `sole_writer` returns whether this process probably does the next write
+        of a record: then that write clears the outbox, too.
         """
         self._bus = bus
         self._bucket = bucket
@@ -86,7 +87,7 @@ class Store(Generic[RecordT]):
         return held and StoredRecord(await self._opened(held.record), held.revision, held.size)
 
     async def newest(self, key: str) -> StoredRecord[RecordT] | None:
-        """Like `load`, but not read if this process wrote it last and knows of no newer write.
+        """Like `load`, but without a read if this process wrote the record last, and knows of no newer write.
 
         It may be older than a simultaneous write of another process, so writes that depend on it must be conditional.
         """
@@ -122,13 +123,14 @@ class Store(Generic[RecordT]):
         held = await self.load(record.key)
         if held is None:  # removed concurrently
             return await self.create(record)
-        # After a lost acknowledgement our own record appears as another's; it is ours if outbox and source are equal.
+        # If an acknowledgement was lost, the key exists by our own write: then outbox and source are equal.
         return held, held.record.outbox == record.outbox and held.record.source == record.source
 
     async def change(self, key: str, decide: Callable[[RecordT, int], RecordT]) -> StoredRecord[RecordT] | None:
-        """Replace the record by the result of `decide(record, revision)`; repeated with the newer one on a conflict.
+        """Replace the record by the result of `decide(record, revision)`. On a conflict this is repeated.
 
-        `decide` may be called several times; returning the same object changes nothing. None if there is no record.
+        `decide` may be called several times. Nothing is written if it returns the same object. None if there is no
+        record.
         """
         recent = self._written_last(key)
         if recent is not None:
@@ -136,7 +138,7 @@ class Store(Generic[RecordT]):
             written = await self.replace(recent, changed) if changed is not recent.record else None
             if written is not None:
                 return written
-        while True:  # whether nothing is to change is decided by what is stored
+        while True:  # only the stored record can show that nothing has to be changed
             held = await self.load(key)
             if held is None:
                 return None
@@ -148,12 +150,12 @@ class Store(Generic[RecordT]):
                 return written
 
     def _written_last(self, key: str) -> StoredRecord[RecordT] | None:
-        """What this process wrote last, unless a newer revision is known. Another process may have replaced it."""
+        """The record as this process wrote it last, unless a newer revision is known. It may have been replaced."""
         held = self._recent.get(key)
         return held if held and self._index is not None and held.revision == self._index.revision(key) else None
 
     async def replace(self, held: StoredRecord[RecordT], record: RecordT) -> StoredRecord[RecordT] | None:
-        """Overwrite what was read; None if it was changed since. Raises `StoreUnavailableError`."""
+        """Overwrite the record `held`; None if it was changed since it was read. Raises `StoreUnavailableError`."""
         written = await self._write(self._outboxes.cleared(record), held.revision)
         if written is None:
             return None
@@ -164,11 +166,11 @@ class Store(Generic[RecordT]):
         return written
 
     async def flush(self, held: StoredRecord[RecordT]) -> StoredRecord[RecordT]:
-        """Publish the record's outbox; what was published is cleared now, or with the next write. Safe to repeat.
+        """Publish the record's outbox. Published events are removed now, or with the next write. Safe to repeat.
 
-        What a full stream refuses stays in the outbox and is retried: a full stream must not prevent ending a sandbox.
-
-        One at a time for each record: the broker stores no event twice, but core subscribers would receive it twice.
+        Events that a full stream refuses stay in the outbox and are retried: a full stream must not prevent the end of
+        a sandbox. Calls for the same record wait for each other: the broker stores no event twice, but core
+        subscribers would receive it twice.
         """
         key = held.record.key
         async with self._locks.hold(key):
@@ -181,7 +183,7 @@ class Store(Generic[RecordT]):
             return latest if self._sole_writer() or not published else await self._clear(key) or latest
 
     async def clear_outboxes(self) -> None:
-        """Clear the outboxes of records that are not written again, until cancelled."""
+        """Remove published events from records that are not written again, until cancelled."""
         while True:
             key = await self._outboxes.next_due()
             try:
@@ -191,7 +193,7 @@ class Store(Generic[RecordT]):
                 self._outboxes.postpone(key)
 
     async def clear_all(self) -> None:
-        """Clear all outboxes now, as this process ends."""
+        """Remove published events from all records, because this process ends."""
         for key in self._outboxes.keys():  # noqa: SIM118  # not a mapping
             try:
                 await self._clear(key)
@@ -241,7 +243,7 @@ class Store(Generic[RecordT]):
         return True
 
     async def _write(self, record: RecordT, revision: int) -> StoredRecord[RecordT] | None:
-        """Overwrite `revision` (0: must not exist). Returns what is stored then, or None if another write was first."""
+        """Overwrite `revision` (0: must not exist). Returns the stored record, or None if another write was first."""
         stored = await self._sealed(record)
         value = stored.model_dump_json(exclude_defaults=True).encode()
         with nullcontext() if self._index is None else self._index.writing(record.key):
@@ -297,7 +299,7 @@ class Store(Generic[RecordT]):
         self._outboxes.written(held.record)
         key = held.record.key
         self._recent.pop(key, None)
-        if held.record.sealed is None:  # a secret is in memory no longer than it is needed
+        if held.record.sealed is None:  # a secret must not stay in memory longer than needed
             self._recent[key] = held
         if len(self._recent) > _RECENT:
             self._recent.popitem(last=False)

@@ -1,9 +1,9 @@
 """Keys of stored secrets: one for each record, encrypted at rest, erased when its record no longer needs it.
 
 A record in a bucket contains the secret part of its spec, encrypted with the record's own key. That key is in bucket
-`secret_keys`, encrypted with the herd's key, which is derived from the spawner's signing key and is in no file of the
-broker. Deleting the key's message makes the broker overwrite it with random bytes (`no_erase` is false by default);
-a newer message, a purge or an acknowledgement would leave its bytes in the block until that is compacted.
+`secret_keys`, encrypted with the herd's key, which is derived from the spawner's signing key and which the broker does
+not store. Deleting the key's message makes the broker overwrite it with random bytes (`no_erase` is false by default).
+A newer message, a purge or an acknowledgement would leave its bytes in the block until the block is compacted.
 """
 
 import hmac
@@ -41,25 +41,26 @@ class Vault:
         self._bus = bus
         self._box = SecretBox(key)
         self._known: dict[str, bytes] = {}
-        self._left: dict[str, bytes | None] = {}
+        self._to_erase: dict[str, bytes | None] = {}
+        """Names whose erasure is not confirmed, each with its key if that was known."""
 
     async def seal(self, name: str, text: str) -> str:
         """The text encrypted with the key of this name, which is created if it does not exist.
 
         Raises `StoreUnavailableError`, as `open` does.
         """
-        # Not the cached key: another replica may have erased it meanwhile.
+        # The cached key is not used, because another replica may have erased it meanwhile.
         key = await self._read(name) or await self._make(name)
         return SecretBox(key).encrypt(text.encode()).hex()
 
     async def open(self, name: str, sealed: str) -> str | None:
-        """The text, or None if its key was erased."""
+        """The decrypted text, or None if its key was erased."""
         text = _opened(self._known.get(name), sealed)
         return _opened(await self._read(name), sealed) if text is None else text
 
     async def erase(self, name: str) -> None:
-        """Destroy a key, so that what it encrypted can't be decrypted. A failure is retried by `retry_erasures`."""
-        self._left[name] = self._known.pop(name, None)
+        """Erase a key, so that its record's secrets can't be decrypted. A failure is retried by `retry_erasures`."""
+        self._to_erase[name] = self._known.pop(name, None)
         await self._erase(name, None)
 
     async def _erase(self, name: str, only: bytes | None) -> None:
@@ -73,11 +74,11 @@ class Vault:
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
             _log.warning("encryption key not erased, retrying", key=name, error=repr(error))
             return
-        self._left.pop(name, None)
+        self._to_erase.pop(name, None)
 
     async def retry_erasures(self) -> None:
         """Retry the erasures that failed."""
-        for name, key in tuple(self._left.items()):
+        for name, key in tuple(self._to_erase.items()):
             await self._erase(name, key)
 
     async def names(self) -> frozenset[str]:

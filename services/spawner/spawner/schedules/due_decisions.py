@@ -12,7 +12,7 @@ from spawner.schedules.due_times import due_times
 from spawner.schedules.schedule_record import ScheduledStart, ScheduleRecord
 
 MAX_STARTS: Final = 100
-"""Maximum of due times that start a task each after an outage (`allow`)."""
+"""With the overlap policy `allow`: maximum number of due times that each start a task after an outage."""
 _MISSED: Final = "no spawner ran until the end of the catch-up window"
 _TOO_MANY: Final = f"more than {MAX_STARTS} were due at once"
 _RUNNING: Final = "an earlier task had not ended"
@@ -22,33 +22,36 @@ _BUFFERED: Final = "a task was waiting already"
 
 @dataclass(frozen=True)
 class DueDecision:
-    """What to do now. Due times up to `decided` are over with it."""
+    """What to do about the due times up to `decided`."""
 
     decided: datetime
     waiting: datetime | None = None
+    """The due time whose task starts when the running one has ended."""
     start: datetime | None = None
+    """The due time whose task is started now."""
     cancel: bool = False
+    """Whether the schedule's other tasks are cancelled before that start."""
     passed: tuple[ScheduleRun, ...] = ()
-    """The due times that start nothing."""
+    """The due times that start no task, with the reason."""
 
 
 @dataclass(frozen=True)
 class DuePosition:
-    """How far a schedule is decided."""
+    """The last decided due time of a schedule, and the due time that waits for the end of the running task."""
 
     decided: datetime
     waiting: datetime | None = None
 
 
 def decide(spec: ScheduleSpec, position: DuePosition, now: datetime, *, running: bool) -> DueDecision | None:
-    """The next decision, or None if nothing is due. Repeated with its result, until it is None.
+    """The next decision, or None if nothing is due. The caller repeats this with the new position, until it is None.
 
     `running` is whether an earlier task of the schedule has not ended.
     """
     opened = now - timedelta(seconds=spec.catch_up_seconds)
     first = next(due_times(spec.cron, spec.time_zone, position.decided), None)
     if first is not None and first < opened <= now:
-        # The rest of the missed times is not counted: there may be very many.
+        # Only the first missed time is recorded, because there may be very many.
         return DueDecision(_just_before(opened), position.waiting, passed=(_passed([first], "missed", now, _MISSED),))
     due = list(takewhile(lambda at: at <= now, due_times(spec.cron, spec.time_zone, position.decided)))
     if position.waiting is not None and not running:
@@ -91,14 +94,14 @@ def _passed(due: Sequence[datetime], outcome: RunOutcome, now: datetime, reason:
 
 
 def next_decision(record: ScheduleRecord, now: datetime, *, running: bool) -> DueDecision | None:
-    """The same for a record: while it is paused, nothing is due."""
+    """The next decision about a record, as by `decide`; None while it is paused."""
     if record.paused:
         return None
     return decide(record.spec, DuePosition(record.decided, record.waiting), now, running=running)
 
 
 def decided(record: ScheduleRecord, decision: DueDecision, now: datetime) -> ScheduleRecord:
-    """The record with a decision; the task to start is written with it."""
+    """The record after a decision, with the task to start in it."""
     starts = record.starts
     if decision.start is not None:
         starts = (*starts, due_start(record, decision.start, now, cancel=decision.cancel))
@@ -107,20 +110,20 @@ def decided(record: ScheduleRecord, decision: DueDecision, now: datetime) -> Sch
 
 
 def due_start(record: ScheduleRecord, due: datetime, now: datetime, *, cancel: bool) -> ScheduledStart:
-    """The start of a due time. The task's name is derived from both, so a due time has one task."""
+    """The start of a task at a due time. The task's name has the schedule and the time, so a due time has one task."""
     return ScheduledStart(
         task=f"{record.schedule}-{due.astimezone(UTC):%Y%m%dt%H%Mz}", due_at=due, at=now, cancel=cancel
     )
 
 
 def triggered_start(record: ScheduleRecord, now: datetime) -> ScheduledStart:
-    """The start that a user requests. Its task's name has seconds, so it is never that of a due time."""
+    """The start that a user requests. The task's name has seconds, so it never equals that of a due time."""
     task = f"{record.schedule}-{now.astimezone(UTC):%Y%m%dt%H%M%Sz}"
     return ScheduledStart(task=task, due_at=now, at=now, triggered=True)
 
 
 def finished(record: ScheduleRecord, start: ScheduledStart, run: ScheduleRun) -> ScheduleRecord:
-    """The record after a start was carried out or refused; unchanged if that is written already."""
+    """The record after a start was carried out or refused; unchanged if that is recorded already."""
     if start not in record.starts:
         return record
     left = tuple(other for other in record.starts if other != start)
@@ -135,7 +138,10 @@ def run_of(start: ScheduledStart, outcome: RunOutcome, now: datetime, reason: st
 
 
 def paused(record: ScheduleRecord, now: datetime, *, wanted: bool) -> ScheduleRecord:
-    """The record, paused or resumed; due times before are not considered again. Unchanged if it is so already."""
+    """The record, paused or resumed (`wanted` is False). Due times until now are not considered later.
+
+    Unchanged if it has this state already.
+    """
     if record.paused == wanted:
         return record
     return record.model_copy(update={"paused": wanted, "decided": now, "waiting": None, "updated_at": now})

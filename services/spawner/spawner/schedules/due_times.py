@@ -1,7 +1,7 @@
 """Due times of a cron expression in a time zone, with daylight saving changes as in Debian's cron.
 
-A time that does not exist is due right after the change, and one that exists twice is due the first time; expressions
-with `*` in the minute or hour are due at every such minute that passes.
+A local time that a change skips is due right after the change. A local time that occurs twice is due the first time
+only. Expressions with `*` in the minute or hour are due at every matching minute that passes.
 """
 
 from collections.abc import Iterator
@@ -24,18 +24,18 @@ _FIELDS: Final = tuple(_RANGES)
 
 
 def due_times(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
-    """The due times after a moment, in UTC, in order. They end when there is none for 50 years."""
+    """The due times after `after`, in UTC, in order. The iterator ends if there is none within 50 years."""
     last = after
     for local in CronSim(cron, after.astimezone(ZoneInfo(time_zone))):
         due = local.astimezone(UTC)
-        # Where the clock is put back, the library may begin with a time that has passed.
+        # When the clock is set back, the library may begin with a time that has passed.
         if due > last:
             last = due
             yield due
 
 
 def cron_refusal(cron: str, time_zone: str, now: datetime) -> Refusal | None:
-    """Why there are no such due times, or None."""
+    """Why this cron expression or time zone is refused, or None."""
     try:
         ZoneInfo(time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -51,10 +51,10 @@ def cron_refusal(cron: str, time_zone: str, now: datetime) -> Refusal | None:
 
 
 def _reason(cron: str, error: str) -> str:
-    """The library's error, such as `Bad day-of-month`, with the value of the field."""
+    """The library's error, such as `Bad day-of-month`, in plain words and with the value of the field."""
     name = error.removeprefix("Bad ").replace("-of-", " of the ")
     if name not in _FIELDS:
         return error
     value = cron.split()[_FIELDS.index(name)]
-    reason = f"{value!r} is no {name}, which is {_RANGES[name]}"
-    return f"{reason}, and has to exist in a month that is named" if name == "day of the month" else reason
+    reason = f"{value!r} is not a valid {name} ({_RANGES[name]})"
+    return f"{reason}; it has to exist in a named month" if name == "day of the month" else reason

@@ -1,4 +1,4 @@
-"""Why a schedule is refused: a task that can't be started again and again, or no due times."""
+"""Why a schedule is refused: its task can't be started repeatedly, or it has no due times."""
 
 from datetime import datetime
 from typing import Final
@@ -13,7 +13,7 @@ from spawner.schedules.schedule_record import ScheduleRecord
 from spawner.spec_resolution import Refusal
 
 MAX_SPEC_BYTES: Final = 256 * 1024
-"""Maximum of bytes of a schedule's task as JSON, so that all schedules of many projects fit into the bucket."""
+"""Maximum bytes of a schedule's task as JSON, so that the schedules of many projects fit into the bucket."""
 _ONCE: Final = {
     "secret_env": "values of secrets would be stored with the schedule: use `secrets`, and `sandherd secrets set`",
     "sealed": "values of secrets would be stored with the schedule: use `secrets`",
@@ -23,7 +23,7 @@ _ONCE: Final = {
     "inputs": "each task of the schedule would begin with the same files: use `files`",
     "deadline": "it is one moment: use `task_seconds`",
 }
-"""Fields that a task has only once, with the reason and what to use instead."""
+"""Fields that a schedule's task may not have, because each belongs to a single task, with the reason and the remedy."""
 
 
 def schedule_refusal(record: ScheduleRecord, now: datetime) -> Refusal | None:
@@ -45,7 +45,7 @@ def schedule_refusal(record: ScheduleRecord, now: datetime) -> Refusal | None:
 
 
 def _label_refusal(record: ScheduleRecord) -> Refusal | None:
-    """Why its labels are too many with those of the schedule, or None."""
+    """The refusal if the task has too many labels, together with those that the schedule adds; else None."""
     try:
         TaskSpec.model_validate(record.task_spec().model_dump(exclude_defaults=True))
     except ValidationError:

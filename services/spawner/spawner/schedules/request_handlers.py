@@ -1,4 +1,4 @@
-"""Answers requests about schedules: set, list, pause, trigger, delete."""
+"""Handles requests about schedules: set, list, pause, trigger, delete."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -34,6 +34,7 @@ from spawner.tasks.resolved_task import terms_of
 MAX_SCHEDULES: Final = 100
 """Maximum schedules of a project."""
 MAX_WAITING_STARTS: Final = 10
+"""Maximum tasks of a schedule that have to be started: then a user can't trigger another one."""
 _NEXT_TIMES: Final = 5
 ANSWERED: Final[tuple[type[Request[Any]], ...]] = (
     SetSchedule,
@@ -46,11 +47,11 @@ ANSWERED: Final[tuple[type[Request[Any]], ...]] = (
 
 
 class ScheduleRequestHandler:
-    """The handlers of requests about schedules. Raise `ContractError`."""
+    """The handlers of requests about schedules. They raise `ContractError`."""
 
-    def __init__(self, live: LiveState, menu: SpawnPolicy) -> None:
+    def __init__(self, live: LiveState, policy: SpawnPolicy) -> None:
         self._live = live
-        self._menu = menu
+        self._policy = policy
 
     def handlers(self) -> Mapping[type[Request[Any]], Answerer]:
         """The handler of each request in `ANSWERED`."""
@@ -63,8 +64,8 @@ class ScheduleRequestHandler:
         }
 
     async def set_schedule(self, incoming: IncomingRequest[SetSchedule]) -> ScheduleView:
-        """Create a schedule, or replace one; its earlier due times are over."""
-        project, request, now = _one(incoming.project), incoming.request, self._live.now()
+        """Create or replace a schedule. Its due times until now are not considered."""
+        project, request, now = _one_project(incoming.project), incoming.request, self._live.now()
         record = ScheduleRecord(
             project=project,
             schedule=request.name,
@@ -82,10 +83,10 @@ class ScheduleRequestHandler:
             return self._view(await self._stored(record, replace=request.replace))
 
     async def list_schedules(self, incoming: IncomingRequest[ListSchedules]) -> ScheduleList:
-        """The schedules of a project, or of all projects; or one of a project."""
+        """The schedules of a project or of all projects, or the schedule that the request names."""
         with available("schedules"):
             if incoming.request.name is not None:
-                held = await self._held(_one(incoming.project), incoming.request.name)
+                held = await self._held(_one_project(incoming.project), incoming.request.name)
                 return ScheduleList(schedules=[self._view(held.record)])
             records = await self._records(None if incoming.project == FLEET else incoming.project)
         tasks, now = running_by_schedule(self._live), self._live.now()
@@ -104,7 +105,7 @@ class ScheduleRequestHandler:
         return self._view(record)
 
     async def trigger_schedule(self, incoming: IncomingRequest[TriggerSchedule]) -> ScheduleTriggered:
-        """Have a task started now, by the replica that holds the lease."""
+        """Record that a task has to start now. The replica that holds the lease starts it."""
         now, name = self._live.now(), incoming.request.name
 
         def decide(record: ScheduleRecord) -> ScheduleRecord:
@@ -120,7 +121,7 @@ class ScheduleRequestHandler:
 
     async def delete_schedule(self, incoming: IncomingRequest[DeleteSchedule]) -> ScheduleDeleted:
         """Delete a schedule; its tasks are not affected."""
-        project, name = _one(incoming.project), incoming.request.name
+        project, name = _one_project(incoming.project), incoming.request.name
         with available("schedules"):
             held = await self._held(project, name)
             while not await self._live.schedules.remove(held):
@@ -134,7 +135,9 @@ class ScheduleRequestHandler:
         self, project: str, name: str, decide: Callable[[ScheduleRecord], ScheduleRecord]
     ) -> ScheduleRecord:
         with available("schedules"):
-            held = await self._live.schedules.change(f"{_one(project)}.{name}", lambda record, _: decide(record))
+            held = await self._live.schedules.change(
+                f"{_one_project(project)}.{name}", lambda record, _: decide(record)
+            )
         if held is None:
             raise unknown("schedule", project, name)
         return held.record
@@ -162,7 +165,7 @@ class ScheduleRequestHandler:
 
     async def _task_refusal(self, record: ScheduleRecord) -> Refusal | None:
         start = due_decisions.triggered_start(record, record.created_at)
-        terms = terms_of(record.project, SubmitTask(task=start.task, spec=record.task_spec()), self._menu)
+        terms = terms_of(record.project, SubmitTask(task=start.task, spec=record.task_spec()), self._policy)
         if isinstance(terms, Refusal):
             return _of_task(terms)
         absent = await self._live.secrets.refusal(record.project, record.spec.task.secrets)
@@ -195,7 +198,7 @@ def _of_task(refusal: Refusal) -> Refusal:
     return Refusal(refusal.reason, "name" if field == "task" else f"schedule.task.{field}", refusal.code)
 
 
-def _one(project: str) -> str:
+def _one_project(project: str) -> str:
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, "a schedule belongs to one project", field="project", remedy="name one with --project"

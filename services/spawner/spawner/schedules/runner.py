@@ -29,7 +29,7 @@ Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
 """Creates a task, once for each command. Returns why it is refused, or None."""
 
 _SHORTEST_REST: Final = 0.2
-_FORGOTTEN: Final = "the spawner ended before it started the task"
+_NOT_STARTED: Final = "the spawner ended before it started the task"
 _log: Final = logs.get("schedules")
 
 
@@ -39,7 +39,7 @@ class ScheduleRunner:
     def __init__(
         self, live: LiveState, lease: Lease, submit: Submit, *, ids: DerivedIds, interval: float, keep_ended: float
     ) -> None:
-        """`keep_ended`: how long the record of an ended task is kept, in seconds."""
+        """`keep_ended` is how long the record of an ended task is stored, in seconds."""
         self._ids = ids
         self._live = live
         self._lease = lease
@@ -68,9 +68,9 @@ class ScheduleRunner:
             await self._rest()
 
     async def tick(self) -> None:
-        """Start what is due. Raises `LeaseLostError`, and transient errors that prevent its completion."""
+        """Start the tasks that are due. Raises `LeaseLostError`, and transient errors that prevent its completion."""
         if self._fence != self._lease.fence:
-            # The previous holder may have decided and started what we have not received yet.
+            # The previous lease holder may have made changes that we have not received yet.
             await self._live.catch_up()
             self._fence = self._lease.fence
         for key, known in self._live.schedule_index.items():
@@ -87,12 +87,12 @@ class ScheduleRunner:
             _log.error("schedule not evaluated, retrying", key=key, exc_info=error)
 
     async def _advance(self, key: str) -> None:
-        """Carry out what was decided, then decide, until nothing is due."""
+        """Carry out the recorded starts, then make the next decision, until nothing is due."""
         while (held := await self._live.schedules.load(key)) is not None:
             for start in held.record.starts:
                 await self._carry_out(held.record, start)
             if held.record.starts:
-                continue  # their removal is a newer revision
+                continue  # read the record again: the starts were removed from it
             now = self._live.now()
             decision = due_decisions.next_decision(held.record, now, running=bool(self._running(held.record)))
             if decision is None:
@@ -120,7 +120,7 @@ class ScheduleRunner:
         existing = await self._live.tasks.load(f"{record.project}.{start.task}")
         if existing is None and now - start.at >= self._keep_ended:
             # The task may have been started, ended and deleted: it is not started again.
-            return due_decisions.run_of(start, "missed", now, _FORGOTTEN)
+            return due_decisions.run_of(start, "missed", now, _NOT_STARTED)
         if start.cancel:
             await self._cancel_others(record, start, now)
         refused = await self._submit(submission(self._ids, record, start), start.at)
@@ -136,7 +136,7 @@ class ScheduleRunner:
                 await self._live.change_task(key, lambda task: of_task.cancelled(task, command, now))
 
     def _running(self, record: ScheduleRecord) -> list[TaskFacts]:
-        """Its tasks that have not ended."""
+        """The tasks of a schedule that have not ended."""
         return [
             view
             for view in self._live.task_index.views()
@@ -165,7 +165,7 @@ class ScheduleRunner:
         return due is not None and due <= self._live.now()
 
     def _next_time(self, key: str, record: ScheduleRecord) -> datetime | None:
-        """The first due time that is not decided; computed once for each decision."""
+        """The first due time that is not decided yet, or None. It is computed once after each decision."""
         if record.paused:
             return None
         known = self._next.get(key)
@@ -191,7 +191,7 @@ class ScheduleRunner:
 
 
 def submission(ids: DerivedIds, record: ScheduleRecord, start: ScheduledStart) -> Envelope[SubmitTask]:
-    """The command that submits the task of a start: identical whenever it is made."""
+    """The command that submits the task of a start. Repeated calls return the same command."""
     command = SubmitTask(task=start.task, spec=record.task_spec(), submitted_by=f"schedule {record.schedule}")
     return wrap(
         command,

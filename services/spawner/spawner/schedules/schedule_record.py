@@ -12,11 +12,11 @@ from sandherd.contracts.specs import TaskSpec
 from spawner.records.base_record import Record
 
 MAX_RUNS: Final = 10
-"""Maximum of runs that a record has."""
+"""Maximum number of runs in a record."""
 
 
 class ScheduledStart(BaseModel):
-    """A task that is to be started. It is written before the task is created, so that it is never decided twice."""
+    """A task that has to be started. This is stored before the task is created, so that a due time is decided once."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -30,7 +30,7 @@ class ScheduledStart(BaseModel):
 
 
 class ScheduleRecord(Record):
-    """A schedule, and which of its due times were decided."""
+    """A schedule, with the due time up to which it is decided."""
 
     schedule: ScheduleName
     spec: ScheduleSpec
@@ -54,7 +54,7 @@ class ScheduleRecord(Record):
 
     @property
     def batch(self) -> str:
-        """The batch that its tasks are in."""
+        """The batch to which its tasks belong."""
         return f"{SCHEDULE_BATCH_PREFIX}{self.schedule}"
 
     @property
@@ -63,14 +63,14 @@ class ScheduleRecord(Record):
         return f"/sandherd/spawner/schedule/{self.schedule}"
 
     def event_ids(self) -> dict[str, str | None]:
-        """Nothing: it publishes no events."""
+        """Empty, because this kind of record publishes no events."""
         return {}
 
     def task_spec(self) -> TaskSpec:
-        """The spec of its tasks, with the labels to find them by."""
+        """The spec of its tasks, with labels by which they are found."""
         labels = {**self.spec.task.labels, BATCH_LABEL: self.batch, NAME_LABEL: self.schedule}
         return self.spec.task.model_copy(update={"labels": labels})
 
     def with_runs(self, *runs: ScheduleRun) -> "ScheduleRecord":
-        """With these runs, the newest last, before the earlier ones."""
+        """The record with these runs, of which the newest is last, added in front of the earlier ones."""
         return self.model_copy(update={"runs": (*reversed(runs), *self.runs)[:MAX_RUNS]})

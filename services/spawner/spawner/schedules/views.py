@@ -37,13 +37,13 @@ def schedule_view(record: ScheduleRecord, tasks: Sequence[str], times: Sequence[
 
 
 def next_times(record: ScheduleRecord, now: datetime, count: int) -> list[datetime]:
-    """The next due times; none while it is paused."""
+    """The next due times; none while the schedule is paused."""
     after = max(now, record.decided)
     return [] if record.paused else list(islice(due_times(record.spec.cron, record.spec.time_zone, after), count))
 
 
 def running_by_schedule(live: LiveState) -> Mapping[str, list[str]]:
-    """The tasks that have not ended, by the keys of their schedules."""
+    """The names of the schedules' tasks that have not ended, by the keys of the schedules."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for view in live.task_index.views():
         batch = view.labels.get(BATCH_LABEL, "")

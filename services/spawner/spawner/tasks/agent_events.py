@@ -27,13 +27,17 @@ from spawner.tasks import task_transitions as of_task
 from spawner.tasks.task_record import TaskRecord
 
 Move = Callable[[TaskRecord], TaskRecord]
+"""A state change of a task: a pure function from its record to the next one."""
 Disruption = Callable[[SandboxRecord], Awaitable[str]]
-"""Returns why the runtime of a sandbox ends it without our request, empty if it does not or if that is not known."""
+"""Returns the reason if the runtime ends a sandbox without our request; empty if it does not, or gives no reason."""
 _log: Final = logs.get("agents")
 
 
 class AgentEventHandler:
-    """The handler of `spawner-agents`. The task of a sandbox is looked up, never taken from its worker."""
+    """Handles the consumer `spawner-agents`.
+
+    The task of a sandbox is read from the sandbox's record, never from the event, because a worker might forge it.
+    """
 
     def __init__(self, live: LiveState, disruption: Disruption) -> None:
         self._live = live
@@ -94,21 +98,24 @@ class AgentEventHandler:
     async def _saved(
         self, event: Envelope[EventData], sandbox: SandboxRecord, saved: AgentWorkSaved | AgentTranscriptSaved
     ) -> None:
-        """An artifact was saved for the next attempt. It may arrive after the end of the attempt that saved it."""
+        """Record an artifact that was saved for the next attempt.
+
+        The event may arrive after the attempt that saved the artifact has ended.
+        """
         if saved.artifact is None:
             return
         if not belongs_to(saved.artifact, sandbox):
             self._late(event, "not_its_own")
             return
-        left = _saved_fields(saved, saved.artifact)
+        fields = _saved_fields(saved, saved.artifact)
         held = await self._live.change_task_of(
-            sandbox, lambda task: of_task.with_saved_work(task, sandbox.sandbox, left)
+            sandbox, lambda task: of_task.with_saved_work(task, sandbox.sandbox, fields)
         )
         if held and not of_task.accepts_saved_work(held.record, sandbox.sandbox):
             self._late(event, "old_attempt")
 
     async def _save_branch(self, event: Envelope[EventData], sandbox: SandboxRecord, saved: AgentBranchSaved) -> None:
-        """Commits of a sandbox: they are checked and added to its task's branch by the replica with the lease."""
+        """Record commits of a sandbox. The replica with the lease checks them and adds them to the task's branch."""
         task = await self._live.load_task(sandbox)
         if saved.bundle is None or saved.commit is None or task is None or task.record.branch is None:
             return
@@ -147,7 +154,7 @@ class AgentEventHandler:
 
 
 def _with_reason(outcome: AgentFailed, reason: str) -> AgentFailed:
-    """A worker that was stopped does not know why: its runtime may."""
+    """The outcome with the reason why the runtime stopped the sandbox: the worker does not know it."""
     return outcome.model_copy(update={"error": f"{outcome.error}: {reason}"}) if reason else outcome
 
 
@@ -161,7 +168,10 @@ def _span_values(event: Envelope[EventData]) -> spans.Values:
 
 
 def belongs_to(artifact: ArtifactRef, sandbox: SandboxRecord) -> bool:
-    """Whether it belongs to the sandbox: a worker may not pass another's artifact to its task's next attempt."""
+    """Whether an artifact belongs to this sandbox.
+
+    A worker may not pass an artifact of another sandbox to the next attempt of its task.
+    """
     return has_subject_of(artifact, sandbox.project, sandbox.sandbox)
 
 
@@ -176,7 +186,7 @@ def has_subject_of(artifact: ArtifactRef, project: str, sandbox: str) -> bool:
 def lateness(event: Envelope[EventData], sandbox: SandboxRecord, task: TaskRecord) -> str | None:
     """Why this event no longer changes the task, or None if it does.
 
-    The fence: only events of the current attempt's sandbox count, and only its first end.
+    Only events from the sandbox of the current attempt change it, and only the first event that ends it.
     """
     if task.sandbox != sandbox.sandbox or task.attempt != sandbox.attempt:
         return "old_attempt"

@@ -1,4 +1,4 @@
-"""Which projects are over budget, as the monitor writes it: none of their tasks begins."""
+"""Reads the monitor's record of which projects are over budget: none of their tasks begins."""
 
 import asyncio
 from typing import Final
@@ -19,7 +19,7 @@ _log: Final = logs.get("budget_blocks")
 
 
 class BudgetBlockReader:
-    """Reads the record again and again: a service that only reads a bucket may not watch it."""
+    """Reads the record at an interval, because a service that only reads a bucket may not watch it."""
 
     def __init__(self, bus: Bus, queue: TaskQueue, interval: float) -> None:
         self._bus = bus
@@ -28,13 +28,13 @@ class BudgetBlockReader:
         self._known = BudgetBlocks()
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Read the record every `interval` seconds, until cancelled."""
         while True:
             await asyncio.sleep(self._interval)
             await self.read()
 
     async def read(self) -> None:
-        """Read it once, also before the first task begins. While it can't be read, the last one counts."""
+        """Read the record once, and update the queue. If it can't be read, the last one remains in effect."""
         try:
             found = await read_record(self._bus, BudgetBlocks, FLEET, NAME) or BudgetBlocks()
         except _UNREADABLE as error:

@@ -11,13 +11,13 @@ from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.settings import Settings
 
 OF_PROJECT: Final = "project"
-"""The source of a limit that the record of a project has."""
+"""The source of a limit that is set in the record of a project."""
 _NO_LIMITS: Final = ProjectLimits()
 
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """Maximum live sandboxes. None: only the total applies."""
+    """The maximum numbers of live sandboxes. None: only the total applies."""
 
     total: int
     project: int | None = None
@@ -35,17 +35,17 @@ class SandboxLimits:
             runtimes=settings.runtime_limits,
         )
 
-    def in_project(self, project: str, own: int | None = None) -> int:
-        """Maximum live sandboxes of this project; `own` is the limit in its record, if that has one."""
-        limit = self.projects.get(project, self.project) if own is None else own
+    def in_project(self, project: str, recorded: int | None = None) -> int:
+        """Maximum live sandboxes of this project; `recorded` is the limit in its record, None if there is none."""
+        limit = self.projects.get(project, self.project) if recorded is None else recorded
         return self.total if limit is None else min(limit, self.total)
 
-    def source(self, project: str, own: int | None) -> str:
-        """Where that maximum comes from: `project` for its record, else the name of the setting."""
-        limit = self.projects.get(project, self.project) if own is None else own
+    def source(self, project: str, recorded: int | None) -> str:
+        """The source of the maximum of this project: `project` for its record, else the name of a setting."""
+        limit = self.projects.get(project, self.project) if recorded is None else recorded
         if limit is None or limit > self.total:
             return "max_sandboxes"
-        if own is not None:
+        if recorded is not None:
             return OF_PROJECT
         return "project_limits" if project in self.projects else "max_sandboxes_per_project"
 
@@ -65,7 +65,7 @@ class Capacity:
         self._blocks = BudgetBlocks()
         self._projects: Counter[str] = Counter()
         self._tasks: Counter[str] = Counter()
-        """By project: its live sandboxes that have a task."""
+        """For each project, the number of its live sandboxes that have a task."""
         self._runtimes: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -84,9 +84,9 @@ class Capacity:
         """Remove a sandbox. Returns it if it was live until now."""
         sandbox = self._live.pop(key, None)
         if sandbox is not None:
-            _less(self._projects, sandbox.project)
-            _less(self._tasks, sandbox.project, int(sandbox.task is not None))
-            _less(self._runtimes, sandbox.runtime)
+            _decrement(self._projects, sandbox.project)
+            _decrement(self._tasks, sandbox.project, int(sandbox.task is not None))
+            _decrement(self._runtimes, sandbox.runtime)
         return sandbox
 
     @property
@@ -95,21 +95,21 @@ class Capacity:
         return len(self._live) >= self._allowed.total
 
     def set_limits(self, project: str, limits: ProjectLimits | None) -> None:
-        """The limits in the record of a project; None if it has no record any longer."""
+        """Set the limits that the record of a project contains; None if its record was removed."""
         self._records.pop(project, None)
         if limits is not None:
             self._records[project] = limits
 
     def set_blocks(self, blocks: BudgetBlocks) -> None:
-        """Which projects are over budget now."""
+        """Set which projects exceed a budget now."""
         self._blocks = blocks
 
     def project_full(self, project: str) -> bool:
-        """Whether the limit of sandboxes or tasks, or the budget, of this project is reached: no task may begin."""
+        """Whether no task of this project may begin: a limit of sandboxes or tasks is reached, or a budget exceeded."""
         return self._sandboxes_full(project) or self._tasks_full(project) or self.over_budget(project) is not None
 
     def over_budget(self, project: str) -> str | None:
-        """Which budget of this project, or of the herd, is exceeded, as text."""
+        """The exceeded budget of the herd or of this project, as text; None if none is exceeded."""
         return self._blocks.herd or self._blocks.projects.get(project)
 
     def _sandboxes_full(self, project: str) -> bool:
@@ -124,12 +124,15 @@ class Capacity:
 
     def sandboxes_of(self, project: str) -> LimitView:
         """The live sandboxes of a project, and their limit."""
-        own = self._own(project).sandboxes
-        maximum, source = self._allowed.in_project(project, own), self._allowed.source(project, own)
+        recorded = self._own(project).sandboxes
+        maximum, source = self._allowed.in_project(project, recorded), self._allowed.source(project, recorded)
         return LimitView(maximum=maximum, source=source, used=self._projects[project])
 
     def tasks_of(self, project: str) -> LimitView:
-        """The tasks of a project that are at work, and their limit: its own, else that of its sandboxes."""
+        """The number of the project's tasks that have a live sandbox, and its limit of tasks.
+
+        If it has no limit of tasks, or its limit of sandboxes is lower, the limit of sandboxes is returned.
+        """
         own, used, boxes = self._own(project).tasks, self._tasks[project], self.sandboxes_of(project)
         if own is None or own > boxes.maximum:
             return boxes.model_copy(update={"used": used})
@@ -144,7 +147,10 @@ class Capacity:
         return self._runtimes[runtime] >= self._allowed.in_runtime(runtime)
 
     def pause(self, project: str, *, of_task: bool = True) -> str | None:
-        """Which limit of 0 an operator has set for this project, or which budget is exceeded; None if there is none."""
+        """Why no task (or no sandbox without a task) of this project may begin at present, as text, or None.
+
+        Either an operator has set a limit of the project to 0, or, for a task, a budget is exceeded.
+        """
         own = self._own(project)
         paused = [name for name in (("tasks", "sandboxes") if of_task else ("sandboxes",)) if getattr(own, name) == 0]
         if not paused:
@@ -167,7 +173,7 @@ class Capacity:
         return f"{len(self._live)} of {total} sandboxes live" if self.full else None
 
 
-def _less(counter: Counter[str], name: str, by: int = 1) -> None:
+def _decrement(counter: Counter[str], name: str, by: int = 1) -> None:
     counter[name] -= by
     if not counter[name]:
         del counter[name]

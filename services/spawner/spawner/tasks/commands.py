@@ -34,27 +34,27 @@ from spawner.tasks.task_retry import retry_refusal, retry_requested
 
 
 class TaskCommands:
-    """Handles the commands about tasks. A rejection is an event, because its sender waits for one."""
+    """Handles the commands about tasks. A rejection is published as an event, which the command's sender waits for."""
 
     def __init__(
         self,
         bus: Bus,
         live: LiveState,
-        menu: SpawnPolicy,
+        policy: SpawnPolicy,
         *,
         harnesses: HarnessPlugins,
         sealing_key: PrivateKey,
         quota: Quota,
         hosts: RepositoryHosts,
     ) -> None:
-        """`sealing_key` decrypts secrets that clients sealed; `quota` is of the bucket `tasks`."""
+        """`sealing_key` decrypts secrets that clients sealed; `quota` limits what a project stores in `tasks`."""
         self._harnesses = harnesses
         self._sealing_key = sealing_key
         self._quota = quota
         self._hosts = hosts
         self._bus = bus
         self._live = live
-        self._menu = menu
+        self._policy = policy
         self._waiting = PendingDependencies()
 
     async def handle(self, command: Envelope[Command], delivery: Delivery) -> Outcome:
@@ -84,12 +84,12 @@ class TaskCommands:
         return await self._create(command, submit, terms, delivery)
 
     async def _terms(self, project: str, submit: SubmitTask) -> ResolvedTask | Refusal:
-        """The resolved settings by the project's current defaults, which another replica may just have written."""
+        """The task's resolved settings. The project's defaults are read from the bucket: the index may be outdated."""
         held = await self._live.projects.load(project) if project != FLEET else None
-        return terms_of(project, submit, self._menu, held.record.defaults if held else NO_DEFAULTS)
+        return terms_of(project, submit, self._policy, held.record.defaults if held else NO_DEFAULTS)
 
     async def submit_once(self, command: Envelope[SubmitTask], at: datetime) -> Refusal | None:
-        """Create the task of a command that the spawner itself made, unless it was created before.
+        """Create the task of a command from the spawner itself, unless it was created before.
 
         Returns why it is refused, or None. Raises `StoreUnavailableError`.
         """
@@ -110,7 +110,7 @@ class TaskCommands:
         return None
 
     async def _refusal(self, project: str, spec: TaskSpec) -> Refusal | None:
-        """Why its harness, session or secrets can't be used, or None."""
+        """Why the spec's harness, repository, session or secrets can't be used, or None."""
         refused = await self._harnesses.refusal(spec)
         if refused is None and spec.repository is not None:
             refused = self._hosts.refusal(spec.repository)
@@ -167,12 +167,12 @@ class TaskCommands:
     async def _reject_new(
         self, command: Envelope[Any], submit: SubmitTask, refused: Refusal, delivery: Delivery
     ) -> Outcome:
-        """Reject it, unless this same command was accepted before: what is allowed may have changed since."""
+        """Reject a task, unless the same command was accepted before: the settings may have changed since then."""
         held = await self._live.tasks.load(f"{command.project}.{submit.task}")
         if held is not None and held.record.life == command.id.hex:
             await self._live.tasks.flush(held)
             return DONE
-        if held is not None:  # it is refused, and the task of that name is not affected
+        if held is not None:  # refused: the event of a rejection states that there is no task of that name
             return await self._refuse_new(command, submit, refused, delivery, held.record)
         event = TaskRejected(reason=refused.reason, field=refused.field, code=refused.code, command_id=str(command.id))
         outcome = await self._publish(command, submit.task, event, delivery)
@@ -187,7 +187,7 @@ class TaskCommands:
         return outcome
 
     async def _delete_work(self, project: str, submit: SubmitTask, existing: TaskRecord | None) -> None:
-        """Delete what was uploaded for a task that is not accepted, unless the existing one begins with it."""
+        """Delete the upload of a task that is not accepted, unless the existing task of that name begins with it."""
         work = own_upload(project, submit)
         if work is None or (existing and uploaded(existing.spec) == work):
             return

@@ -1,4 +1,4 @@
-"""Checks a task's dependencies, other tasks of its project, once: at its submission."""
+"""Checks the dependencies of a submitted task. They are other tasks of its project."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -14,10 +14,10 @@ DependsOn = Callable[[str], Iterable[str] | None]
 """The dependencies of a task of the same project, by name; None if there is no such task."""
 
 
-def circle(task: str, depends_on: Iterable[str], of: DependsOn) -> Refusal | None:
+def circle(task: str, depends_on: Iterable[str], dependencies_of: DependsOn) -> Refusal | None:
     """The refusal if a dependency depends on the task itself, directly or through others; else None."""
     for first in depends_on:
-        path = _path(first, task, of)
+        path = _path(first, task, dependencies_of)
         if path:
             return Refusal(f"the dependencies form a cycle: {' → '.join([task, *path])}", _FIELD)
     return None
@@ -30,7 +30,7 @@ def absent(names: list[str], project: str) -> Refusal:
 
 
 class PendingDependencies:
-    """Submissions that wait for their dependencies to be submitted; used to detect those that wait for each other."""
+    """Submissions that wait until their dependencies are submitted, to detect those that wait for each other."""
 
     def __init__(self) -> None:
         self._depends_on: OrderedDict[str, tuple[str, ...]] = OrderedDict()
@@ -51,22 +51,23 @@ class PendingDependencies:
         return self._depends_on.get(key)
 
 
-def _path(begin: str, end: str, of: DependsOn) -> list[str]:
+def _path(begin: str, end: str, dependencies_of: DependsOn) -> list[str]:
     """The tasks from `begin` to `end`, each depending on the next; empty if there is no such path."""
     came_from: dict[str, str | None] = {begin: None}
     to_see = [begin]
     while to_see:
         name = to_see.pop()
         if name == end:
-            return _back(name, came_from)
-        for following in of(name) or ():
+            return _path_to(name, came_from)
+        for following in dependencies_of(name) or ():
             if following not in came_from:
                 came_from[following] = name
                 to_see.append(following)
     return []
 
 
-def _back(name: str, came_from: dict[str, str | None]) -> list[str]:
+def _path_to(name: str, came_from: dict[str, str | None]) -> list[str]:
+    """The path from the beginning to this task. `came_from` has the task before each task of the path."""
     path = [name]
     while (before := came_from[path[-1]]) is not None:
         path.append(before)

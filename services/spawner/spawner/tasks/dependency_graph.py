@@ -1,4 +1,4 @@
-"""The graph of dependencies between tasks, and whether they are met. Tasks are named by their keys."""
+"""The graph of dependencies between tasks, and whether they are met. Tasks are identified by their keys."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -11,7 +11,7 @@ _UNMEETABLE: Final = frozenset({TaskState.FAILED, TaskState.CANCELLED, None})
 
 
 class DependencyGraph:
-    """The states of all tasks, and the pending ones that depend on each."""
+    """The states of all tasks, and for each task the pending tasks that depend on it."""
 
     def __init__(self) -> None:
         self._states: dict[str, TaskState] = {}
@@ -41,11 +41,11 @@ class DependencyGraph:
         return fewer
 
     def dependants(self, key: str) -> int:
-        """Number of pending tasks that depend on it."""
+        """Number of pending tasks that depend on this task."""
         return len(self._dependants.get(key, ()))
 
     def unmet(self, task: TaskView) -> list[tuple[str, TaskState | None]]:
-        """The dependencies that are not completed, with their states; None: there is no such task."""
+        """The names of dependencies that are not completed, each with its state; None: there is no such task."""
         states = zip(task.depends_on, map(self._states.get, _keys(task)), strict=True)
         return [(name, state) for name, state in states if state is not TaskState.COMPLETED]
 

@@ -34,7 +34,7 @@ from spawner.tasks.task_secrets import as_submitted
 QueryT = TypeVar("QueryT", ListLiveTasks, ListLiveSandboxes)
 ViewT = TypeVar("ViewT", TaskView, SandboxView)
 PagePosition = tuple[str, str]
-"""A record's sort key: its time, as text that sorts like the time, and its key."""
+"""A record's position in a list: the text by which it is sorted (its time, name or state), and its key."""
 
 _MAX_BYTES: Final = 512 * 1024
 """Maximum bytes of a page; the broker's limit for a message is 1 MB. A longer page ends early."""
@@ -42,14 +42,14 @@ _MAX_BYTES: Final = 512 * 1024
 
 @dataclass(frozen=True)
 class LivePage(Generic[ViewT]):
-    """A page of views, and the place of its last view if there are more."""
+    """A page of views, and the position of its last view if there are more."""
 
     views: list[ViewT]
     end: PagePosition | None
 
 
 class LiveQueries:
-    """Answers `spawner.tasks` and `spawner.sandboxes`."""
+    """Handles the requests `spawner.tasks`, `spawner.sandboxes` and `spawner.submitted_task`."""
 
     def __init__(self, live: LiveState, queue: TaskQueue) -> None:
         self._live = live
@@ -61,7 +61,7 @@ class LiveQueries:
         wanted: list[IndexEntry[TaskView]] = [
             known
             for key, known in self._live.task_index.items()
-            if _in(incoming.project, key) and is_wanted_task(known.view, request)
+            if _is_in(incoming.project, key) and is_wanted_task(known.view, request)
         ]
         if request.task:
             whole = [await self._full_view(known.view) for known in wanted[: request.limit]]
@@ -70,7 +70,7 @@ class LiveQueries:
         return TaskList(tasks=[self._explained(view) for view in page.views], next_cursor=_cursor(page, incoming))
 
     async def submitted(self, incoming: IncomingRequest[GetSubmittedTask]) -> SubmittedTask:
-        """What was submitted as a task. Raises `ContractError` (`not_found`)."""
+        """The spec of a task, to submit it again. Raises `ContractError` (`not_found`)."""
         task = incoming.request.task
         held = await self._live.tasks.load(f"{incoming.project}.{task}")
         if held is None:
@@ -83,18 +83,18 @@ class LiveQueries:
         wanted = [
             known
             for key, known in self._live.sandbox_index.items()
-            if _in(incoming.project, key) and is_wanted_sandbox(known.view, self._labels_of(known.view), request)
+            if _is_in(incoming.project, key) and is_wanted_sandbox(known.view, self._labels_of(known.view), request)
         ]
         page = _page(wanted, sandbox_position, incoming)
         return SandboxList(sandboxes=page.views, next_cursor=_cursor(page, incoming))
 
     def _labels_of(self, sandbox: SandboxView) -> Mapping[str, str]:
-        """The labels of a sandbox's task; none without a task."""
+        """The labels of a sandbox's task; none if it has no task."""
         known = self._live.task_index.get(f"{sandbox.project}.{sandbox.task}") if sandbox.task else None
         return known.view.labels if known else {}
 
     def _explained(self, view: TaskView) -> TaskView:
-        """The view with what the task waits for, if it is pending."""
+        """The view. If the task is pending, what it waits for and its score are added."""
         if view.state is not TaskState.PENDING:
             return view
         key, now = task_key(view), self._live.now()
@@ -159,7 +159,7 @@ def page_of(
 def parse_cursor(request: ListLiveTasks | ListLiveSandboxes, project: str) -> PagePosition | None:
     """Where the last page ended, from the request's cursor. Raises `ContractError` for an invalid cursor.
 
-    Versions before this one wrote `<time>~<key>` instead, which is accepted: a user may have such a cursor.
+    Earlier versions wrote `<time>~<key>`. This is accepted, because a user may still have such a cursor.
     """
     time, tilde, key = (request.cursor or "").partition("~")
     if tilde and _is_time(time):
@@ -190,7 +190,7 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _in(project: str, key: str) -> bool:
+def _is_in(project: str, key: str) -> bool:
     return project == FLEET or key.startswith(f"{project}.")
 
 
@@ -209,5 +209,5 @@ def _sorted_by(sort: SortOrder, moment: datetime, name: str, state: str) -> str:
 
 
 def _time(moment: datetime) -> str:
-    """In UTC with six decimals, so that the texts sort like the times."""
+    """The time as text, in UTC with six decimals, so that the texts sort like the times."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")

@@ -1,4 +1,4 @@
-"""Connects the queue of a running spawner to the changes of the live state."""
+"""Connects the queue of pending tasks to the changes of the live state."""
 
 from sandherd.settings import Settings
 from spawner.live_state import LiveState
@@ -7,7 +7,7 @@ from spawner.tasks.task_queue import TaskQueue
 
 
 def follow(live: LiveState, settings: Settings) -> TaskQueue:
-    """A queue that follows the live state. Must be created before the live state is read."""
+    """Create a queue that receives all changes of the live state. Call this before the live state is read."""
     queue = TaskQueue(SandboxLimits.of(settings), settings.priority_age)
     live.task_index.on_change(queue.change_task)
     live.task_index.on_removal(queue.remove_task)

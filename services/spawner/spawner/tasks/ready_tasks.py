@@ -1,7 +1,7 @@
 """The tasks that are ready to begin, in scheduling order.
 
-Finding the first one with capacity is cheap however many wait: it examines neither the tasks behind it nor those of
-projects and runtimes that are full.
+Finding the first task for which there is capacity is cheap, however many tasks wait: it examines neither the tasks
+behind it nor those of projects and runtimes that are full.
 """
 
 import bisect
@@ -12,16 +12,17 @@ from spawner.tasks.capacity import Capacity
 from spawner.tasks.scheduling_order import QueuePosition
 
 Line = tuple[str, str]
-"""A runtime and a project: all tasks of a line have capacity, or none has."""
+"""A runtime and a project. There is capacity for all tasks of a line, or for none."""
 
-_WASTE: Final = 1000
+_MAX_OUTDATED: Final = 1000
 """Outdated positions that may accumulate before the heaps are rebuilt."""
 
 
 class ReadyTasks:
-    """A heap of positions for each line, and for each runtime a heap of the first one of every project with capacity.
+    """A heap of positions for each line (`_lines`), and for each runtime a heap of first positions (`_heads`).
 
-    Removed tasks stay in the heaps until they reach the top; `_positions` has the current ones.
+    `_heads` has the first position of each line whose project has capacity. Removed tasks stay in the heaps until they
+    reach the top; `_positions` has the current ones.
     """
 
     def __init__(self, capacity: Capacity) -> None:
@@ -32,7 +33,7 @@ class ReadyTasks:
         self._listed: dict[Line, QueuePosition] = {}
         """The position with which a line is listed in `_heads`."""
         self._ages: list[tuple[float, str]] = []
-        """A heap too: when each task was submitted."""
+        """A heap of the times at which the tasks were submitted, with their keys."""
         self._pushed = 0
         self._ranked: list[QueuePosition] | None = None
 
@@ -46,7 +47,7 @@ class ReadyTasks:
         self._ranked = None
         self._positions[key] = (runtime, position)
         self._push(runtime, position)
-        if self._pushed > 2 * len(self._positions) + _WASTE:
+        if self._pushed > 2 * len(self._positions) + _MAX_OUTDATED:
             self._rebuild()
 
     def discard(self, key: str) -> None:
@@ -63,7 +64,7 @@ class ReadyTasks:
         return _key(min(found)) if found else None
 
     def capacity_freed(self, project: str) -> None:
-        """This project may have capacity again."""
+        """Consider the tasks of this project again: it may have capacity now."""
         for runtime in self._heads:
             self._list((runtime, project))
 
@@ -112,7 +113,8 @@ class ReadyTasks:
                 return position
             heapq.heappop(heads)
             if listed:
-                # Its first position has changed, or its project is full: then `capacity_freed` lists it again.
+                # The line's first position has changed, and is listed now, or its project is full:
+                # then `capacity_freed` lists the line again.
                 del self._listed[line]
                 self._list(line)
         return None

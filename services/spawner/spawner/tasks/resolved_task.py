@@ -24,7 +24,7 @@ NO_DEFAULTS: Final = ProjectDefaults()
 
 @dataclass(frozen=True)
 class ResolvedTask:
-    """The resolved settings. `env` is the profile's, overridden by the task's."""
+    """The resolved settings. `env` has the variables of the profile, overridden by those of the task."""
 
     runtime: str = "process"
     limits: SandboxLimits = field(default_factory=SandboxLimits)
@@ -36,10 +36,10 @@ class ResolvedTask:
     constraints: Constraints | None = None
     """The constraints of its spec, its project, its profile and the herd together."""
     defaults: AppliedDefaults = NOTHING
-    """What its spec leaves out and its project's defaults give, other than limits and times."""
+    """The project's defaults for what the spec omits, other than limits and times."""
 
     def full_spec(self, spec: TaskSpec) -> TaskSpec:
-        """The spec with the variables that its profile gives."""
+        """The spec, with the variables of the profile added."""
         return spec.model_copy(update={"env": {**self.env, **spec.env}})
 
 
@@ -51,24 +51,24 @@ def terms_of(
     project: str, submit: SubmitTask, herd: SpawnPolicy, defaults: ProjectDefaults = NO_DEFAULTS
 ) -> ResolvedTask | Refusal:
     """The task's resolved settings in a project with these defaults, or why it is refused."""
-    unnamed = project_refusal(project) or name_refusal(submit.task)
-    if unnamed:
-        return unnamed
-    menu = herd.with_defaults(defaults)
-    resolved = resolve(submit.spec, menu)
+    invalid_name = project_refusal(project) or name_refusal(submit.task)
+    if invalid_name:
+        return invalid_name
+    policy = herd.with_defaults(defaults)
+    resolved = resolve(submit.spec, policy)
     if isinstance(resolved, Refusal):
         return resolved
-    profile = menu.profiles.get(submit.spec.profile) if submit.spec.profile else None
+    profile = policy.profiles.get(submit.spec.profile) if submit.spec.profile else None
     used = applied(
         project,
         submit.spec,
         defaults,
-        has_images=resolved.runtime not in menu.imageless,
+        has_images=resolved.runtime not in policy.imageless,
         of_profile=profile.max_intervention if profile else None,
     )
     if isinstance(used, Refusal):
         return used
-    constraints = _constraints(submit.spec, menu, defaults)
+    constraints = _constraints(submit.spec, policy, defaults)
     if isinstance(constraints, Refusal):
         return constraints
     return ResolvedTask(
@@ -76,17 +76,17 @@ def terms_of(
         limits=resolved.limits,
         budget=submit.spec.budget or (profile.budget if profile else None),
         env=resolved.env,
-        max_attempts=submit.spec.retry.max_attempts or menu.max_attempts,
-        attempt_seconds=submit.spec.attempt_seconds or menu.attempt_seconds,
-        keep_secrets=menu.keep_secrets,
+        max_attempts=submit.spec.retry.max_attempts or policy.max_attempts,
+        attempt_seconds=submit.spec.attempt_seconds or policy.attempt_seconds,
+        keep_secrets=policy.keep_secrets,
         constraints=constraints,
         defaults=used,
     )
 
 
-def _constraints(spec: TaskSpec, menu: SpawnPolicy, defaults: ProjectDefaults) -> Constraints | Refusal | None:
-    profile = menu.profiles.get(spec.profile) if spec.profile else None
-    levels = (menu.constraints, profile.constraints if profile else None, defaults.constraints, spec.constraints)
+def _constraints(spec: TaskSpec, policy: SpawnPolicy, defaults: ProjectDefaults) -> Constraints | Refusal | None:
+    profile = policy.profiles.get(spec.profile) if spec.profile else None
+    levels = (policy.constraints, profile.constraints if profile else None, defaults.constraints, spec.constraints)
     try:
         return merged(levels)
     except ValueError as error:
@@ -94,9 +94,9 @@ def _constraints(spec: TaskSpec, menu: SpawnPolicy, defaults: ProjectDefaults) -
 
 
 def work_refusal(project: str, submit: SubmitTask) -> Refusal | None:
-    """Why the upload that it begins with is refused, or None: it must be stored under the task's own name.
+    """Why the upload with which the task begins is refused, or None.
 
-    The bundle of a repository may also be one that several tasks share.
+    It must be stored under the task's own name. The bundle of a repository may also be one that several tasks share.
     """
     work = uploaded(submit.spec)
     field = "spec.work" if submit.spec.work else "spec.repository.bundle"
@@ -110,12 +110,12 @@ def work_refusal(project: str, submit: SubmitTask) -> Refusal | None:
 
 
 def uploaded(spec: TaskSpec) -> ArtifactRef | None:
-    """What was uploaded for a task to begin with: an archive of files, or the bundle of a local repository."""
+    """The upload with which a task begins: an archive of files, the bundle of a local repository, or None."""
     return spec.work or (spec.repository.bundle if spec.repository else None)
 
 
 def own_upload(project: str, submit: SubmitTask) -> ArtifactRef | None:
-    """What was uploaded for this task alone, under its name."""
+    """The upload that is stored under this task's own name; None if there is none, or it is shared or refused."""
     found = uploaded(submit.spec)
     if found is None or work_refusal(project, submit) is not None:
         return None

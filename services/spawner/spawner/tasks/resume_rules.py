@@ -1,4 +1,4 @@
-"""Whether a task may resume the session that it names: it must be of the same project, and not in use unless forked."""
+"""Rules for resuming a session: it must be of the same project, and must not be in use unless the task forks it."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ FIELD: Final = "spec.resume"
 async def resume_refusal(live: LiveState, project: str, resume: Resume) -> Refusal | None:
     """Why this session can't be resumed, as far as the records show, or None.
 
-    A task or sandbox whose record was removed ended long ago. Raises `StoreUnavailableError`.
+    A task or sandbox without a record has ended long ago. Raises `StoreUnavailableError`.
     """
     task = await live.tasks.load(f"{project}.{resume.task}")
     sandbox = await live.sandboxes.load(f"{project}.{resume.sandbox}")
@@ -25,7 +25,7 @@ async def resume_refusal(live: LiveState, project: str, resume: Resume) -> Refus
 
 
 def refusal(project: str, resume: Resume, task: TaskRecord | None, sandbox: SandboxRecord | None) -> Refusal | None:
-    """The same as a pure decision."""
+    """Why this session can't be resumed, by the records of its task and its sandbox, or None. Pure."""
     for part in (resume.transcript, resume.work):
         if part is not None and not has_subject_of(part, project, resume.sandbox):
             return Refusal(f"{part.artifact} does not belong to sandbox {resume.sandbox} in project {project}", FIELD)
@@ -34,14 +34,14 @@ def refusal(project: str, resume: Resume, task: TaskRecord | None, sandbox: Sand
     if resume.fork:
         return None
     if task is not None and not task.ended:
-        return _at_work(f"{task.task} has not ended")
+        return _in_use(f"{task.task} has not ended")
     lingers = task is not None and task.spec.linger_seconds > 0
     if lingers and sandbox is not None and sandbox.state not in SANDBOX_ENDING:
-        return _at_work(f"the agent of {resume.task} still accepts messages in {sandbox.sandbox}")
+        return _in_use(f"the agent of {resume.task} still accepts messages in {sandbox.sandbox}")
     return None
 
 
-def _at_work(why: str) -> Refusal:
+def _in_use(reason: str) -> Refusal:
     return Refusal(
-        f"{why}: its session can't continue in two places; fork it, or wait until it has ended", FIELD, Code.CONFLICT
+        f"{reason}: its session can't continue in two places; fork it, or wait until it has ended", FIELD, Code.CONFLICT
     )

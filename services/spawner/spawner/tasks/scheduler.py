@@ -33,12 +33,12 @@ Returns None while the task's checkout is being prepared. The task's record chan
 """
 
 _SOON: Final = timedelta(seconds=1)
-"""Delay until a task is retried that could not begin for a reason unknown to the queue."""
+"""Delay before another attempt to begin a task that could not begin for a reason unknown to the queue."""
 _SHORTEST_REST: Final = 0.2
 _PATIENCE: Final = SAVED_WITHIN
 """How long to wait for the previous attempt's last events after its sandbox has ended."""
-_GLANCE: Final = 0.3
-"""Maximum seconds for which that check blocks other tasks."""
+_MAX_CHECK: Final = 0.3
+"""Maximum seconds for which the check for unhandled events of agents blocks other tasks."""
 _log: Final = logs.get("scheduler")
 
 
@@ -57,6 +57,7 @@ class Scheduler:
         settled: Callable[[], Awaitable[bool]],
         interval: float,
     ) -> None:
+        """`settled` returns whether all events of agents so far were handled."""
         self._live = live
         self._queue = queue
         self._lease = lease
@@ -94,7 +95,7 @@ class Scheduler:
             await self._rest()
 
     async def _check_attempts(self) -> None:
-        """Runs concurrently with scheduling, because the check for unhandled events of agents may take a while."""
+        """End overdue attempts. Concurrent with scheduling, because the check for unhandled events may take long."""
         while True:
             await self._late.wait()
             self._late.clear()
@@ -106,7 +107,7 @@ class Scheduler:
                 _log.warning("time limits not checked, retrying", error=repr(error))
 
     async def tick(self) -> None:
-        """Fail tasks that can't begin, and begin those with capacity. Raises `LeaseLostError`."""
+        """Fail tasks that can never begin, and begin those for which there is capacity. Raises `LeaseLostError`."""
         if self._fence != self._lease.fence:
             # The previous lease holder may have made changes that we have not received yet.
             await self._live.catch_up()
@@ -127,7 +128,7 @@ class Scheduler:
 
     async def _try_start(self, task: TaskFacts, fence: int) -> None:
         now = self._live.now()
-        # If it can't begin now (our view is outdated, or the bucket is unavailable), it must not remain the next.
+        # If it can't begin now (our index is outdated, or the bucket is unavailable), others must come first.
         self._queue.defer(task_key(task), now + _SOON)
         try:
             await self._start(task_key(task), now, fence)
@@ -137,7 +138,7 @@ class Scheduler:
             _log.error("task not started, retrying", task=task_key(task), exc_info=error)
 
     async def _start(self, key: str, now: datetime, fence: int) -> None:
-        """Store the sandbox's record, then the task's record, which names it. Only then a runtime is called."""
+        """Store the sandbox's record, then the task's record, which names the sandbox; then have it created."""
         held = await self._live.tasks.newest(key)
         if held is None or held.record.state is not TaskState.PENDING or not await self._is_free(held.record, now):
             return
@@ -162,7 +163,7 @@ class Scheduler:
         self._assigned(sandbox.record.key)
 
     async def _create(self, record: SandboxRecord) -> StoredRecord[SandboxRecord] | None:
-        """Store the sandbox's record; None without capacity. A record of a previous scheduler is already counted."""
+        """Store the sandbox's record. Without capacity, returns the one that a previous scheduler stored, or None."""
         async with self._admission.admit(record) as exhausted:
             if exhausted:
                 return await self._live.sandboxes.load(record.key)
@@ -172,7 +173,7 @@ class Scheduler:
     async def _assign(
         self, held: StoredRecord[TaskRecord], decide: Callable[[TaskRecord], TaskRecord], fence: int
     ) -> None:
-        """Replace the record that was read; if it has changed since, decide again on the newer one."""
+        """Replace the record that was read. If it has changed since, decide again with the newer record."""
         self._lease.check()
         stamped = decide(held.record).model_copy(update={"scheduled_by": fence})
         if await self._live.tasks.replace(held, stamped) is None:
@@ -199,7 +200,7 @@ class Scheduler:
 
     async def _is_caught_up(self) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_GLANCE):
+            async with asyncio.timeout(_MAX_CHECK):
                 return await self._settled()
         return False
 
@@ -239,7 +240,7 @@ class Scheduler:
                 await self._wake.wait()
 
     def _on_task(self, _key: str, task: TaskFacts) -> None:
-        # Others may depend on an ended task.
+        # Other tasks may depend on an ended task.
         if task.state is TaskState.PENDING or task.state in TASK_ENDED:
             self._wake.set()
 

@@ -1,4 +1,6 @@
-"""Scheduling order: a number for each task that does not change while it waits. Pure; see docs/scheduling.md.
+"""Scheduling order: a number for each pending task, its turn, which does not depend on the current time.
+
+All functions are pure; see docs/scheduling.md.
 
     turn = submitted − age · (weight + min(dependants, 10) / 10)         weight: critical 3, high 2, normal 1, low 0
     turn = min(turn, deadline − age)                                     with a deadline
@@ -34,7 +36,7 @@ def turn_of(task: TaskView, dependants: int, age: float) -> float:
 
 
 def position_of(task: TaskView, dependants: int, age: float) -> QueuePosition:
-    """The task's sort key among pending tasks. Of equal turns, the one submitted first is first."""
+    """The task's sort key among pending tasks. If turns are equal, the task that was submitted first is first."""
     return turn_of(task, dependants, age), task.submitted_at.timestamp(), task.project, task.task
 
 
@@ -44,11 +46,11 @@ def score_of(turn: float, now: float, age: float) -> float:
 
 
 def sandbox_name(task: TaskRecord) -> str:
-    """The sandbox of the task's current attempt. Deterministic, so that creating it twice creates one."""
+    """The name of the sandbox of the task's current attempt. Deterministic: a repetition creates no second sandbox."""
     number = derived_uuid(task.submitted_at, "sandbox", task.project, task.task, task.life, task.attempt).int
     return f"sbx-{_base32(number)}"
 
 
 def _base32(value: int) -> str:
-    """26 characters of Crockford's base 32, ordered like the number."""
+    """The number as 26 characters of Crockford's base 32, which sort like the numbers."""
     return "".join("0123456789abcdefghjkmnpqrstvwxyz"[value >> shift & 31] for shift in range(125, -1, -5))

@@ -1,4 +1,4 @@
-"""What a task takes from the results of its dependencies: whether it may, and where these are stored."""
+"""Inputs of a task: files that it takes from the stored results of its dependencies."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ from spawner.tasks.task_record import TaskRecord
 FIELD: Final = "spec.inputs"
 
 Dependencies = Mapping[str, TaskRecord]
-"""The records of the tasks that inputs name, by name, as far as they exist."""
+"""The records of the tasks that inputs name, by the tasks' names. Tasks that do not exist are left out."""
 
 
 def input_refusal(inputs: Sequence[TaskInput], dependencies: Dependencies) -> Refusal | None:
@@ -24,7 +24,7 @@ def input_refusal(inputs: Sequence[TaskInput], dependencies: Dependencies) -> Re
             return Refusal(f"sandbox and work of the input from {one.task} are set by the spawner only", FIELD)
         dependency = dependencies.get(one.task)
         if dependency is not None and not dependency.spec.keep_work:
-            return Refusal(f"{one.task}, which it takes files from, does not store its result (keep_work)", FIELD)
+            return Refusal(f"its dependency {one.task} does not store its result (keep_work)", FIELD)
     return None
 
 
@@ -37,9 +37,9 @@ async def load_dependencies(live: LiveState, project: str, inputs: Sequence[Task
 async def with_results(
     live: LiveState, task: TaskRecord, now: datetime, is_caught_up: Callable[[], Awaitable[bool]]
 ) -> TaskRecord | str | None:
-    """The task with the places of the results that it takes files from; the error if it will never have them.
+    """The task with references to the results from which it takes files, or the error if a result will never exist.
 
-    None if they may still be received. `is_caught_up` returns whether all events of agents so far were handled.
+    None while a result may still arrive. `is_caught_up` returns whether all events of agents so far were handled.
     """
     dependencies = await load_dependencies(live, task.project, task.spec.inputs)
     without = unstored(task.spec.inputs, dependencies)
@@ -47,16 +47,16 @@ async def with_results(
         return resolved(task, dependencies)
     record = dependencies.get(without)
     if record is None or record.ended_at is None:
-        return None  # the next check of dependencies fails it, or it waits
+        return None  # the dependency has not ended; if it is missing, the next check of dependencies fails this task
     if now < record.ended_at + SAVED_WITHIN and not await is_caught_up():
         return None
-    dependencies = await load_dependencies(live, task.project, task.spec.inputs)  # read again: it may have just arrived
+    dependencies = await load_dependencies(live, task.project, task.spec.inputs)  # again: a result may have arrived
     still = unstored(task.spec.inputs, dependencies)
     return resolved(task, dependencies) if still is None else no_result(still)
 
 
 def unstored(inputs: Sequence[TaskInput], dependencies: Dependencies) -> str | None:
-    """The first dependency without the stored result that a task takes files from; None if all have one."""
+    """The first task named by the inputs that has no stored result; None if all have one."""
     for one in inputs:
         record = dependencies.get(one.task)
         if record is None or record.state is not TaskState.COMPLETED or record.work is None:
@@ -65,7 +65,7 @@ def unstored(inputs: Sequence[TaskInput], dependencies: Dependencies) -> str | N
 
 
 def resolved(task: TaskRecord, dependencies: Dependencies) -> TaskRecord:
-    """The task whose inputs have the stored results of their tasks."""
+    """The task with references to the stored results in its inputs."""
     inputs = tuple(
         one.model_copy(update={"sandbox": dependencies[one.task].sandbox, "work": dependencies[one.task].work})
         for one in task.spec.inputs
@@ -74,8 +74,8 @@ def resolved(task: TaskRecord, dependencies: Dependencies) -> TaskRecord:
 
 
 def no_result(task: str) -> str:
-    """The error of a task that takes files from one that has stored none."""
+    """The error of a task that takes files from `task`, which has no stored result."""
     return (
-        f"{task}, which it takes files from, has stored no result: it has left no files, or more than "
+        f"its dependency {task} has stored no result: that task left no files, or more than "
         f"SANDHERD_MAX_WORK_MB; see `sandherd files {task}`"
     )

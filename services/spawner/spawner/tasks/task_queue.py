@@ -29,7 +29,7 @@ class QueuedTask:
 
 
 class TaskQueue:
-    """Tasks and sandboxes are identified by their keys, `<project>.<name>`.
+    """The pending tasks, and the capacity for them. Tasks and sandboxes are named by their keys, `<project>.<name>`.
 
     `age` is the time of waiting that is worth one step of priority, in seconds (see `scheduling_order`).
     """

@@ -28,17 +28,20 @@ class TaskEnd(Protocol):
 
 
 class TaskReaper:
-    """Checks the tasks that the queue reports, and decides by their records in the bucket."""
+    """Checks the tasks that the queue reports, and decides by their records in the bucket.
+
+    `settled` returns whether all events of agents so far were handled.
+    """
 
     def __init__(self, live: LiveState, queue: TaskQueue, settled: Callable[[], Awaitable[bool]]) -> None:
         self._live = live
         self._queue = queue
         self._settled = settled
         self._began = live.now()
-        """While no spawner was running, no final event of an attempt was handled."""
+        """The grace period begins here at the earliest: while no spawner ran, final events were not handled."""
 
     async def end_pending(self, change: TaskEnd) -> bool:
-        """End pending tasks that can't start. Returns whether attempts are over their limit."""
+        """End pending tasks that can't start. Returns whether attempts have exceeded their time limit."""
         for key in self._queue.unstartable():
             try:
                 await self._check_dependencies(key, change)
@@ -53,7 +56,7 @@ class TaskReaper:
         return any(not self._waits(key) for key in overdue)
 
     async def end_overdue_attempts(self, change: TaskEnd) -> None:
-        """End attempts that are over their limit, unless their own final event may still arrive."""
+        """End attempts that have exceeded their time limit, unless their own final event may still arrive."""
         now = self._live.now()
         overdue = [key for key in self._queue.overdue(now) if not self._waits(key)]
         settled = bool(overdue) and await self._settled()
@@ -86,7 +89,7 @@ class TaskReaper:
             held = await self._live.tasks.load(f"{task.project}.{name}")
             problem = "no longer exists" if held is None else _ENDS.get(held.record.state)
             if problem:
-                return f"{name}, which it depends on, {problem}"
+                return f"its dependency {name} {problem}"
         return None
 
 

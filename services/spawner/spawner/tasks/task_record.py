@@ -51,15 +51,15 @@ class TaskRecord(Record, SharedTaskRecord):
     task: SafeName
     spec: TaskSpec
     runtime: SafeName
-    """As resolved at submission: the task's own, its profile's, or the herd's."""
+    """The runtime, resolved at submission from the spec, its profile and the herd's settings."""
     limits: SandboxLimits
-    """Resolved in the same way, within the herd's limits."""
+    """The limits of its sandboxes, resolved at submission, within those of the herd."""
     budget: BudgetLimits | None = None
-    """What all its attempts may use, by its spec or its profile."""
+    """What all its attempts together may use, from its spec or its profile."""
     defaults: AppliedDefaults = NOTHING
-    """What its spec leaves out and the defaults of its project gave at submission, other than limits and times."""
+    """The project's defaults at submission for what the spec omits, other than limits and times."""
     constraints: Constraints | None = None
-    """What its agents must not do, resolved in the same way."""
+    """What its agents must not do, by the spec, the project, the profile and the herd together."""
     max_attempts: int = 1
     attempt_seconds: float | None = None
     submitted_by: str | None = None
@@ -71,15 +71,15 @@ class TaskRecord(Record, SharedTaskRecord):
     cancelled_by: str | None = None
     """The last command that cancelled it, in the format of `life`: repeating the command changes nothing."""
     limited_from: AwareDatetime | None = None
-    """Start of the whole task's time limit, if a user retried it."""
+    """When a user last retried it: the time limit of the whole task begins then, instead of at `submitted_at`."""
     work: ArtifactRef | None = None
     """The work tree that the current attempt saved for the next one."""
     transcript: ArtifactRef | None = None
-    """The transcript that it saved."""
+    """The transcript that the current attempt saved."""
     session: StoredSession | None = None
-    """The agent session that it saved."""
+    """The agent session that the current attempt saved."""
     branch: SafeName | None = None
-    """The id of the branch that it works on, of all its attempts."""
+    """The id of the branch on which all its attempts work."""
     checkout: Checkout | None = None
     """What the current attempt checks out; None until it is prepared."""
     prepared_at: AwareDatetime | None = None
@@ -98,12 +98,12 @@ class TaskRecord(Record, SharedTaskRecord):
     secrets_until: AwareDatetime | None = None
     """Until when the secrets of a failed or cancelled task are stored, so that it can be retried."""
     erased: tuple[str, ...] | None = None
-    """Fields of the spec that were damaged by erasing secrets. None: not recorded, as by version 0.1, which erased the
-    files of every task that had ended; or there was no reason to erase any."""
+    """Fields of the spec that were damaged by erasing secrets. None: nothing was erased, or it was not recorded, as in
+    version 0.1, which erased the files of every ended task."""
 
     @property
     def name(self) -> str:
-        """The task."""
+        """The name of the task."""
         return self.task
 
     @property
@@ -113,7 +113,7 @@ class TaskRecord(Record, SharedTaskRecord):
 
     @property
     def whole_spec(self) -> TaskSpec:
-        """The spec with the defaults of its project. Raises `ValidationError` if they do not fit: a bug."""
+        """The spec with the defaults of its project. Raises `ValidationError` if they do not fit, which is a bug."""
         return with_defaults(self.spec, self.defaults)
 
     @property
@@ -128,12 +128,12 @@ class TaskRecord(Record, SharedTaskRecord):
 
     @property
     def stored_inputs(self) -> list[ArtifactRef]:
-        """What is stored for it alone to begin with. The bundle of a local repository belongs to its branch."""
+        """The artifacts with which it begins, without the bundle of a local repository: that belongs to its branch."""
         own = (self.checkout.bundle, self.checkout.lfs) if self.checkout else ()
         return [one for one in (self.spec.work, *own) if one is not None]
 
     def event_ids(self) -> dict[str, str | None]:
-        """Ids in its events: the task, and the sandbox once there is one."""
+        """The ids in its events: of the task, and of its sandbox if it has one."""
         return {"taskid": self.task, "sandboxid": self.sandbox}
 
     def entering(self, state: TaskState, **changes: Any) -> Self:
@@ -146,11 +146,11 @@ class TaskRecord(Record, SharedTaskRecord):
         return super().with_events(now, *(self._without_secrets(data) for data in events))
 
     def secret_part(self) -> str | None:
-        """Its whole spec, if it has secrets: a secret may occur in its text too."""
+        """The whole spec as JSON if it has secrets, because a secret may occur in its text too; else None."""
         return self.spec.model_dump_json(exclude_defaults=True) if has_secrets(self.spec) else None
 
     def without_secret_part(self) -> Self:
-        """The same as when its secrets are erased, except that the sealed part is retained."""
+        """The record without secrets and files, as after erasing them, but with the sealed part that contains them."""
         damaged = {*fields_with_secrets(self.spec), *(["files"] if self.spec.files else [])}
         retained = {"sealed": self.sealed, "secrets_until": self.secrets_until, "erased": tuple(sorted(damaged))}
         return self.forgetting().model_copy(update=retained)
@@ -160,7 +160,7 @@ class TaskRecord(Record, SharedTaskRecord):
         return self.model_copy(update={"spec": TaskSpec.model_validate_json(text), "erased": None})
 
     def unfinished(self, now: datetime) -> Self:
-        """The record of a failed or cancelled task: its spec is stored for a retry, its secrets for `keep_secrets`."""
+        """The record of a failed or cancelled task: its spec is stored for a retry, with secrets for `keep_secrets`."""
         if not self.keep_secrets or not has_secrets(self.spec):
             return self.without_secrets()
         return self.model_copy(
@@ -172,7 +172,7 @@ class TaskRecord(Record, SharedTaskRecord):
         )
 
     def without_secrets(self) -> Self:
-        """The record of a task that failed or was cancelled, when its secrets are erased; its files are retained."""
+        """The record of a failed or cancelled task without its secrets. Files that contain no secret are retained."""
         damaged = self.erased or fields_with_secrets(self.spec)
         return self.forgetting().model_copy(
             update={"spec": without_secrets(self.spec, with_files=True), "erased": damaged}
@@ -195,7 +195,7 @@ class TaskRecord(Record, SharedTaskRecord):
         return data.model_copy(update=free)
 
     def time_limits(self) -> list[tuple[datetime, float, bool]]:
-        """Its time limits: when each expires, its length in seconds, and whether it is the whole task's."""
+        """Its time limits: when each expires, its length in seconds, and whether it is that of the whole task."""
         if self.ended:
             return []
         whole, begin = self.spec.task_seconds, self.limited_from or self.submitted_at

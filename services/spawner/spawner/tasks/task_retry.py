@@ -24,10 +24,10 @@ _ALWAYS_FINAL: Final = frozenset({ErrorType.TASK_TIMED_OUT, ErrorType.DEPENDENCY
 """Errors that another attempt could never fix, independent of the task's retry policy."""
 
 
-def may_again(record: TaskRecord, error_type: str) -> bool:
+def is_retried(record: TaskRecord, error_type: str) -> bool:
     """Whether an attempt that failed with this error is retried."""
-    mends = is_transient(error_type, record.spec.retry.also) and error_type not in _ALWAYS_FINAL
-    return mends and record.attempt < record.max_attempts
+    fixable = is_transient(error_type, record.spec.retry.also) and error_type not in _ALWAYS_FINAL
+    return fixable and record.attempt < record.max_attempts
 
 
 def delay(retry: RetryPolicy, attempt: int, seed: str) -> float:
@@ -45,7 +45,7 @@ def retry_scheduled(record: TaskRecord, error: str, error_type: str, now: dateti
     """The task with its next attempt pending, after this one failed."""
     rest = delay(record.spec.retry, record.attempt, f"{record.project}/{record.task}/{record.life}")
     failed = record.entering(TaskState.FAILED, error=error, error_type=error_type)
-    return _anew(failed, now + timedelta(seconds=rest), now)
+    return _with_next_attempt(failed, now + timedelta(seconds=rest), now)
 
 
 def retry_refusal(record: TaskRecord, now: datetime, new_values: Mapping[str, str] = _NOTHING) -> Refusal | None:
@@ -110,18 +110,20 @@ def retry_requested(
             **_own_span(record, command.id.hex),
         }
     )
-    return _anew(allowed, now, now, requested_by=command.data.requested_by or "a person")
+    return _with_next_attempt(allowed, now, now, requested_by=command.data.requested_by or "a person")
 
 
 def _own_span(record: TaskRecord, by: str) -> dict[str, str]:
-    """The span from a user's retry to the next end, within the span that was recorded when the task ended before."""
+    """The trace fields of a retry by a user: a new span, whose parent is the span of the task until its last end."""
     if record.traceparent is None:
         return {}
     return {"traceparent": derived(record.traceparent, by), "parent": record.traceparent}
 
 
-def _anew(ended: TaskRecord, not_before: datetime, now: datetime, requested_by: str | None = None) -> TaskRecord:
-    """The next attempt, after a failed attempt or an ended task."""
+def _with_next_attempt(
+    ended: TaskRecord, not_before: datetime, now: datetime, requested_by: str | None = None
+) -> TaskRecord:
+    """The task with its next attempt pending, after a failed attempt or the end of the task."""
     event = TaskRetryScheduled(
         attempt=ended.attempt,
         not_before=not_before,
@@ -153,7 +155,7 @@ def _anew(ended: TaskRecord, not_before: datetime, now: datetime, requested_by: 
 
 
 def _previous_of(ended: TaskRecord) -> Previous | None:
-    """What the next attempt receives. An attempt that never had a sandbox leaves nothing: then its own `previous`."""
+    """What the next attempt receives. If this attempt never had a sandbox, it is what this attempt has received."""
     if ended.sandbox is None:
         return ended.previous
     return Previous(

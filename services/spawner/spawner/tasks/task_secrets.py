@@ -12,7 +12,7 @@ _SHORTEST: Final = 4
 
 
 def has_secrets(spec: SandboxSpec) -> bool:
-    """Whether it contains values of secrets; it does not once they are erased."""
+    """Whether the spec contains values of secrets. Erased values are empty."""
     return any(spec.env.get(name) for name in spec.secret_env)
 
 
@@ -29,7 +29,7 @@ def without_secrets(spec: TaskSpec, *, with_files: bool = False) -> TaskSpec:
         update={
             "text": hidden(spec.text, spec),
             "harness": spec.harness.model_copy(update=hidden(free_text_fields(spec.harness), spec)),
-            "continuous": _without(spec),
+            "continuous": _continuous_without_secrets(spec),
             "env": {name: "" if name in spec.secret_env else hidden(text, spec) for name, text in spec.env.items()},
             "files": dict.fromkeys(spec.files, "") | files,
         }
@@ -37,12 +37,12 @@ def without_secrets(spec: TaskSpec, *, with_files: bool = False) -> TaskSpec:
 
 
 def as_submitted(spec: TaskSpec) -> TaskSpec:
-    """The spec for a user who submits it again: without values of secrets, also sealed ones."""
+    """The spec for a user who submits it again: without values of secrets, plain or sealed."""
     return without_secrets(spec, with_files=True).model_copy(update={"sealed": None})
 
 
 def fields_with_secrets(spec: TaskSpec) -> tuple[str, ...]:
-    """Names of the fields, other than its own variable, that contain a secret's value: erasing it damages them."""
+    """Names of the fields that contain the value of a secret outside its own variable. Erasing it damages them."""
     plain = {name: text for name, text in spec.env.items() if name not in spec.secret_env}
     read = {
         "text": spec.text,
@@ -59,12 +59,12 @@ def _files_without_secrets(spec: TaskSpec) -> dict[str, str]:
 
 
 def sandbox_without_secrets(spec: SandboxSpec) -> SandboxSpec:
-    """The same for a sandbox without a task; the content of all its files is erased."""
+    """The spec of a sandbox without a task, without values of secrets; the content of all its files is erased."""
     env = {name: "" if name in spec.secret_env else hidden(text, spec) for name, text in spec.env.items()}
     return spec.model_copy(update={"env": env, "files": dict.fromkeys(spec.files, "")})
 
 
-def _without(spec: TaskSpec) -> Continuous | None:
+def _continuous_without_secrets(spec: TaskSpec) -> Continuous | None:
     if spec.continuous is None:
         return None
     return Continuous.model_validate(hidden(spec.continuous.model_dump(), spec))

@@ -22,7 +22,7 @@ from sandherd.contracts.states import TaskState
 from sandherd.telemetry.traceparents import request_span
 from spawner.tasks.resolved_task import PLAIN, ResolvedTask
 from spawner.tasks.task_record import TaskRecord
-from spawner.tasks.task_retry import may_again, retry_scheduled
+from spawner.tasks.task_retry import is_retried, retry_scheduled
 from spawner.tasks.time_limits import limit_of, timeout_events
 
 MAX_TEXT: Final = 4000
@@ -31,7 +31,7 @@ _NOT_RESULT: Final = frozenset({"turn", "success", "error", "error_type", "signa
 
 
 def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: ResolvedTask = PLAIN) -> TaskRecord:
-    """A new pending task. `at` is when the broker stored the command: the same for every delivery of it."""
+    """A new pending task. `at` is when the broker stored the command, which is the same for each of its deliveries."""
     task = command.data
     traceparent, parent = request_span(command.traceparent or trace, command.id.hex)
     record = TaskRecord(
@@ -73,9 +73,9 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Re
 
 
 def same_task(record: TaskRecord, command: Envelope[SubmitTask], terms: ResolvedTask = PLAIN) -> bool:
-    """Whether the command requests the same task as the record, as far as that is known.
+    """Whether the command requests the same task as the record.
 
-    Secrets and files of an ended task are erased: then only the command that created it is the same.
+    Secrets and files of an ended task may be erased. If it has any, only the command that created it is the same.
     """
     if record.life == command.id.hex:
         return True
@@ -86,19 +86,19 @@ def same_task(record: TaskRecord, command: Envelope[SubmitTask], terms: Resolved
 
 
 def on_branch(record: TaskRecord, branch: str, life: str) -> TaskRecord:
-    """The task that works on this branch. It has one branch, and this is the first one that was written."""
+    """The task with this branch. Unchanged if it has a branch, or if it is another task of the same name."""
     return record if record.branch or record.life != life else record.model_copy(update={"branch": branch})
 
 
 def with_checkout(record: TaskRecord, branch: str, checkout: Checkout, attempt: int, now: datetime) -> TaskRecord:
-    """The task whose current attempt can check its branch out; the same if it does not wait for that."""
+    """The task after the checkout of this attempt was prepared; unchanged if it does not wait for this checkout."""
     if record.state is not TaskState.PENDING or record.attempt != attempt or record.branch != branch:
         return record
     return record.model_copy(update={"checkout": checkout, "prepared_at": now, "waits_because": None})
 
 
 def waiting_because(record: TaskRecord, reason: str) -> TaskRecord:
-    """The task whose checkout can't be prepared yet."""
+    """The pending task, with the reason why its checkout can't be prepared yet."""
     waits = record.state is TaskState.PENDING and record.waits_because != reason
     return record.model_copy(update={"waits_because": reason}) if waits else record
 
@@ -132,7 +132,7 @@ def attempt_failed(
 ) -> TaskRecord:
     """The task after its attempt failed: retried if the error is transient and an attempt is left, else failed."""
     noted = record.with_events(now, *timeout_events(record, error_type))
-    if may_again(record, error_type):
+    if is_retried(record, error_type):
         return retry_scheduled(noted, error, error_type, now)
     return failed(noted, error, error_type, now, result=result)
 
@@ -156,14 +156,17 @@ def failed(
     return moved.with_events(now, event).unfinished(now)
 
 
-def with_saved_work(record: TaskRecord, sandbox: str, what: Mapping[str, ArtifactRef | StoredSession]) -> TaskRecord:
-    """The task after this sandbox saved its `work`, `transcript` or `session`. Only the last attempt's is used."""
+def with_saved_work(record: TaskRecord, sandbox: str, saved: Mapping[str, ArtifactRef | StoredSession]) -> TaskRecord:
+    """The task after this sandbox saved its `work`, `transcript` or `session` (the keys of `saved`).
+
+    Unchanged if the sandbox belongs neither to the current attempt nor to the one before.
+    """
     if not accepts_saved_work(record, sandbox):
         return record
     if record.sandbox == sandbox:
-        changed = record.model_copy(update=dict(what))
+        changed = record.model_copy(update=dict(saved))
     else:
-        previous = record.previous and record.previous.model_copy(update=dict(what))
+        previous = record.previous and record.previous.model_copy(update=dict(saved))
         changed = record.model_copy(update={"previous": previous})
     return record if changed == record else changed
 
@@ -181,7 +184,10 @@ def accepts_commits(record: TaskRecord, sandbox: str) -> bool:
 
 
 def cancelled(record: TaskRecord, command: CancelTask, now: datetime, by: str | None = None) -> TaskRecord:
-    """The task after it was cancelled by the command `by`. An ended task is unchanged, and so is a repetition."""
+    """The task after it was cancelled by the command `by`.
+
+    Unchanged if it has ended, or if this command has cancelled it before.
+    """
     if record.ended or (by is not None and record.cancelled_by == by):
         return record
     moved = record.entering(
@@ -194,12 +200,12 @@ def cancelled(record: TaskRecord, command: CancelTask, now: datetime, by: str | 
 
 
 def secrets_expired(record: TaskRecord, now: datetime) -> TaskRecord:
-    """The task after its secrets, stored for a retry, expired and are erased; unchanged if they have not."""
+    """The task without secrets if the time for which they are stored for a retry has expired; else unchanged."""
     return record if record.secrets_until is None or now < record.secrets_until else record.without_secrets()
 
 
 def result_of(outcome: Outcome) -> dict[str, Any]:
-    """The part of the agent's final event that is stored with the task; fields with default values are omitted."""
+    """The part of the agent's final event that is stored as the task's result. Default values are omitted."""
     found = outcome.model_dump(mode="json", exclude_defaults=True, exclude=set(_NOT_RESULT))
     if outcome.final_output:
         found["final_output"] = outcome.final_output[:MAX_TEXT]

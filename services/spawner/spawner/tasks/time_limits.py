@@ -34,7 +34,7 @@ def limit_of(record: TaskRecord) -> TimeLimit | None:
 
 
 def timeout_events(record: TaskRecord, error_type: str) -> list[TaskTimedOut]:
-    """The additional event if a task fails with a timeout error: which limit expired."""
+    """The event that names the expired limit, if this is the error of a timeout; else no event."""
     if error_type not in {ErrorType.TASK_TIMED_OUT, ErrorType.ATTEMPT_TIMED_OUT}:
         return []
     whole = error_type == ErrorType.TASK_TIMED_OUT

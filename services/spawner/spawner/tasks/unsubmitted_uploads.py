@@ -1,4 +1,4 @@
-"""Deletes uploads for tasks that were never submitted: interrupted ones, and those of clients that ended before."""
+"""Deletes uploads whose task was never submitted, because the upload was interrupted or the client ended."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from sandherd.contracts.repositories import SHARED_BUNDLES
 from spawner.live_state import LiveState
 
 LIFE: Final = timedelta(hours=1)
-"""How long an upload is stored for a task without a record, since its last chunk was found."""
+"""How long an upload for a task without a record is stored after its last chunk was found."""
 _EVERY: Final = timedelta(minutes=10)
 _UPLOAD: Final = "upl-"
 
@@ -21,9 +21,9 @@ class _Found:
 
 
 class UnsubmittedUploads:
-    """Remembers when each upload without a task was first found, and its chunks.
+    """Remembers, for each upload without a task, its number of chunks and when that number was first found.
 
-    A replica starts with an empty memory.
+    This is only in memory: in a new replica the lifetime of each upload begins again.
     """
 
     def __init__(self, live: LiveState) -> None:
@@ -32,7 +32,7 @@ class UnsubmittedUploads:
         self._next: datetime | None = None
 
     async def delete(self, now: datetime) -> None:
-        """Delete those older than `LIFE`; the broker's list of them is read every ten minutes."""
+        """Delete uploads without a task whose number of chunks is unchanged for `LIFE`. Checks every ten minutes."""
         if self._next is not None and now < self._next:
             return
         self._next = now + _EVERY
@@ -54,7 +54,8 @@ class UnsubmittedUploads:
 def _task_key(subject: str) -> str | None:
     """The key of the task that an upload is for; None for any other artifact.
 
-    Bundles that tasks share are stored for as long as the stream stores them: which tasks need one is not recorded.
+    Bundles that tasks share are not deleted here, because it is not recorded which tasks need one: they expire with
+    the limits of the stream.
     """
     project, owner, artifact = subject.split(".")[-3:]
     if owner.startswith(SANDBOX_PREFIX) or owner == SHARED_BUNDLES or not artifact.startswith(_UPLOAD):

@@ -79,7 +79,7 @@ class ScriptedSpawner(spawner.main.Spawner):
         }
         with patch.object(spawner.main, "event_barrier", lambda _bus: self._world.settled):
             core = self._core(runtimes, cast("Revoker", self._world.revoker(self._gate)))
-        self._open_for_questions(core)
+        self._open_for_requests(core)
         self.core = core
         self.parts = self._parts
         self.schedule_lease = self._lease(spawner.main.SCHEDULER_LEASE)
