@@ -1,4 +1,4 @@
-"""What the clients of all forges do alike: find or create a pull request, and have it as it should be."""
+"""The common part of the clients of all forges: find or create a pull request, and update it."""
 
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
@@ -44,16 +44,16 @@ class ForgeClient(ABC, Generic[ReplyT]):
 
     @abstractmethod
     async def _created(self, draft: PullRequestDraft) -> ReplyT:
-        """A new one, or the one that was created meanwhile."""
+        """A new pull request, or the one that was created meanwhile."""
 
     @abstractmethod
     async def _pull(self, number: int) -> ReplyT:
-        """The one with this number."""
+        """The pull request with this number."""
 
     @abstractmethod
     async def _updated(self, pull: ReplyT, draft: PullRequestDraft) -> PullRequest:
-        """Have an open one as it should be: what users wrote stays."""
+        """Update an open pull request by the draft. Text of users is preserved."""
 
     @abstractmethod
     def _pull_request(self, pull: ReplyT, unapplied: tuple[str, ...] = ()) -> PullRequest:
-        """What every forge reports of it."""
+        """The common form of a forge's reply."""

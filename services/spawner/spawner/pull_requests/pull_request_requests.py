@@ -1,4 +1,4 @@
-"""What users and forges request of pull requests, as pure functions from a branch's record to the next record."""
+"""Requests of users and forges about pull requests, as pure functions from a branch's record to the next record."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,7 +14,7 @@ from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.pull_request_record import PullRequestRecord
 
 HASTE: Final = timedelta(seconds=2)
-"""The least time between two polls of a pull request, however often its forge reports a change."""
+"""The minimum time between two polls of a pull request, however often its forge reports a change."""
 
 
 def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime) -> BranchRecord:
@@ -27,7 +27,7 @@ def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime
 
 
 def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -> BranchRecord:
-    """The branch that a user wants to be merged at its present commit; the same if that is another one by now."""
+    """The branch that a user wants to be merged at its present commit; unchanged if the request names another one."""
     if record.state is not BranchState.LIVE or request.commit not in {None, record.commit}:
         return record
     changed = pull_of(record).changed(
@@ -37,9 +37,9 @@ def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -
 
 
 def merge_obstacle(record: BranchRecord, pace: PollIntervals) -> tuple[Obstacle, str] | None:
-    """Why the merge that a user wants will not take place, and the text for it; None: it still may, or none is wanted.
+    """The obstacle, with its text, to the merge that a user wants; None if it may take place, or no merge is wanted.
 
-    A forge may see a push late: that its head is another one counts some time after the commit was written.
+    A forge may see a push late. So another head counts only some time after the pull request was written.
     """
     pull = pull_of(record)
     if pull.merge_wanted is None or record.state is not BranchState.LIVE:
@@ -74,7 +74,7 @@ def merge_withdrawn(
 
 
 def _pushing(record: BranchRecord) -> BranchRecord:
-    """A pull request needs a branch that is pushed."""
+    """The branch with a push requested, if it is not pushed: a pull request needs that."""
     wanted = record.commit not in {record.pushed, record.base_commit}
     return record.model_copy(update={"push_wanted": True}) if wanted else record
 
@@ -104,7 +104,7 @@ def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
 
 
 def _place(url: str) -> tuple[str, str]:
-    """Host and path of a repository's URL, as forges compare them."""
+    """The host and the path of a repository's URL, in a form that can be compared."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -36,7 +36,7 @@ class PushStep:
         return partial(branch_transitions.pushed, commit=record.commit, now=now)
 
     async def _again(self, record: BranchRecord) -> Decide:
-        """The decision if the commit is pushed already, and a user requests a push: the remote branch may have moved."""
+        """The decision if the commit was pushed already, and a user requests a push: the remote may have changed."""
         pushed = partial(branch_transitions.pushed, commit=record.commit, now=self._live.now())
         return await self._after_conflict(record) or pushed
 
