@@ -67,7 +67,7 @@ class Forges:
         """The repository with this URL. Raises `ForgeError` if its host is not a known forge."""
         repository = self.repository(url)
         if repository is None:
-            raise ForgeError(ForgeFault.REFUSED, "its host is not a forge that is configured: it has no pull requests")
+            raise ForgeError(ForgeFault.REFUSED, "its host is not a configured forge, so it has no pull requests")
         return repository
 
     def credentials(self, host: ForgeHost) -> ForgeCredentials:

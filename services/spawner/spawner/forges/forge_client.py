@@ -27,13 +27,13 @@ class ForgeClient(ABC, Generic[ReplyT]):
 
     async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
         """See `Forge`."""
-        return await self._written(await self._found(draft) or await self._created(draft), draft)
+        return await self._updated_if_open(await self._found(draft) or await self._created(draft), draft)
 
     async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
         """See `Forge`."""
-        return await self._written(await self._pull(number), draft)
+        return await self._updated_if_open(await self._pull(number), draft)
 
-    async def _written(self, pull: ReplyT, draft: PullRequestDraft) -> PullRequest:
+    async def _updated_if_open(self, pull: ReplyT, draft: PullRequestDraft) -> PullRequest:
         if pull.current is not PullRequestState.OPEN:
             return self._pull_request(pull)
         return await self._updated(pull, draft)

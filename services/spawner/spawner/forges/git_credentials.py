@@ -38,7 +38,7 @@ class GitCredentials:
         raise failure
 
     async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:
-        """Another credential than the refused one, or None: such as a new token in place of one that was revoked."""
+        """Another credential than the refused one, such as a new token after a revocation; None if there is none."""
         try:
             repository = self._forges.repository(url)
             if repository is not None:

@@ -41,7 +41,7 @@ Commit = Annotated[str, BeforeValidator(_empty_if_none), Field(pattern=r"^([0-9a
 def _branch(name: str) -> str:
     """The name. Raises `ValueError` if git would refuse it (git-check-ref-format(1)) or take it for an option."""
     if len(name) > _NAME_CHARACTERS or _INVALID.search(name):
-        raise ValueError("no name of a branch")
+        raise ValueError("not a valid name of a branch")
     return name
 
 

@@ -96,7 +96,7 @@ class RequestBody:
         try:
             part = self._inflate.decompress(self._packed, _PIECE)
         except zlib.error:
-            raise HttpError(400, "the request is not compressed as it states") from None
+            raise HttpError(400, "the request's body is not valid gzip") from None
         self._packed = self._inflate.unconsumed_tail or self._inflate.unused_data
         return part
 

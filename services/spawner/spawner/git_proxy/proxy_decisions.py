@@ -21,11 +21,11 @@ _BYTES: Final = (1024 * 1024 * 1024, 600.0)
 """
 _FETCHES: Final = (600, 600.0)
 """Maximum fetch requests of one sandbox in a number of seconds: they count for the herd's rate limit at the forge."""
-_REPORT: Final = 60.0
+_REPORT_SECONDS: Final = 60.0
 """Seconds between two reports of one sandbox and reason."""
-_FORGOTTEN: Final = 3600.0
+_REPORT_LIFETIME: Final = 3600.0
 """Seconds after which the last report of a sandbox and reason is deleted."""
-_REPORTED: Final = 1000
+_MAX_REPORTS: Final = 1000
 """Maximum pairs of sandbox and reason that are reported in an hour: a client may send any name in a path."""
 _REASONS: Final = {401: "credential", 403: "ended", 404: "forge", 429: "limit", 502: "forge", 503: "unavailable"}
 _LONGEST: Final = max(seconds for _, seconds in _QUOTAS)
@@ -128,12 +128,12 @@ class RefusalReports:
 
     def due(self, sandbox: str, reason: str, now: float) -> int | None:
         """The number of refusals since the last report, this one included; None if it is not reported now."""
-        at, number = self._since.get((sandbox, reason), (now - _REPORT, 0))
-        if now - at < _REPORT:
+        at, number = self._since.get((sandbox, reason), (now - _REPORT_SECONDS, 0))
+        if now - at < _REPORT_SECONDS:
             self._since[sandbox, reason] = at, number + 1
             return None
-        self._since = {key: (last, more) for key, (last, more) in self._since.items() if now - last < _FORGOTTEN}
-        if len(self._since) >= _REPORTED:
+        self._since = {key: (last, more) for key, (last, more) in self._since.items() if now - last < _REPORT_LIFETIME}
+        if len(self._since) >= _MAX_REPORTS:
             return None
         self._since[sandbox, reason] = now, 0
         return number + 1

@@ -23,7 +23,7 @@ def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime
         return record
     wanted = "ready" if request.ready else "as_configured"
     changed = pull_of(record).changed(wanted=wanted, refused={}, problem=None, poll_at=now, polls=0, changed_at=now)
-    return _pushing(record.model_copy(update={"pull": changed, "updated_at": now}))
+    return _with_push(record.model_copy(update={"pull": changed, "updated_at": now}))
 
 
 def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -> BranchRecord:
@@ -33,7 +33,7 @@ def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -
     changed = pull_of(record).changed(
         merge_wanted=record.commit, refused={}, problem=None, poll_at=now, polls=0, changed_at=now, tried_at=None
     )
-    return _pushing(record.model_copy(update={"pull": changed, "updated_at": now}))
+    return _with_push(record.model_copy(update={"pull": changed, "updated_at": now}))
 
 
 def merge_obstacle(record: BranchRecord, pace: PollIntervals) -> tuple[Obstacle, str] | None:
@@ -73,7 +73,7 @@ def merge_withdrawn(
     return record.model_copy(update={"pull": changed, "updated_at": now}).with_events(now, event)
 
 
-def _pushing(record: BranchRecord) -> BranchRecord:
+def _with_push(record: BranchRecord) -> BranchRecord:
     """The branch with a push requested, if it is not pushed: a pull request needs that."""
     wanted = record.commit not in {record.pushed, record.base_commit}
     return record.model_copy(update={"push_wanted": True}) if wanted else record
@@ -89,7 +89,9 @@ def is_meant(record: BranchRecord, request: CheckPullRequests) -> bool:
         or not {record.branch, record.pushed_as}.isdisjoint(request.branches)
         or not {record.commit, record.pushed, pull.shown.commit}.isdisjoint(request.commits)
     )
-    return named and _place(record.url or record.repository) in {_place(url) for url in request.repositories}
+    return named and _host_and_path(record.url or record.repository) in {
+        _host_and_path(url) for url in request.repositories
+    }
 
 
 def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
@@ -103,7 +105,7 @@ def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
     return record.model_copy(update={"pull": pull.changed(poll_at=earliest, polls=0)})
 
 
-def _place(url: str) -> tuple[str, str]:
+def _host_and_path(url: str) -> tuple[str, str]:
     """The host and the path of a repository's URL, in a form that can be compared."""
     try:
         parts = urlsplit(url)

@@ -72,7 +72,9 @@ def next_step(
         return None
     if not pull.is_open:
         return (
-            PullRequestStep.OPEN if _opens(record, pull, terms) and _may(pull, record, PullRequestStep.OPEN) else None
+            PullRequestStep.OPEN
+            if _opens(record, pull, terms) and _is_not_refused(pull, record, PullRequestStep.OPEN)
+            else None
         )
     due: dict[PullRequestStep, bool] = {
         PullRequestStep.OPEN: pull.written != record.commit or pull.wanted == "as_configured",
@@ -82,7 +84,7 @@ def next_step(
         PullRequestStep.MERGE: _may_merge(record, pull, terms, now, pace),
         PullRequestStep.POLL: pull.poll_at is not None and now >= pull.poll_at,
     }
-    return next((step for step, is_due in due.items() if is_due and _may(pull, record, step)), None)
+    return next((step for step, is_due in due.items() if is_due and _is_not_refused(pull, record, step)), None)
 
 
 def wants_ready(pull: PullRequestRecord, terms: PullRequestTerms, work: TaskWork) -> bool:
@@ -91,14 +93,14 @@ def wants_ready(pull: PullRequestRecord, terms: PullRequestTerms, work: TaskWork
 
 
 def _opens(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms) -> bool:
-    """Whether another pull request is to be opened. After one that a user closed, only at a user's request."""
+    """Whether another pull request is to be opened. After a user has closed one, only at a user's request."""
     if pull.wanted is not None or pull.shown is None:
         return terms.open != "none" or pull.wanted is not None or pull.merge_wanted is not None
     wanted = terms.open != "none" or pull.merge_wanted == record.commit
     return wanted and pull.shown.state == "merged" and pull.written != record.commit
 
 
-def _may(pull: PullRequestRecord, record: BranchRecord, step: PullRequestStep) -> bool:
+def _is_not_refused(pull: PullRequestRecord, record: BranchRecord, step: PullRequestStep) -> bool:
     return pull.refused.get(step) != record.commit
 
 

@@ -262,10 +262,12 @@ def followed_up(record: BranchRecord, commit: str, task: str, now: datetime) -> 
 
 
 def _about(record: BranchRecord) -> dict[str, Any]:
+    """The fields of an event that name the branch."""
     return {"repository": record.repository, "branch": record.branch}
 
 
 def _ids(pull: PullRequestRecord) -> dict[str, Any]:
+    """The fields of an event that name the pull request."""
     return {"pr_url": pull.shown.url, "pr_number": pull.shown.number} if pull.shown else {}
 
 

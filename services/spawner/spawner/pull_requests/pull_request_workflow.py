@@ -134,7 +134,7 @@ class PullRequestWorkflow:
         step = next_step(record, terms, self._work(record), now, self._pace)
         if step is None:
             return False
-        await self._change(key, await self._decided(step, record, terms))
+        await self._change(key, await self._run_step(step, record, terms))
         return True
 
     async def _withdrawn(self, key: str, record: BranchRecord) -> bool:
@@ -148,7 +148,7 @@ class PullRequestWorkflow:
         await self._change(key, decide)
         return True
 
-    async def _decided(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
+    async def _run_step(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
         """Run a step; return the change of the record, also if the forge refused the step."""
         try:
             decide = await self._do(step, record, terms)

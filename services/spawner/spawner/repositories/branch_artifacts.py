@@ -25,7 +25,7 @@ from spawner.records.base_record import StoreUnavailableError
 
 BUNDLE: Final = "application/x-git-bundle"
 DIFF: Final = "text/x-diff; charset=utf-8"
-_LIFE: Final = "604800s"
+_LIFETIME: Final = "604800s"
 """The lifetime of a chunk: seven days."""
 
 
@@ -73,7 +73,7 @@ class BranchArtifacts:
 
     async def _publish(self, subject: str, chunk: bytes, msg_id: str) -> None:
         try:
-            await self._bus.publish(subject, chunk, msg_id=msg_id, headers={LIFETIME: _LIFE})
+            await self._bus.publish(subject, chunk, msg_id=msg_id, headers={LIFETIME: _LIFETIME})
         except (PublishFailedError, PublishRefusedError) as error:
             raise StoreUnavailableError(f"ARTIFACTS: {error!r}") from error
 

@@ -64,7 +64,7 @@ def name_for(task: TaskRecord, repository: Repository, taken: Iterable[str], rul
 
 
 def base_problem(base: str) -> str | None:
-    """Why a branch of a repository can't be the base of a task, or None. A repository may have invalid names."""
+    """Why a branch of a repository can't be the base of a task, or None. Not every name in git is valid here."""
     try:
         TypeAdapter(BranchName).validate_python(base)
     except ValidationError:

@@ -32,7 +32,7 @@ def _parsed(shown: str) -> Lines:
 
 
 async def branch_size(mirror: Mirror, base: str, commit: str, lines: Lines) -> BranchSize:
-    """How much a branch differs from its base's commit. Raises `GitError`."""
+    """The size of a branch's changes since its base commit. Raises `GitError`."""
     return BranchSize(
         commits=int(await mirror.run("rev-list", "--count", "--end-of-options", f"{base}..{commit}")),
         files_changed=len(lines),

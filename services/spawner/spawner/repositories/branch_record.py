@@ -41,7 +41,7 @@ class SignedCommits(BaseModel):
 
 
 class BranchSize(BaseModel):
-    """How much a branch differs from its base's commit."""
+    """The size of a branch's changes since its base commit."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -79,7 +79,7 @@ class BranchRecord(Record):
     tried_before: tuple[str, ...] = ()
     """Commits whose first push was begun earlier: the git of a spawner that was killed may still complete it."""
     pushed_as: str | None = None
-    """The name of the repository's branch, if another branch of the repository has the name `branch`."""
+    """The name of the repository's branch, if `branch` collides with another branch of the repository."""
     bundle: ArtifactRef | None = None
     """The commits since the base's commit."""
     diff: ArtifactRef | None = None
@@ -109,7 +109,7 @@ class BranchRecord(Record):
     pull_options: PullRequestOptions | None = None
     """The options of its pull request, from the last task that has such options."""
     pull: PullRequestRecord | None = None
-    """Its pull request, once one is wanted."""
+    """Its pull request; None until one is wanted."""
     created_at: AwareDatetime
     updated_at: AwareDatetime
 

@@ -104,7 +104,7 @@ def begun_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRec
 
 
 def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
-    """The branch with a bundle to be checked; unchanged if that was received before. It is refused if not live."""
+    """The branch with a bundle to be checked; unchanged if that was received before. Refused if it is not live."""
     known = {commits.bundle.artifact} & {one.bundle.artifact for one in record.received}
     if known or record.bundle == commits.bundle:
         return record

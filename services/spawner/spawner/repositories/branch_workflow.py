@@ -104,7 +104,7 @@ class BranchWorkflow:
             return False
         record = held.record
         if record.state is BranchState.DELETED:
-            await self._change(key, _idle)
+            await self._change(key, _without_steps)
         elif record.delete_wanted:
             await self._change(key, await self._delete(record))
         elif record.received:
@@ -234,6 +234,6 @@ class BranchWorkflow:
         self._live.meters.count("sandherd_branch_steps_total", step=step, outcome=outcome)
 
 
-def _idle(record: BranchRecord) -> BranchRecord:
+def _without_steps(record: BranchRecord) -> BranchRecord:
     """A deleted branch without due steps."""
     return record.model_copy(update={"received": (), "push_wanted": False, "delete_wanted": None})

@@ -157,7 +157,7 @@ class CheckoutPreparer:
             return
         task, repository = held.record, held.record.repository
         if self._has_checkout(task, self._live.now()):
-            return  # it was requested again meanwhile
+            return  # a repeated request: the checkout is prepared already
         branch = await self._branch(task, repository)
         if branch.received:
             self._waiting[branch.key].add(key)
@@ -193,7 +193,7 @@ class CheckoutPreparer:
             return held.record
         name = repository_key(repository)
         mirror = await self._mirrors.fetch(task.project, repository)
-        async with self._choosing.hold((task.project, name)):  # each task knows the branches of those before it
+        async with self._choosing.hold((task.project, name)):  # so that a task knows the branches of earlier tasks
             known = [view for view in self._live.branch_index.views() if view.project == task.project]
             known = [view for view in known if view.repository == name]
             found = continued(task, repository, known) or await self._create(task, repository, mirror, known)

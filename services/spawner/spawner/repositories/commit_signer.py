@@ -47,13 +47,13 @@ class CommitSigner:
         names = shown.split()
         if len(names) > MAX_COMMITS:
             raise GitError(
-                GitFault.TOO_LARGE, f"it has more than {MAX_COMMITS} new commits, which are not signed at once"
+                GitFault.TOO_LARGE, f"it has more than {MAX_COMMITS} new commits, the maximum that is signed at once"
             )
         if names:
-            await self._make(mirror, names, known, sign)
+            await self._store_signed(mirror, names, known, sign)
         return known.get(commit, commit)
 
-    async def _make(self, mirror: Mirror, names: Sequence[str], known: dict[str, str], sign: Sign) -> None:
+    async def _store_signed(self, mirror: Mirror, names: Sequence[str], known: dict[str, str], sign: Sign) -> None:
         """Store the signed commits, parents first, and add each to `known`."""
         listed = "".join(f"{name}\n" for name in names).encode()
         _, printed = await mirror.git("cat-file", "--batch", stdin=listed)

@@ -69,7 +69,7 @@ class GitFault(StrEnum):
 
 
 class GitError(Exception):
-    """A git command failed. `fault` is the kind of failure; `of_machine`: this machine is the cause, as a full disk."""
+    """A git command failed. `fault` is the kind of failure; `of_machine`: the cause is here, such as a full disk."""
 
     def __init__(self, fault: GitFault, message: str, *, of_machine: bool = False) -> None:
         super().__init__(message)
@@ -170,7 +170,7 @@ async def run_git(
 
 
 def shown_output(printed: bytes, credential: GitCredential | None) -> str:
-    """What git printed, without the credential, which a server may return in a message."""
+    """The output of git, without the credential, which a server may return in a message."""
     return printed_text(printed, secrets_of(credential.username, credential.password) if credential else ())
 
 

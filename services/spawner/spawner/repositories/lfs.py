@@ -106,7 +106,7 @@ class LfsObjects:
         try:
             await self._hosts.use(url, run)
         except TimeoutError:
-            problem = f"Git LFS: the transfers took longer than {_TRANSFER_SECONDS:.0f} s, and go on later"
+            problem = f"Git LFS: the transfers took longer than {_TRANSFER_SECONDS:.0f} s, and are continued later"
             raise GitError(GitFault.UNAVAILABLE, problem) from None
 
 

@@ -87,7 +87,7 @@ class LfsServer:
                 if one.oid in by_oid:
                     found[by_oid.pop(one.oid)] = one.actions
             if by_oid:
-                raise GitError(GitFault.UNAVAILABLE, f"Git LFS: the server omits object {next(iter(by_oid))[:12]}")
+                raise GitError(GitFault.UNAVAILABLE, f"Git LFS: no response for object {next(iter(by_oid))[:12]}")
         return found
 
     async def _batch(self, operation: str, wanted: Sequence[LfsPointer]) -> _Batch:

@@ -189,13 +189,13 @@ class Mirror:
 
         Raises `GitError` for a malformed or incomplete bundle, for hostile objects, and for a commit that contains
         neither `expected` nor the commit that `expected` was signed from (`unsigned`): a branch is only ever continued.
-        The fault is `UNAVAILABLE` if the branch has moved: a replica that lost its lease has added the commits, too.
+        The fault is `UNAVAILABLE` if the branch has moved: a replica that lost its lease may have added the commits.
         """
         incoming = f"{_INCOMING}{branch}"
         async with self.writing():
             try:
                 async with self.quarantine() as quarantine:
-                    with _blamed(bundle):
+                    with _bundle_faults(bundle):
                         await self._unbundle(bundle, branch, quarantine)
                         if also is not None:
                             await also(bundle, quarantine)
@@ -377,7 +377,7 @@ def _paths(printed: bytes) -> list[str]:
 
 
 @contextmanager
-def _blamed(bundle: Path) -> Iterator[None]:
+def _bundle_faults(bundle: Path) -> Iterator[None]:
     """Make transient errors in this block permanent: a retry reads the same bundle. Not if the machine is the cause."""
     try:
         yield

@@ -69,7 +69,7 @@ class Mirrors:
         self._free_space: FreeSpace | None = None
 
     def when_full(self, free_space: FreeSpace) -> None:
-        """From now on `free_space(project)` is called before a new mirror would exceed the project's maximum."""
+        """Have `free_space(project)` called before a new mirror exceeds the project's maximum."""
         self._free_space = free_space
 
     @contextmanager
@@ -291,7 +291,9 @@ class Mirrors:
         if await asyncio.to_thread(mirror.size_bytes) > self._limits.file_bytes:
             self._full[mirror.path] = (refs, now)
             limit = self._limits.file_bytes // _MIB
-            raise GitError(GitFault.TOO_LARGE, f"the mirror has {limit} MiB, the maximum (SANDHERD_MAX_REPOSITORY_MB)")
+            raise GitError(
+                GitFault.TOO_LARGE, f"the mirror exceeds its maximum of {limit} MiB (SANDHERD_MAX_REPOSITORY_MB)"
+            )
 
     async def refresh(self, mirror: Mirror, record: BranchRecord) -> None:
         """Fetch the current branches of a branch's repository, with the files of the branch and its base."""

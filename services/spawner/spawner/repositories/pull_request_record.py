@@ -19,7 +19,7 @@ class PullRequestRecord(BaseModel):
     shown: PullRequestView | None = None
     """The pull request as the forge reported it last; None if it is not opened yet."""
     wanted: Literal["as_configured", "ready"] | None = None
-    """What a user requested."""
+    """A user's request to open or update it: by the configured terms, or ready for review."""
     merge_wanted: str | None = None
     """The commit that a user wants to be merged."""
     task: SafeName | None = None
@@ -60,7 +60,7 @@ class PullRequestRecord(BaseModel):
     refused: dict[str, str] = {}
     """The commit for which the forge refused a step, by step."""
     problem: str | None = None
-    """What the forge refused last."""
+    """The text of the forge's last refusal."""
 
     @property
     def is_open(self) -> bool:

@@ -23,7 +23,9 @@ class PushStep:
         """Push the commit of the record. Raises `GitError` if that may succeed later."""
         now = self._live.now()
         try:
-            decide = await (self._again(record) if record.pushed == record.commit else self._before(record))
+            decide = await (
+                self._pushed_already(record) if record.pushed == record.commit else self._before_push(record)
+            )
             if decide is not None:
                 return decide
             await self._mirrors.push(self._mirrors.of(record.project, record.repository), record)
@@ -35,12 +37,12 @@ class PushStep:
         self._live.meters.count("sandherd_branch_steps_total", step="push", outcome=DONE)
         return partial(branch_transitions.pushed, commit=record.commit, now=now)
 
-    async def _again(self, record: BranchRecord) -> Decide:
+    async def _pushed_already(self, record: BranchRecord) -> Decide:
         """The decision if the commit was pushed already, and a user requests a push: the remote may have changed."""
         pushed = partial(branch_transitions.pushed, commit=record.commit, now=self._live.now())
         return await self._after_conflict(record) or pushed
 
-    async def _before(self, record: BranchRecord) -> Decide | None:
+    async def _before_push(self, record: BranchRecord) -> Decide | None:
         """The decision to apply before the push or in place of it; None if the branch may be pushed now."""
         mirror = await self._mirrors.with_branch(record)
         approved = record.approved == record.commit
@@ -50,9 +52,9 @@ class PushStep:
             paths = await self._approval.paths(mirror, record, record.base)
             if paths:
                 return partial(branch_transitions.needs_approval, paths=paths, now=self._live.now())
-        return await self._first(mirror, record) if record.pushed is None else None
+        return await self._before_first_push(mirror, record) if record.pushed is None else None
 
-    async def _first(self, mirror: Mirror, record: BranchRecord) -> Decide | None:
+    async def _before_first_push(self, mirror: Mirror, record: BranchRecord) -> Decide | None:
         """The decision before the first push: choose a name that the repository does not have, and record the commit.
 
         If the response to the push is lost, the recorded commit shows that the spawner has pushed the remote branch.
@@ -92,7 +94,7 @@ class PushStep:
         mirror = self._mirrors.of(record.project, record.repository)
         await self._mirrors.refresh(mirror, record)
         if record.pushed is None:
-            return await self._first(mirror, record)
+            return await self._before_first_push(mirror, record)
         remote, now = await mirror.remote_branches(), self._live.now()
         at = remote.get(record.remote_branch)
         if at is None:

@@ -50,7 +50,7 @@ def _signing(key: Any) -> Sign:
         return _armored(key, b"ssh-ed25519", key.sign)
     if isinstance(key, RSAPrivateKey):
         return _armored(key, b"rsa-sha2-512", lambda content: key.sign(content, PKCS1v15(), SHA512()))
-    raise ValueError("not this kind of key")
+    raise ValueError("neither an Ed25519 nor an RSA key")
 
 
 def _armored(key: Any, algorithm: bytes, raw: Callable[[bytes], bytes]) -> Sign:

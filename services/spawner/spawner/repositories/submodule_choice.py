@@ -70,7 +70,7 @@ def checked_number(found: Sequence[Submodule], depth: int) -> None:
     if len(found) > MAX_SUBMODULES:
         raise GitError(GitFault.REFUSED, f"the checkout has more than {MAX_SUBMODULES} submodules")
     if depth > MAX_DEPTH:
-        raise refused(found[-1].path, f"it is the submodule of a submodule, in more than {MAX_DEPTH} levels")
+        raise refused(found[-1].path, f"submodules are nested in more than {MAX_DEPTH} levels")
 
 
 def resolved(text: str, parent: str | None, path: str) -> str:
@@ -83,7 +83,7 @@ def resolved(text: str, parent: str | None, path: str) -> str:
         if (match := pattern.fullmatch(text)) is not None:
             return f"https://{match['host']}/{match['path']}"
     if not text.startswith(("https://", "http://")):
-        raise refused(path, f"its URL is not one of https: {_shown(text)}")
+        raise refused(path, f"its URL is not an http or https URL: {_shown(text)}")
     return _with_valid_origin(text, path)
 
 

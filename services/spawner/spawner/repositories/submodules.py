@@ -47,7 +47,7 @@ class SubmoduleFetcher:
                 new += await self._named(mirror, at, inside, own_url)
                 submodule_choice.checked_number([*found, *new], depth=depth + bool(new))
             for submodule in new:
-                await self._have(mirror, submodule)
+                await self._ensure_fetched(mirror, submodule)
             found += new
             level = [(one, one.commit, one.url) for one in new if wanted == "recursive"]
             depth += 1
@@ -65,7 +65,7 @@ class SubmoduleFetcher:
         changed = await _changed_links(mirror, base, commit)
         for submodule in await self._named(mirror, commit, None, url) if changed else ():
             if submodule.path in changed:
-                fetched |= await self._have(mirror, submodule)
+                fetched |= await self._ensure_fetched(mirror, submodule)
         return fetched
 
     async def _named(
@@ -78,7 +78,7 @@ class SubmoduleFetcher:
         links = await _links(mirror, commit, [module.get("path", "") for module in modules.values()])
         return submodule_choice.chosen(modules, links, inside=inside, url=url, origins=self._hosts.origins)
 
-    async def _have(self, mirror: Mirror, submodule: Submodule) -> bool:
+    async def _ensure_fetched(self, mirror: Mirror, submodule: Submodule) -> bool:
         """Fetch the submodule and return True; return False if its commit was fetched from this URL before."""
         if await _is_fetched(mirror, submodule):
             return False
@@ -141,7 +141,7 @@ async def _is_on_a_branch(mirror: Mirror, refs: str, commit: str) -> bool:
 
 
 async def _modules(mirror: Mirror, commit: str) -> Mapping[str, Mapping[str, str]]:
-    """The entries of `.gitmodules`; none if it is not a file. It can't include other files."""
+    """The entries of `.gitmodules`; none if it is not a file. Includes in it are not followed."""
     blob = next(
         (blob for mode, blob, _ in await _entries(mirror, commit, [_MODULES]) if mode in _FILES),
         None,

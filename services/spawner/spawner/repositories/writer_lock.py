@@ -54,12 +54,12 @@ class WriterLock:
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository
-        self._here = asyncio.Lock()
+        self._local_lock = asyncio.Lock()
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
         """Hold the lock. What a killed writer has left in the repository is removed first."""
-        async with self._here:
+        async with self._local_lock:
             self._repository.parent.mkdir(parents=True, exist_ok=True)
             descriptor = await self._locked()
             hold = _Hold(descriptor)
