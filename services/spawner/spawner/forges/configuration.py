@@ -22,6 +22,7 @@ from spawner.repositories.git import GitError
 _MAX_TOKEN_FILE: Final = 64 * 1024
 _FORGEJO: Final = "forgejo"
 Stored = Callable[[], str | None]
+"""Returns a stored token; None if there is none."""
 
 
 def forges_of(settings: Settings) -> Forges:

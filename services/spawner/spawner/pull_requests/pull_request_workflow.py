@@ -42,6 +42,7 @@ Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
 """Creates a task, once for each command. Returns why it is refused, or None."""
 _AT_ONCE: Final = 4
 _PROJECT_AT_ONCE: Final = 2
+"""Maximum branches that are handled concurrently: in all, and of one project."""
 _TICK: Final = 0.5
 """Seconds between checks which pull requests are due."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)

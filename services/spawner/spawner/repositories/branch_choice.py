@@ -17,12 +17,13 @@ from spawner.tasks.task_secrets import hidden
 FRESH: Final = timedelta(hours=12)
 """How long a checkout that is stored as an artifact may wait for its sandbox."""
 AT_WORK: Final = frozenset({TaskState.ASSIGNED, TaskState.RUNNING})
+"""The states in which a task works on its branch."""
 
 
 def continued(task: TaskRecord, repository: Repository, known: Iterable[BranchRecord]) -> BranchRecord | None:
     """The branch that a task continues, or that was created for it before a crash; None if it needs a new one.
 
-    Raises `GitError` if it names a branch that no task has worked on.
+    Raises `GitError` if the task names a branch that is not live.
     """
     every = list(known)
     live = [record for record in every if record.state is BranchState.LIVE]

@@ -31,7 +31,9 @@ from spawner.repositories.git import GitFault
 from spawner.tasks.task_record import TaskRecord
 
 Decide = Callable[[BranchRecord], BranchRecord]
+"""A change of a branch: returns the next record for the present one."""
 MAX_TASKS: Final = 100
+"""Maximum tasks in the record of a branch: the last ones."""
 DONE: Final = "done"
 """The outcome of a step that succeeded, in metrics."""
 _NOT_YET: Final = "not done yet, and tried again: "
@@ -39,6 +41,7 @@ _NOT_YET: Final = "not done yet, and tried again: "
 _NOT_PUSHED: Final = "not pushed: "
 """The prefix of the problem of a branch whose push was refused, until it has other commits or is pushed."""
 NEEDS_APPROVAL: Final = "needs_approval"
+"""The code of a refusal until a user approves changed paths."""
 MAX_RECEIVED: Final = 16
 """Maximum bundles of one branch that wait to be checked. A save contains the commits of its sandbox's earlier ones."""
 

@@ -35,6 +35,7 @@ from spawner.repositories.work_queue import WorkQueue
 _AT_ONCE: Final = 8
 _HOST_AT_ONCE: Final = 4
 _PROJECT_AT_ONCE: Final = 2
+"""Maximum branches that are handled concurrently: in all, of one host, and of one project."""
 _LEASE_CHECK: Final = 1.0
 """Seconds between checks whether the lease was acquired again."""
 _ABANDONED: Final = timedelta(days=1)

@@ -50,6 +50,7 @@ from spawner.tasks.task_record import TaskFacts, TaskRecord
 _AT_ONCE: Final = 12
 _HOST_AT_ONCE: Final = 8
 _PROJECT_AT_ONCE: Final = 2
+"""Maximum checkouts that are prepared concurrently: in all, of one host, and of one project."""
 _UNEXPECTED: Final = "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
 _PROJECT_MB: Final = 32
 """Maximum MiB of the records of one project's branches."""

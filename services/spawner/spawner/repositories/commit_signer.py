@@ -25,6 +25,7 @@ MAX_COMMITS: Final = 1000
 _COMMIT: Final = 1
 """The type number of a commit in a pack (gitformat-pack(5))."""
 Parents = Mapping[str, Sequence[str]]
+"""The parents of commits, by the commit."""
 
 
 @dataclass(frozen=True)

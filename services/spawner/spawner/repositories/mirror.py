@@ -29,6 +29,7 @@ from spawner.repositories.writer_lock import QUARANTINES, TRIALS, WriterLock
 NO_COMMIT: Final = "0" * 40
 """The commit of a branch that does not exist, for compare-and-set."""
 Accept = Callable[[str], Awaitable[str]]
+"""Returns the commit that a branch gets for the commit of a bundle. Raises `GitError` to refuse it."""
 _REMOTE: Final = "refs/remotes/origin/"
 _HEADS: Final = "refs/heads/"
 _INCOMING: Final = "refs/incoming/"

@@ -23,6 +23,7 @@ from spawner.sandboxes.reconciler import FOR_NOW
 _INTERVAL: Final = 600.0
 """Seconds between two passes."""
 PACKED_EVERY: Final = timedelta(days=1)
+"""The minimum time between two garbage collections of a mirror."""
 _GAUGES: Final = ("sandherd_mirrors", "sandherd_mirrors_bytes")
 _log: Final = logs.get("mirrors")
 
