@@ -177,7 +177,7 @@ async def test_transfers_of_one_step_have_an_end(
     """A server that sends a little at a time does not have the mirror's lock for ever: the step is tried again."""
     made = with_files(upstream, mirror, {"a.bin": store.add(LARGE)})
     monkeypatch.setattr(lfs, "_TRANSFER_SECONDS", 0.0)
-    with pytest.raises(GitError, match="go on later") as late:
+    with pytest.raises(GitError, match="continued later") as late:
         await objects.fetch(mirror, made, remote.url)
     assert late.value.fault is GitFault.UNAVAILABLE
 

@@ -125,10 +125,10 @@ async def test_submodules_are_fetched_once(
 
 
 HOSTILE = (
-    ("ext::sh -c touch% /tmp/owned", "not one of https"),
-    ("/etc", "not one of https"),
-    ("file:///etc", "not one of https"),
-    ("-u./payload", "not one of https"),
+    ("ext::sh -c touch% /tmp/owned", "not an http or https URL"),
+    ("/etc", "not an http or https URL"),
+    ("file:///etc", "not an http or https URL"),
+    ("-u./payload", "not an http or https URL"),
     ("https://evil.example.org/x/y", "host is not permitted"),
     ("git@evil.example.org:x/y", "host is not permitted"),
     ("../../../../x", "leads out of the host"),

@@ -33,14 +33,14 @@ def branch(**changes: Any) -> BranchRecord:
 
 @pytest.mark.parametrize(("one", "other"), [("42", "#42"), ("#42", "42"), ("#42", "#42")])
 def test_ticket_is_the_same_with_and_without_its_sign(one: str, other: str) -> None:
-    """Users and forges write both."""
+    """`#42` and `42` are the same ticket: users and forges write both."""
     known = branch(ticket=one)
     assert continued(TASK, Repository(url=URL, join=True, ticket=other), [known]) == known
     assert continued(TASK, Repository(url=URL, join=True, ticket="421"), [known, branch()]) is None
 
 
 def test_branch_that_can_not_be_continued_is_refused_with_the_reason() -> None:
-    """One that was merged is deleted right after."""
+    """A merged branch and a deleted branch have different reasons, though a merged one is deleted right after."""
     wanted = Repository(url=URL, branch="feature/x")
     merged = PullRequestRecord(shown=PullRequestView(number=1, url=URL, state="merged"))
     for known, text in (
@@ -55,7 +55,7 @@ def test_branch_that_can_not_be_continued_is_refused_with_the_reason() -> None:
 
 @pytest.mark.parametrize("text", ["Deploy with canary-4b1f9e27 now", "\n\nDeploy canary-4b1f9e27,now", "4b1f9e27"])
 def test_name_of_a_branch_has_no_value_of_a_secret(text: str) -> None:
-    """A branch is stored, published and pushed, and outlives the secrets of its task."""
+    """A branch is stored, published and pushed, and its name is stored longer than the secrets of its task."""
     spec = TaskSpec(
         text=text,
         harness=CommandHarness(argv=["true"]),

@@ -41,7 +41,7 @@ def test_prefix_is_that_of_the_first_rule_that_matches(title: str, priority: str
 
 
 def test_rules_can_be_replaced() -> None:
-    """They are tried in their order, the prefix without words is that of any other title; a prefix may have folders."""
+    """Rules are tried in order. The prefix without words is for any other title. A prefix may have folders."""
     text = "chore=fix,agents/bugfix=fix|crash,agents/change"
     rules = rules_of(load({}, {"SANDHERD_BRANCH_PREFIXES": text}).settings.branch_prefixes)
     titles = ("fix it", "a crash", "else")
@@ -69,7 +69,7 @@ def test_rules_can_be_replaced() -> None:
     ],
 )
 def test_rule_without_effect_or_valid_name_is_refused(text: str) -> None:
-    """At the start of the spawner, and not when a branch is created."""
+    """The spawner refuses such a rule when it starts, not only when a branch is created."""
     with pytest.raises(ContractError, match="branch_prefixes"):
         load({}, {"SANDHERD_BRANCH_PREFIXES": text})
 
@@ -87,12 +87,12 @@ def test_rule_without_effect_or_valid_name_is_refused(text: str) -> None:
     ],
 )
 def test_slug_is_readable(title: str, ticket: str | None, name: str) -> None:
-    """Words in lower case, the ticket first; a title without a usable word is replaced by the task's name."""
+    """It has words in lower case, the ticket first. A title without a usable word is replaced by the task's name."""
     assert branch_name(title, prefix="feature", task=TASK, ticket=ticket) == name
 
 
 def test_long_title_ends_with_a_whole_word() -> None:
-    """It has at most 60 characters; only a word that would leave more than half of them unused is cut."""
+    """A name has at most 60 characters. A word is cut off only if more than half of them would be unused without it."""
     name = branch_name("word " * 40, prefix="bugfix", task=TASK)
     assert name == f"bugfix/{'word-' * 9}word"[: len(name)]
     assert MAX_LENGTH - 5 < len(name) <= MAX_LENGTH
@@ -103,7 +103,7 @@ def test_long_title_ends_with_a_whole_word() -> None:
 
 @pytest.mark.parametrize("taken", ["feature/search", "Feature/Search", "feature/search/old", "feature/search/old/er"])
 def test_used_name_is_distinguished_by_the_task(taken: str) -> None:
-    """Also one that differs by case only, or that is a folder there; the same task gets the same name again."""
+    """A name is also used if case differs, or if it is a folder of another. The same task gets the same name again."""
     first, again = (branch_name("Search", prefix="feature", task=TASK, taken=[taken]) for _ in range(2))
     other = branch_name("Search", prefix="feature", task="task-other", taken=[taken])
     assert first == again
@@ -121,7 +121,7 @@ def test_branch_with_the_name_of_the_prefix_is_no_obstacle() -> None:
     [("feature/search", "feature/search-"), ("feature", "feature-search-"), ("Feature/search/x", "feature/search-")],
 )
 def test_another_name_for_a_push_collides_with_no_branch(taken: str, begins: str) -> None:
-    """Also if the repository has got a branch with the name of the prefix after the branch was named."""
+    """That is so even if the repository got a branch with the name of the prefix after the branch was named."""
     found = distinguished("feature/search", TASK, [taken])
     assert found.startswith(begins)
     assert not collides(found, {taken.casefold()})
@@ -135,7 +135,7 @@ def test_another_name_for_a_push_collides_with_no_branch(taken: str, begins: str
     taken=st.lists(ANY_TEXT),
 )
 def test_every_name_is_valid_for_git(title: str, ticket: str | None, prefix: str, taken: list[str]) -> None:
-    """Whatever the title, the ticket and other branches are: short, valid and distinct."""
+    """For any title, ticket and other branches, the name is short, valid and distinct."""
     name = branch_name(title, prefix=prefix, task=TASK, ticket=ticket, taken=taken)
     assert len(name) <= MAX_LENGTH
     assert not collides(name, {one.casefold() for one in taken})

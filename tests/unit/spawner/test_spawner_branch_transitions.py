@@ -42,7 +42,7 @@ def saved(record: BranchRecord) -> BranchRecord:
 
 
 def test_push_that_a_user_requests_while_commits_are_saved_is_done_afterwards() -> None:
-    """Also of a branch that is pushed at a user's request only; the others are not."""
+    """This includes a branch that is pushed only at a user's request. Without a request, it is not pushed."""
     record = branch(push=False)
     assert not saved(record).push_wanted
     assert saved(branch_transitions.push_requested(record, PushBranch(branch="br-1"), NOW)).push_wanted
@@ -51,7 +51,7 @@ def test_push_that_a_user_requests_while_commits_are_saved_is_done_afterwards() 
 
 
 def test_bundles_with_objects_are_known_until_a_push_has_uploaded_them() -> None:
-    """The last one of each sandbox, also after one without objects; a push of an earlier commit uploads not all."""
+    """The last bundle of each sandbox with objects is known. A push of an earlier commit does not upload them all."""
     first, other = RECEIVED.model_copy(update={"commit": COMMIT}), RECEIVED.model_copy(update={"sandbox": "sbx-2"})
     record = branch(received=(), objects_in=(first,), pushed=BASE, tried=None)
     for commits, with_objects in ((RECEIVED, True), (other, True), (RECEIVED, False)):
@@ -66,7 +66,7 @@ def test_bundles_with_objects_are_known_until_a_push_has_uploaded_them() -> None
 
 
 async def test_commits_wait_while_their_mirror_can_not_be_restored() -> None:
-    """A token that has expired is no fault of the commits: they are added once it is replaced."""
+    """An expired token is not a fault of the commits: they are added after it was replaced."""
 
     async def denied(_: BranchRecord) -> None:
         raise GitError(GitFault.DENIED, "Authentication failed")
@@ -80,7 +80,7 @@ async def test_commits_wait_while_their_mirror_can_not_be_restored() -> None:
 
 @pytest.mark.parametrize("push", [True, False])
 def test_task_that_begins_decides_whether_its_commits_are_pushed(push: bool) -> None:  # a column
-    """Whatever the tasks before it chose."""
+    """The choices of earlier tasks do not count."""
     spec = TaskSpec(
         text="x",
         harness=CommandHarness(argv=["true"]),
@@ -96,7 +96,7 @@ def test_task_that_begins_decides_whether_its_commits_are_pushed(push: bool) -> 
 
 
 async def test_first_push_that_a_killed_spawner_began_is_no_other_branch() -> None:
-    """Its git completes it after another commit was saved: the branch keeps its name, and is pushed from there."""
+    """Git completes the push after another commit was saved. The branch has the same name, and is pushed from there."""
     record = branch_transitions.push_begun(branch(received=(), push_wanted=True), COMMIT, NOW)
     record = branch_transitions.push_begun(record.model_copy(update={"commit": OTHER}), OTHER, NOW)
     assert record.tries == {COMMIT, OTHER}
@@ -115,7 +115,7 @@ async def test_first_push_that_a_killed_spawner_began_is_no_other_branch() -> No
 
 
 async def test_later_push_that_a_killed_spawner_did_not_record_is_continued() -> None:
-    """The remote branch has a commit of this branch behind the recorded one: no user has pushed it."""
+    """The remote branch has a commit of this branch after the recorded one, so no user has pushed it."""
     history = [COMMIT, OTHER, "d" * 40]
     record = branch(received=(), push_wanted=True).model_copy(update={"pushed": COMMIT, "commit": history[2]})
     remote = {"feature/x": OTHER}
@@ -156,7 +156,7 @@ async def test_later_push_that_a_killed_spawner_did_not_record_is_continued() ->
 async def test_later_commits_of_a_branch_that_its_forge_deleted_after_the_merge_are_pushed(
     base: str, state: str | None, anew: bool
 ) -> None:  # a row
-    """To a new branch. If a user deleted it without a merge, they are pushed when a user requests it."""
+    """They get a new remote branch. If a user deleted it without a merge, they are pushed when a user requests it."""
     shown = PullRequestView(number=1, url="https://r/1", state=state) if state else None
     record = branch(received=(), push_wanted=True, pushed=OTHER, pull=PullRequestRecord(shown=shown))
     mirror: Any = SimpleNamespace(
@@ -178,7 +178,7 @@ async def test_later_commits_of_a_branch_that_its_forge_deleted_after_the_merge_
 
 
 def test_save_of_pushed_commits_has_the_objects_that_their_push_was_refused_without() -> None:
-    """It is pushed again, unless the task leaves pushes to a user; a save without objects changes nothing of that."""
+    """The branch is pushed again, unless only a user requests its pushes. A save without objects changes nothing."""
     record = branch_transitions.push_refused(branch(commit=OTHER), "1 objects of Git LFS are missing", "refused", NOW)
     after = branch_transitions.unchanged(record, RECEIVED, NOW, with_objects=True)
     assert (after.received, after.objects_in, after.push_wanted) == ((), (RECEIVED,), True)
@@ -207,7 +207,7 @@ class TracedMirror:
 
 
 async def test_base_and_the_branches_that_changed_last_are_merged_on_trial() -> None:
-    """With at most as many in total as an event may have; the branches that changed last first."""
+    """The number of overlaps is limited to that of an event. The branches that changed last are first."""
     others = [
         branch(id=f"br-{number}", branch=f"feature/{number}", commit=f"of {number}", updated_at=NOW + timedelta(number))
         for number in range(MAX_OVERLAPS + 5)

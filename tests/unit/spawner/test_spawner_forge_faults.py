@@ -52,7 +52,7 @@ JSON = st.recursive(
 def test_response_is_classified(
     status: int, headers: Mapping[str, str], body: Any, fault: ForgeFault, wait: float | None
 ) -> None:
-    """Only what may succeed later is transient; the delay is the forge's, and at most an hour."""
+    """Only an error that may disappear later is transient. The delay is the forge's, and at most an hour."""
     error = refusal("GET /x", status, headers, body, NOW)
     assert (error.fault, error.retry_after) == (fault, wait)
     assert error.permanent is (fault is not ForgeFault.UNAVAILABLE)
@@ -72,7 +72,7 @@ def test_response_is_classified(
     ],
 )  # fmt: skip
 def test_reason_is_in_one_plain_line(body: Any, reason: str) -> None:
-    """The forms of GitHub, GitLab, OAuth and proxies."""
+    """The errors of GitHub, GitLab, OAuth and proxies are read."""
     assert reason_of(body) == reason
 
 
@@ -80,7 +80,7 @@ def test_reason_is_in_one_plain_line(body: Any, reason: str) -> None:
 @given(body=JSON, headers=st.dictionaries(st.sampled_from(["retry-after", "ratelimit-reset", "x-ratelimit-reset",
        "ratelimit-remaining"]), st.text(max_size=30)), status=st.integers(300, 999))  # fmt: skip
 def test_no_response_is_another_exception(body: Any, headers: dict[str, str], status: int) -> None:
-    """Whatever a forge sends, the text is bounded and printable, and the delay is at most an hour."""
+    """For any response of a forge, the text is short and printable, and the delay is at most an hour."""
     error = refusal("GET /x", status, headers, body, NOW)
     assert len(error.reason) <= 300
     assert error.reason.isprintable() or "\xa0" not in error.reason
@@ -89,14 +89,14 @@ def test_no_response_is_another_exception(body: Any, headers: dict[str, str], st
 
 
 def test_plain_text_has_no_invisible_characters() -> None:
-    """No escapes of terminals, changes of direction, tags and zero-width characters; whitespace is one space."""
+    """Terminal escapes, changes of direction, tags and zero-width characters are removed. Whitespace is one space."""
     hidden = "a\x1b[0m\u202eb\u200bc\U000e0041d\n\te\u2028f\x7f\ud800"
     assert plain(hidden, 100) == "a[0mbcd e f"
     assert plain("x" * 1000, 10) == "x" * 9 + "…"
 
 
 def test_limit_is_read_and_blocks_until_it_is_reset() -> None:
-    """By GitHub's and GitLab's headers; malformed ones and those of GraphQL change nothing."""
+    """The headers of GitHub and GitLab are read. Malformed ones, and those of GraphQL, have no effect."""
     limit = RateLimit().after(
         {"x-ratelimit-remaining": "1", "x-ratelimit-limit": "60", "x-ratelimit-reset": EPOCH}, NOW
     )
@@ -123,7 +123,7 @@ class FakeTime:
 
 
 async def test_writes_are_a_second_apart_and_reads_are_not() -> None:
-    """The delay is from the end of the last write; a clock that is set back does not make it longer."""
+    """The delay begins at the end of the last write. A clock that is set back does not make it longer."""
     time = FakeTime()
     account = ForgeAccount(lambda: time.now, time.sleep)
     for write in (True, True, False, True):
@@ -137,7 +137,7 @@ async def test_writes_are_a_second_apart_and_reads_are_not() -> None:
 
 
 async def test_failed_write_counts_as_a_write() -> None:
-    """It may have taken effect."""
+    """A failed write may have taken effect."""
     time = FakeTime()
     account = ForgeAccount(lambda: time.now, time.sleep)
     with pytest.raises(ForgeError):
@@ -149,7 +149,7 @@ async def test_failed_write_counts_as_a_write() -> None:
 
 
 async def test_no_request_is_sent_while_a_limit_blocks() -> None:
-    """It fails at once, with the delay."""
+    """The request fails at once, with the delay."""
     time = FakeTime()
     account = ForgeAccount(lambda: time.now, time.sleep)
     account.limit = account.limit.blocked(30, NOW)
@@ -178,7 +178,7 @@ TOKEN = "ghp_" + "".join(chr(65 + number % 26) for number in range(36))
     ],
 )
 def test_no_part_of_a_credential_remains(body: Any) -> None:
-    """Wherever the text is cut, and whatever is between its characters."""
+    """That is so wherever the text is truncated, and for any characters within the credential."""
     reason = reason_of(body, TOKEN)
     assert TOKEN[:8] not in reason
     assert TOKEN[8:16] not in reason

@@ -26,7 +26,7 @@ HOSTS = (
     ],
 )
 def test_repository_of_a_forge_is_found(url: str, kind: ForgeKind, path: str, api: str) -> None:
-    """By the configured URL of its host, which may have a port or a folder."""
+    """It is found by the configured URL of its host, which may have a port or a folder."""
     found = forge_of(url, HOSTS)
     assert found is not None
     assert (found.host.kind, found.path, found.host.api_url) == (kind, path, api)
@@ -43,7 +43,7 @@ def test_repository_of_a_forge_is_found(url: str, kind: ForgeKind, path: str, ap
     ],
 )  # fmt: skip
 def test_other_url_is_of_no_forge(url: str) -> None:
-    """Another host, port, scheme or folder, and what is no URL."""
+    """The host, port, scheme or folder differs, or the text is not a URL."""
     assert forge_of(url, HOSTS) is None
 
 
@@ -59,7 +59,7 @@ def test_other_url_is_of_no_forge(url: str) -> None:
     ],
 )  # fmt: skip
 def test_url_without_a_valid_owner_and_name_is_refused(url: str) -> None:
-    """At a known host; nothing of it gets into a request."""
+    """Such a URL of a known host is refused, so that no part of it gets into a request."""
     with pytest.raises(ForgeError) as refused:
         forge_of(url, HOSTS)
     assert refused.value.fault is ForgeFault.REFUSED
@@ -75,6 +75,6 @@ def test_url_with_a_credential_is_refused_without_showing_it(user: str) -> None:
 
 
 def test_origin_for_git_has_no_folder() -> None:
-    """It is what git's credentials are for."""
+    """Git selects credentials by the origin."""
     assert HOSTS[1].origin == "https://example.com"
     assert HOSTS[2].origin == "http://git.example.com:3000"

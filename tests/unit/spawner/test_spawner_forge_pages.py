@@ -59,13 +59,13 @@ def forge_with(kind: ForgeKind, statuses: int) -> Forge:
 @pytest.mark.parametrize("kind", [ForgeKind.GITHUB, ForgeKind.GITEA])
 @pytest.mark.parametrize("statuses", [1, 50, 101, 230])
 async def test_failed_status_on_the_last_page_decides(kind: ForgeKind, statuses: int) -> None:
-    """A policy would merge it otherwise."""
+    """Otherwise a policy would merge the pull request."""
     status = await forge_with(kind, statuses).pull_request(1)
     assert (status.checks.state, status.checks.failed) == (ChecksState.FAILED, ("last",))
 
 
 async def test_list_of_endless_pages_ends() -> None:
-    """A forge could fill the memory by large pages of few entries."""
+    """Otherwise a forge could fill the memory with large pages of few entries."""
     forge = forge_with(ForgeKind.GITHUB, 2)
     pages = forge._api._http  # type: ignore[attr-defined]  # as opened above
     sent = list[str]()
@@ -88,6 +88,6 @@ async def test_list_of_endless_pages_ends() -> None:
 
 @pytest.mark.parametrize("kind", [ForgeKind.GITHUB, ForgeKind.GITEA])
 async def test_too_many_statuses_are_an_error(kind: ForgeKind) -> None:
-    """Their rest could decide."""
+    """The statuses that are not read could decide."""
     with pytest.raises(ForgeError, match="more than"):
         await forge_with(kind, 1200).pull_request(1)

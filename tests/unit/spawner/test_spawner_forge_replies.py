@@ -114,7 +114,7 @@ def request(**changes: Any) -> MergeRequest:
     ],
 )
 def test_text_of_a_refused_merge_decides(text: str, result: MergeResult, obstacle: Obstacle) -> None:
-    """Those that GitHub and Gitea send with 405; one that says nothing means: wait."""
+    """GitHub and Gitea send these texts with 405. A text without a reason means: wait."""
     outcome = refused_merge(ForgeError(ForgeFault.REFUSED, "", status=405, reason=text), pull(), HEAD)
     assert (outcome.result, outcome.obstacle, outcome.reason) == (result, obstacle, text)
 
@@ -134,7 +134,7 @@ def test_text_of_a_refused_merge_decides(text: str, result: MergeResult, obstacl
 def test_state_decides_about_a_text_that_does_not(
     changes: dict[str, Any], result: MergeResult, obstacle: Obstacle | None
 ) -> None:
-    """The pull request as it is after the refusal."""
+    """The state of the pull request after the refusal is used."""
     refused = ForgeError(ForgeFault.REFUSED, "", status=405, reason="Pull Request is not mergeable")
     outcome = refused_merge(refused, pull(**changes), HEAD)
     assert (outcome.result, outcome.obstacle) == (result, obstacle)
@@ -142,13 +142,13 @@ def test_state_decides_about_a_text_that_does_not(
 
 
 def test_conflict_of_gitea_without_a_text() -> None:
-    """Its 409 has an object with git's output instead of a message."""
+    """Gitea's response 409 has an object with the output of git instead of a message."""
     outcome = refused_merge(ForgeError(ForgeFault.CONFLICT, "", status=409), pull(), HEAD)
     assert (outcome.result, outcome.obstacle) == (REFUSED, Obstacle.CONFLICT)
 
 
 def test_merge_is_tried_only_if_it_is_not_blind() -> None:
-    """Not while mergeability is unknown, and not for another commit."""
+    """No merge is requested while mergeability is unknown, or at another commit."""
     assert early_outcome(pull(), HEAD) is None
     outcomes = [early_outcome(one, HEAD) for one in (pull(mergeable=None), pull(merged=True, merge_commit_sha=OTHER))]
     assert [outcome and outcome.result for outcome in outcomes] == [WAITING, MERGED]
@@ -175,13 +175,13 @@ def test_merge_is_tried_only_if_it_is_not_blind() -> None:
 def test_only_known_states_of_github_permit_a_merge(
     changes: dict[str, Any], verdict: Verdict, obstacle: Obstacle | None
 ) -> None:
-    """Null, and states that GitHub may add, mean: wait."""
+    """Null, and states that GitHub may add later, mean: wait."""
     found = github_mergeability(pull(**changes), NO_CHECKS, NO_REVIEWS)
     assert (found.verdict, found.obstacle) == (verdict, obstacle)
 
 
 def test_blocked_is_explained_by_reviews_or_checks() -> None:
-    """Reviews first."""
+    """Reviews have precedence."""
     blocked = pull(mergeable_state="blocked")
     pending, required = Checks(ChecksState.PENDING), Reviews(ReviewsState.REQUIRED)
     assert github_mergeability(blocked, pending, NO_REVIEWS).obstacle is Obstacle.CHECKS
@@ -189,7 +189,7 @@ def test_blocked_is_explained_by_reviews_or_checks() -> None:
 
 
 def test_pull_request_of_a_fork_is_another_one() -> None:
-    """Its branch has the same name; a repository that was deleted has no name at all."""
+    """The fork's branch has the same name. The repository is null if the fork was deleted."""
     fork = pull(head={"ref": "feature/sum", "sha": HEAD, "repo": {"full_name": "evil/shop"}})
     deleted = pull(head={"ref": "feature/sum", "sha": HEAD, "repo": None})
     assert chosen([fork, deleted], DRAFT, "team/shop") is None
@@ -199,7 +199,7 @@ def test_pull_request_of_a_fork_is_another_one() -> None:
 
 
 def test_open_pull_request_is_chosen_before_one_with_the_same_commit() -> None:
-    """A merged or closed one only if it has the draft's commit."""
+    """A merged or closed one is chosen only if it has the draft's commit."""
     old = pull(number=1, state="closed", head=pull().head.model_dump() | {"sha": OTHER})
     same, opened = pull(number=2, state="closed"), pull(number=3)
     assert chosen([old], DRAFT, "team/shop") is None
@@ -226,13 +226,13 @@ def test_worst_result_of_a_name_counts() -> None:
     ],
 )  # fmt: skip
 def test_conclusion_of_a_check_run(status: str, conclusion: str | None, state: ChecksState) -> None:
-    """Only known ones are success."""
+    """Only the known successful conclusions count as success."""
     run = CheckRun(name="ci", status=status, conclusion=conclusion)
     assert github_checks([run], [], []).state is state
 
 
 def test_rules_of_github() -> None:
-    """Of several rulesets the strictest counts; a rule for every branch, such as signatures, protects none."""
+    """The strictest of several rulesets counts. A rule for every branch, such as signatures, does not protect one."""
     rules = [
         BranchRule(type="pull_request", parameters={"required_approving_review_count": count}) for count in (1, 2, "x")
     ] + [BranchRule(type="required_status_checks", parameters={"required_status_checks": [{"context": "ci"}, {}, 5]})]
@@ -269,7 +269,7 @@ def review(login: str, state: str, commit: str = HEAD, **changes: Any) -> Review
     ],
 )
 def test_last_decision_of_each_reviewer_counts(reviews: list[Review], state: ReviewsState, missing: int) -> None:
-    """For the head commit; approvals only by users with a role in the repository, requests for changes by anyone."""
+    """Approvals count for the head commit, from users with a role; requests for changes count from anyone."""
     found = reviews_of(reviews, HEAD, ReviewRule(1))
     assert (found.state, found.missing) == (state, missing)
     assert reviews_of([], HEAD, ReviewRule()).state is ReviewsState.NONE
@@ -293,7 +293,7 @@ def test_last_decision_of_each_reviewer_counts(reviews: list[Review], state: Rev
 def test_status_of_gitlab_decides(
     status: str, verdict: Verdict, obstacle: Obstacle | None, result: MergeResult
 ) -> None:
-    """Its 405 and 422 are for everything; unknown ones mean: wait, and send no merge."""
+    """GitLab's 405 and 422 have many causes. With an unknown status, no merge is sent: wait."""
     one = request(detailed_merge_status=status)
     found = gitlab_mergeability(one)
     assert (found.verdict, found.obstacle) == (verdict, obstacle)
@@ -303,7 +303,7 @@ def test_status_of_gitlab_decides(
 
 
 def test_merged_commit_of_gitlab() -> None:
-    """A fast-forward has no commit of its own; one that is merged is so whatever was refused, if it has the commit."""
+    """A fast-forward has no merge commit. If the commit is merged, a refusal of this request does not count."""
     merged = request(state="merged", merge_commit_sha=None, squash_commit_sha=None)
     assert merged.merged_commit == HEAD
     assert refused_request(merged, HEAD, "405", moved=True).result is MERGED
@@ -315,7 +315,7 @@ def test_merged_commit_of_gitlab() -> None:
 
 
 def test_jobs_and_approvals_of_gitlab() -> None:
-    """A job that may fail does not; approvals are missing by their number, or by the status of the free edition."""
+    """A failed job that may fail has passed. The free edition reports missing approvals by the status only."""
     jobs = [JobStatus(name="a", status="failed", allow_failure=True), JobStatus(name="b", status="success")]
     running = request(head_pipeline={"status": "running"})
     assert gitlab_checks(request(), jobs).state is ChecksState.PASSED
@@ -328,7 +328,7 @@ def test_jobs_and_approvals_of_gitlab() -> None:
 
 
 def test_mergeable_of_gitea_is_ambiguous() -> None:
-    """False also while it checks for conflicts; drafts are known by their title in older versions."""
+    """It is also false while Gitea checks for conflicts. In older versions, the title shows a draft."""
     assert gitea_mergeability(pull(mergeable=False), NO_REVIEWS).verdict is Verdict.UNKNOWN
     assert gitea_mergeability(pull(), NO_REVIEWS).verdict is Verdict.YES
     assert gitea_mergeability(pull(title="WIP: Sum"), NO_REVIEWS).obstacle is Obstacle.DRAFT
@@ -339,7 +339,7 @@ def test_mergeable_of_gitea_is_ambiguous() -> None:
 
 @pytest.mark.parametrize("sha", ["--upload-pack=x", HEAD + "\n", HEAD.upper(), "a" * 41, "main"])
 def test_commit_is_an_id_and_nothing_else(sha: str) -> None:
-    """Git gets it as an argument."""
+    """Git gets the commit as an argument."""
     with pytest.raises(ForgeError, match="pattern_mismatch"):
         read_as(ForgePull, {"number": 1, "state": "open", "head": {"ref": "a", "sha": sha}, "base": {"ref": "b"}}, "x")
     with pytest.raises(ForgeError, match="pattern_mismatch"):
@@ -352,7 +352,7 @@ def test_commit_is_an_id_and_nothing_else(sha: str) -> None:
      ".a", "a/.b", "a.", "a.lock", "a.lock/b", "x" * 300],
 )  # fmt: skip
 def test_default_branch_is_a_valid_name(name: str) -> None:
-    """As git has it; none at all is a fault of its own."""
+    """A name that git refuses is an error. A missing default branch is another fault."""
     for model in (ForgeProject, GitlabProject):
         with pytest.raises(ForgeError, match="value_error"):
             read_as(model, {"default_branch": name}, "x")
@@ -363,7 +363,7 @@ def test_default_branch_is_a_valid_name(name: str) -> None:
 
 @pytest.mark.parametrize("mark", ["Draft: ", "draft:", "[Draft] ", "(draft) ", "WIP: ", "[wip] Draft: ", ""])
 def test_mark_of_a_draft_is_separated_from_its_title(mark: str) -> None:
-    """Also those that users write; words of the title are none."""
+    """The prefixes that users write are recognized too. Other words of a title are not a mark."""
     assert title_parts(f"{mark}Draft the sums") == (mark, "Draft the sums")
 
 
@@ -376,7 +376,7 @@ def test_mark_of_a_draft_is_separated_from_its_title(mark: str) -> None:
     ],
 )  # fmt: skip
 def test_error_of_graphql_that_passes_is_no_refusal(kind: str, text: str, passes: bool) -> None:  # a column
-    """By its type: GitHub sends status 200 with it. A limit is waited for."""
+    """The type of the error decides, as GitHub sends status 200 with it. A rate limit has a delay."""
     reply = GraphReply.model_validate({"errors": [{"type": kind, "message": text}]})
     if not passes:
         assert refused_text(reply) == text

@@ -4,7 +4,7 @@ from spawner.forges.reply_cache import ReplyCache
 
 
 def test_reply_is_stored_as_it_was() -> None:
-    """The last one of a URL."""
+    """The last reply of a URL is stored."""
     cache = ReplyCache()
     cache["a"] = ("old", None, {}, None)
     cache["a"] = ('W/"x"', None, [{"number": 1, "title": "Σ\ud800", "none": None}], "https://forge/2")
@@ -13,7 +13,7 @@ def test_reply_is_stored_as_it_was() -> None:
 
 
 def test_reply_that_was_used_last_remains() -> None:
-    """Others are deleted to make space; one that is too large alone is not stored."""
+    """Other replies are deleted to make space. A reply that alone is too large is not stored."""
     cache = ReplyCache(max_bytes=200)
     cache["a"] = cache["b"] = ("tag", None, "x", None)
     for number in range(100):

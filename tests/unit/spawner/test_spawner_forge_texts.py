@@ -49,7 +49,7 @@ def code_of(body: str) -> tuple[str, str]:
 @example("/merge\n\t/approve")
 @example("fixes SHOP-12, closes: https://github.com/team/shop/issues/9")
 def test_task_text_has_no_effect(text: str) -> None:
-    """No mention, reference, command or trailer remains in the title and body, and all of it is inside of code."""
+    """The title and body have no mention, reference, command or trailer, and all text in the body is code."""
     facts = PullRequestFacts("task-1", text, [FileChange(text, 1, 2)], [(text, True)], 1_234_567, "https://s/1")
     title, body = title_of(facts), body_of(facts)
     assert not EFFECTS.search(title)
@@ -62,7 +62,7 @@ def test_task_text_has_no_effect(text: str) -> None:
 
 
 def test_readable_text_is_unchanged() -> None:
-    """What has no effect is as it was written."""
+    """Text without effect is not escaped."""
     text = (
         "Fix the parser: it fails for a < b && c, see docs/parser.md (50% of cases, e-mail excluded).\n\n- one\n- two"
     )
@@ -73,13 +73,13 @@ def test_readable_text_is_unchanged() -> None:
 
 @pytest.mark.parametrize("prefix", ["Draft: ", "WIP:", "[draft] ", "(Draft) ", "draft: wip: ", "fixup! ", "\n\n  "])
 def test_title_makes_no_draft(prefix: str) -> None:
-    """A title decides that at GitLab and Gitea, and merges refuse `fixup!`."""
+    """GitLab and Gitea make a draft because of a title, and refuse to merge `fixup!`."""
     assert title_of(PullRequestFacts("task-1", f"{prefix}Add sums\nand more")) == "Add sums"
     assert title_of(PullRequestFacts("task-1", "Draft the release notes")) == "Draft the release notes"
 
 
 def test_body_has_the_task_changes_checks_cost_and_session() -> None:
-    """Rows are limited, and their number is shown."""
+    """The number of rows is limited, and the number of omitted rows is shown."""
     changes = [FileChange("a.py", 3, 1), FileChange("logo.png"), *[FileChange("x")] * 200]
     facts = PullRequestFacts(
         "task-1", "Add sums", changes, [("tests", True), ("lint", False)], 1_500_000, "https://s/1", closes=7
@@ -94,7 +94,7 @@ def test_body_has_the_task_changes_checks_cost_and_session() -> None:
 
 
 def test_long_task_is_cut() -> None:
-    """The body stays below GitHub's 65,536 characters, also if every character is made inert."""
+    """The body is shorter than GitHub's 65,536 characters, even if every character is escaped."""
     facts = PullRequestFacts("t", "@a" * 100_000, [FileChange("@a" * 500, 1, 1)] * 500, [("@a" * 500, True)] * 500)
     template = f"$task $changes $checks {'x' * 9_900}"
     check_template(template)
@@ -103,7 +103,7 @@ def test_long_task_is_cut() -> None:
 
 
 def test_template_of_an_operator() -> None:
-    """Its placeholders are checked; a placeholder in a task's text is no placeholder."""
+    """Its placeholders are checked. A placeholder in a task's text has no effect."""
     check_template("$task by $name: $$5")
     for wrong in ("$secret", "${task", "x" * 20_000):
         with pytest.raises(ValueError):  # noqa: PT011  # its text is for operators
@@ -114,5 +114,5 @@ def test_template_of_an_operator() -> None:
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "https://s/1\n@bob", "data:text/html,x", ""])
 def test_session_link_is_by_http(url: str) -> None:
-    """Another one is left out."""
+    """A link with another scheme is left out."""
     assert "(" not in body_of(PullRequestFacts("t", "x", session_url=url), "$session")

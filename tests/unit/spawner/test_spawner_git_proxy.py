@@ -54,7 +54,7 @@ def body(*parts: bytes, limit: int = 1024, compressed: bool = False) -> RequestB
 
 
 async def test_lines_and_the_rest_of_a_body_are_read_however_it_is_cut() -> None:
-    """Each byte may arrive alone; what follows the flush is the pack."""
+    """Each byte may arrive alone. The pack follows the flush packet."""
     sent = line(b"one") + line(b"two") + b"0000" + b"PACK"
     for parts in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
         cut, rest = body(*parts), BytesIO()
@@ -64,7 +64,7 @@ async def test_lines_and_the_rest_of_a_body_are_read_however_it_is_cut() -> None
 
 
 async def test_malformed_lines_are_refused() -> None:
-    """Lengths that are none, or too large, or reserved; too many lines; and an end within a line."""
+    """A length may be invalid, too large or reserved; there may be too many lines, or an end within a line."""
     for head in (b"0001", b"0002", b"0003", b"0004", b"fff1", b"FFFF", b"+0a1", b" 0a1", b"0x10"):
         with pytest.raises(ProtocolError):
             content_length(head)
@@ -75,7 +75,7 @@ async def test_malformed_lines_are_refused() -> None:
 
 
 async def test_body_has_a_maximum_also_if_it_was_compressed() -> None:
-    """A small one that becomes large is not decompressed further, and a second part has no effect."""
+    """A small body that expands is decompressed only up to the limit. A second gzip member is refused."""
     packer = zlib.compressobj(wbits=31)
     bomb = packer.compress(bytes(64 * 1024 * 1024)) + packer.flush()
     for sent, compressed, status in ((bytes(1025), False, 413), (bomb, True, 413), (b"no", True, 400)):
@@ -90,7 +90,7 @@ async def test_body_has_a_maximum_also_if_it_was_compressed() -> None:
 
 
 async def test_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part has a time of its own."""
+    """Each part has its own timeout."""
     monkeypatch.setattr(exchange, "_IDLE", 0.01)
 
     async def silent() -> MutableMapping[str, Any]:
@@ -104,7 +104,7 @@ async def test_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.M
 
 
 def test_push_may_continue_its_branch_and_nothing_else() -> None:
-    """One ref, from the commit that was advertised; otherwise each ref of the push is refused, with a reason."""
+    """A push has one ref, at the advertised commit. Otherwise each of its refs is refused with a reason."""
     good = f"{COMMIT} {OTHER} {OWN}".encode()
     pushed = commands_of([good + b"\0 report-status agent=git/2"])
     assert refusals(pushed, "feature/x", COMMIT) == {}
@@ -144,7 +144,7 @@ def test_command_that_was_not_advertised_is_refused(sent: bytes) -> None:
 
 
 def test_reason_is_one_line() -> None:
-    """A forge or a file's name contributes to it: it ends no line, and has no control characters."""
+    """A forge or a file's name may be a part of it, so it has no line feeds and no control characters."""
     pushed = commands_of([f"{COMMIT} {OTHER} {OWN}\0report-status".encode()])
     shown = report(pushed, {OWN: "no\n0000ok refs/heads/main\x1b[2J" + "x" * 1000})
     assert shown.count(b"\n") == 2
@@ -154,7 +154,7 @@ def test_reason_is_one_line() -> None:
 
 
 def test_routes_are_the_four_of_git() -> None:
-    """By the path as it was sent, with one name of a service and its own type of content."""
+    """The path is read as it was sent, with the name of one service and the content type of that."""
     lists = (b"/p1/sbx-1.git/info/refs", b"service=git-upload-pack", "")
     assert route_of("GET", *lists) == GitRoute("p1", "sbx-1", Service.FETCH, lists=True)
     kind = "application/x-git-receive-pack-request"
@@ -180,7 +180,7 @@ def test_routes_are_the_four_of_git() -> None:
 
 
 def test_credential_is_of_one_sandbox() -> None:
-    """Neither that of another, nor of a project whose name has the separator, nor of another herd."""
+    """It is not valid for another sandbox, a project whose name has the separator, or another herd."""
     tokens = ProxyTokens.of("seed")
     token = tokens.token("p1", "sbx-1")
     assert tokens.accepts("p1", "sbx-1", token)
@@ -195,7 +195,7 @@ def test_credential_is_of_one_sandbox() -> None:
 
 
 def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
-    """Not one that stops, has ended, or is of an earlier attempt; nor that of a task that has ended, or without it."""
+    """A sandbox may not use it if it stops, has ended or is of an earlier attempt, or if its task has ended."""
     spec = TaskSpec(
         text="x", harness=CommandHarness(argv=["true"]), repository=Repository(url="https://h/a/b", git_proxy=True)
     )
@@ -217,7 +217,7 @@ def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
 
 
 def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:
-    """Variables for git, after the task's own, the credential as a secret, and the way through its network."""
+    """It gets variables for git after the task's own, the credential as a secret, and access in its network."""
     settings = Settings(git_proxy_url=f"{URL}/")
     repository = Repository(url="https://git.example.org/team/shop.git", git_proxy=True)
     plan, record = planned(settings, repository=repository, env={"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "a.b"})
@@ -242,7 +242,7 @@ def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:
 
 
 def test_client_learns_whether_the_forge_has_its_commits() -> None:
-    """Not before the spawner has decided; a reason of a refusal, or of a push that waits for a user, is shown."""
+    """It learns nothing before the spawner has decided. The reason of a refusal or of a delay is shown."""
     waiting = branch(received=(PUSHED,))
     assert proxy_decisions.result_of(waiting, PUSHED) is None
     refused = of_branch.refused(waiting, PUSHED, "too large", NOW)
@@ -264,7 +264,7 @@ def test_client_learns_whether_the_forge_has_its_commits() -> None:
 
 
 def test_push_and_save_of_one_sandbox_both_get_their_result() -> None:
-    """A save replaces an earlier save, which it contains, but no push, whose client waits; a push replaces none."""
+    """A save replaces an earlier save, which it contains, but no push: its client waits. A push replaces nothing."""
     later = RECEIVED.model_copy(update={"bundle": BUNDLE.model_copy(update={"artifact": "c"})})
     both = of_branch.received(branch(), PUSHED, NOW)
     assert both.received == (RECEIVED, PUSHED)
@@ -272,7 +272,7 @@ def test_push_and_save_of_one_sandbox_both_get_their_result() -> None:
 
 
 def test_pushes_of_a_sandbox_have_a_quota() -> None:
-    """The next ones are admitted later, and another sandbox is not affected."""
+    """Further pushes are admitted later, and another sandbox is not affected."""
     quota = proxy_decisions.PushQuota()
     admitted = [quota.admit("a", now) is not None for now in range(25)]
     assert admitted == [True] * 20 + [False] * 5
@@ -284,7 +284,7 @@ def test_pushes_of_a_sandbox_have_a_quota() -> None:
 
 
 def test_bytes_of_the_pushes_of_a_sandbox_have_a_quota() -> None:
-    """A pack is stored for all projects in one stream: a sandbox may push as much as it may publish itself."""
+    """All projects share the stream of packs, so a sandbox may push as many bytes as it may publish."""
     quota, gib = proxy_decisions.PushQuota(), 2**30
     first = quota.admit("a", 0)
     assert first is not None
@@ -298,7 +298,7 @@ def test_bytes_of_the_pushes_of_a_sandbox_have_a_quota() -> None:
 
 
 def test_refusals_are_reported_once_a_minute_with_their_number() -> None:
-    """Each sandbox and reason for itself, and not more than 1,000 of them: a path may name any sandbox."""
+    """Each pair of sandbox and reason is counted, at most 1,000 pairs: a path may name any sandbox."""
     reports = proxy_decisions.RefusalReports()
     assert [reports.due("p.a", "ref", now) for now in (0, 1, 59, 60, 61)] == [1, None, None, 3, None]
     assert reports.due("p.a", "limit", 61) == reports.due("p.b", "ref", 61) == 1
@@ -308,7 +308,7 @@ def test_refusals_are_reported_once_a_minute_with_their_number() -> None:
 
 
 async def test_requests_of_a_project_leave_places_for_others() -> None:
-    """Many sandboxes of one project, each with as many slow requests as it may have, delay no other project."""
+    """Many sandboxes of one project, each with its maximum of slow requests, do not delay another project."""
     proxy = GitProxy(Mock(), Mock(), Mock(), Mock(), max_push=1)
     with ExitStack() as stack:
         for number in range(16):
@@ -322,7 +322,7 @@ async def test_requests_of_a_project_leave_places_for_others() -> None:
 
 
 def test_bundle_of_an_earlier_push_is_superseded() -> None:
-    """Each has the whole branch, so only the last one is needed; what a sandbox has stored, or is used, stays."""
+    """Each bundle has the whole branch, so only the last one is needed. A bundle of a sandbox or in use remains."""
 
     def stored(owner: str, name: str) -> ArtifactRef:
         return BUNDLE.model_copy(update={"artifact": name, "subject": f"sandherd.v1.artifact.p1.{owner}.{name}"})
@@ -336,7 +336,7 @@ def test_bundle_of_an_earlier_push_is_superseded() -> None:
 
 
 def test_fetches_of_a_sandbox_have_a_quota() -> None:
-    """One sandbox in a loop does not use up what the forge permits the herd; another one is not affected."""
+    """A sandbox in a loop does not use up the herd's limit at the forge. Another sandbox is not affected."""
     quota = proxy_decisions.FetchQuota()
     assert [quota.admit("a", 0) for _ in range(601)] == [True] * 600 + [False]
     assert quota.admit("b", 0)

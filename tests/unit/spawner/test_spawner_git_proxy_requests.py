@@ -68,7 +68,7 @@ class _Herd:
 
 @pytest.mark.parametrize("service", list(Service))
 async def test_request_of_a_sandbox_that_ends_meanwhile_has_no_effect(service: Service, tmp_path: Path) -> None:
-    """A client decides how long its body takes: the records are read again after its end."""
+    """A client decides how long its body takes, so the records are read again at the end of the body."""
     herd = _Herd(tmp_path)
     head = line(f"{herd.branch.commit} {OTHER} refs/heads/{herd.branch.branch}\0report-status".encode()) + b"0000"
     ended = next(iter(TASK_ENDED))
@@ -80,7 +80,7 @@ async def test_request_of_a_sandbox_that_ends_meanwhile_has_no_effect(service: S
 
 
 async def test_push_to_a_branch_that_moves_meanwhile_is_refused(tmp_path: Path) -> None:
-    """Before its pack is stored, with a report, and with its event."""
+    """It is refused before its pack is stored, with a report and an event."""
     herd = _Herd(tmp_path)
     head = line(f"{herd.branch.commit} {OTHER} refs/heads/{herd.branch.branch}\0report-status".encode()) + b"0000"
     moved = branch(received=(), url="https://h/a/b", commit="d" * 40)
@@ -91,7 +91,7 @@ async def test_push_to_a_branch_that_moves_meanwhile_is_refused(tmp_path: Path) 
 
 
 async def test_two_pushes_at_once_share_the_quota_of_bytes(tmp_path: Path) -> None:
-    """The second one may have what the first one can't use, so that both are not larger than permitted."""
+    """The second one gets only the bytes that the first one can't use: both together do not exceed the quota."""
     herd = _Herd(tmp_path)
     herd.proxy._max_push = 2**31
     left: list[int] = []
@@ -101,7 +101,7 @@ async def test_two_pushes_at_once_share_the_quota_of_bytes(tmp_path: Path) -> No
 
 
 async def test_bundle_that_cannot_be_deleted_is_no_unknown_error() -> None:
-    """Its push has succeeded: who deletes it can ignore that the broker does not respond."""
+    """The push has succeeded, so a broker that does not respond to the deletion is ignored."""
     bus = Mock()
     bus.js.purge_stream = AsyncMock(side_effect=TimeoutError)
     with pytest.raises(StoreUnavailableError):

@@ -27,12 +27,12 @@ TEXT = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 12\n
     ],
 )
 def test_pointer_is_read_strictly(text: str, pointer: LfsPointer | None) -> None:
-    """The name of an object is a part of a path: what is not a SHA-256 is no pointer."""
+    """The SHA-256 is a part of a path, so a file without a valid one is not a pointer."""
     assert pointer_of(text.encode()) == pointer
 
 
 def test_output_of_git_is_read() -> None:
-    """Sizes show what may be a pointer; a file may contain what looks like the next header."""
+    """Sizes show which files may be pointers. A file may contain text that looks like the next header."""
     assert small_blobs(f"1 blob 12\n2 blob {MAX_POINTER + 1}\n3 tree 12\n4 missing\n5 blob 0\n") == ["1"]
     other = "\n2 blob 3\nabc"
     printed = f"1 blob {len(TEXT)}\n{TEXT}\n3 blob {len(other)}\n{other}\n"

@@ -33,13 +33,13 @@ def removed(*found: FoundMirror, extra: int = 0) -> list[str]:
 
 
 def test_mirror_that_no_live_branch_needs_is_removed_after_its_age() -> None:
-    """One with a live branch stays, however old."""
+    """A mirror with a live branch is never removed because of its age."""
     old = 31 * DAY
     assert removed(mirror("a", old), mirror("b", old, needed=True), mirror("c", 29 * DAY)) == ["a"]
 
 
 def test_least_recently_used_are_removed_while_the_project_has_too_much() -> None:
-    """As few as necessary; one that was used just now may be about to get a branch."""
+    """As few as necessary are removed. A mirror that was just used may be about to get a branch."""
     found = [mirror("new", timedelta(0), 50), mirror("b", 2 * DAY, 40), mirror("a", 3 * DAY, 40)]
     assert removed(*found) == ["a"]
     assert removed(mirror("busy", 9 * DAY, 200, needed=True), mirror("a", DAY, 1)) == ["a"]
@@ -47,7 +47,7 @@ def test_least_recently_used_are_removed_while_the_project_has_too_much() -> Non
 
 
 def test_room_is_made_for_another_mirror() -> None:
-    """At the maximum of their number, or of their size, and not below it."""
+    """Mirrors are removed at the maximum of their number or size, and not below it."""
     three = [mirror(name, age * DAY) for name, age in (("a", 3), ("b", 2), ("c", 1))]
     assert removed(*three) == []
     assert removed(*three, extra=1) == ["a"]
@@ -68,7 +68,7 @@ def test_room_is_made_for_another_mirror() -> None:
 def test_record_of_an_ended_branch_is_removed_after_its_age(
     changes: dict[str, object], expected: bool
 ) -> None:  # a row
-    """Not one about which something is still to be done."""
+    """It is not removed while a step is due for the branch."""
     values = {
         "project": "p1", "id": "br-1", "life": "0" * 32, "tasks": ("task-1",), "repository": "r", "branch": "b",
         "base": "main", "base_commit": "1", "commit": "2", "merged_on_trial": "2", "created_at": NOW - 9 * DAY,
@@ -78,7 +78,7 @@ def test_record_of_an_ended_branch_is_removed_after_its_age(
 
 
 def test_garbage_of_a_mirror_that_stays_too_large_is_collected_rarely() -> None:
-    """The same refs need the same objects; others may need fewer, and are collected every ten minutes at most."""
+    """The same refs need the same objects. Other refs may need fewer: they are collected every ten minutes at most."""
     assert collection_is_due(None, "refs", 0)
     assert not collection_is_due(("refs", 0), "refs", 10 * COLLECTED_EVERY)
     assert not collection_is_due(("refs", 0), "other", COLLECTED_EVERY - 1)
@@ -88,7 +88,7 @@ def test_garbage_of_a_mirror_that_stays_too_large_is_collected_rarely() -> None:
 def test_mirror_that_is_removed_meanwhile_is_none_to_begin_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other projects' mirrors are removed at any moment."""
+    """The mirror of another project may be removed at any moment."""
     for project in ("p1", "p2", "p3"):
         (tmp_path / project / "a.git").mkdir(parents=True)
         (tmp_path / project / "a.git" / "HEAD").touch()

@@ -57,7 +57,7 @@ def opened_at(record: BranchRecord, one: PullRequest, commit: str = OTHER) -> Br
 
 
 def test_known_pull_request_that_was_closed_meanwhile_is_not_followed_by_another_one() -> None:
-    """Closed by a user before the next poll, while new commits were pushed: it never had these commits."""
+    """A user closed it before the next poll, while new commits were pushed: it never had these commits."""
     known = branch(pull(), commit=OTHER, pushed=OTHER)
     closed = opened_at(known, found(state=PullRequestState.CLOSED))
     assert closed.pull is not None
@@ -67,7 +67,7 @@ def test_known_pull_request_that_was_closed_meanwhile_is_not_followed_by_another
 
 
 def test_another_base_at_the_forge_is_shown() -> None:
-    """A user's choice: what is merged on trial is the base that it has now."""
+    """A user chose it, so trial merges use the present base."""
     record = opened_at(branch(pull(), commit=OTHER, pushed=OTHER), found(base="develop", head_commit=OTHER))
     assert record.pull is not None
     assert record.pull.shown is not None
@@ -90,7 +90,7 @@ LATE: dict[str, Any] = {"written_at": BEFORE, "merge_wanted": COMMIT}
     ],
 )  # fmt: skip
 def test_merge_that_will_not_take_place_is_withdrawn_with_an_event(record: BranchRecord, code: str | None) -> None:
-    """After another commit, of a task or a user, and after another merge; a forge may see a push late."""
+    """The cause is another commit of a task or a user, or another merge. A forge may see a push late."""
     found = pull_request_requests.merge_obstacle(record, PACE)
     assert (found[0].value if found else None) == code
     if found is None or record.pull is None:
@@ -104,7 +104,7 @@ def test_merge_that_will_not_take_place_is_withdrawn_with_an_event(record: Branc
 
 
 def test_merge_or_close_at_the_forge_without_the_wanted_commit_is_published() -> None:
-    """Of a merge that a user wants here; one with the commit is a success."""
+    """This is about a merge that a user wants here. A merge with the commit is a success."""
     for state in (PullRequestState.MERGED, PullRequestState.CLOSED):
         status = PullRequestStatus(found(state=state, head_commit=OTHER), Mergeability(Verdict.NO))
         record = pull_request_transitions.polled(
@@ -116,7 +116,7 @@ def test_merge_or_close_at_the_forge_without_the_wanted_commit_is_published() ->
 
 
 def test_merge_that_found_other_commits_merged_is_left_to_the_next_poll() -> None:
-    """The mirror shows then whether the branch's commit is among them."""
+    """The mirror then shows whether the branch's commit is among them."""
     merged = ForgePull.model_validate(
         {"number": 1, "state": "closed", "merged": True, "head": {"ref": "x", "sha": OTHER}, "base": {"ref": "main"}}
     )
@@ -126,7 +126,7 @@ def test_merge_that_found_other_commits_merged_is_left_to_the_next_poll() -> Non
 
 
 def test_branch_that_its_forge_never_sees_is_refused_in_the_end() -> None:
-    """As one that was deleted at the forge; another commit begins anew."""
+    """It may have been deleted at the forge. For another commit, the time starts again."""
     first = unseen(branch(), COMMIT, NOW)
     assert unseen(first, COMMIT, LATER) == first
     assert not is_unseen_for_long(first, NOW, PACE)
@@ -141,7 +141,7 @@ def test_branch_that_its_forge_never_sees_is_refused_in_the_end() -> None:
 
 @pytest.mark.parametrize("known", [{}, {"changed_at": NOW}])
 def test_denied_polls_end(known: dict[str, Any]) -> None:
-    """Every hour until the documented age."""
+    """They are repeated every hour until the documented age."""
     record, now, polls = branch(pull(**known)), NOW, 0
     while now is not None and polls < 1000:
         record, polls = pull_request_transitions.not_polled(record, "denied", "denied", now, PACE), polls + 1
@@ -152,7 +152,7 @@ def test_denied_polls_end(known: dict[str, Any]) -> None:
 
 
 def test_pull_request_is_about_the_task_that_worked_last_when_it_was_opened() -> None:
-    """As the documentation of `$title` states; later tasks do not change it."""
+    """The documentation of `$title` states this. Later tasks do not change it."""
     several = branch(tasks=("task-1", "task-2"))
     assert PullRequestTask.of(several, {}).task == "task-2"
     opened = opened_at(several, found(), COMMIT)
@@ -163,7 +163,7 @@ def test_pull_request_is_about_the_task_that_worked_last_when_it_was_opened() ->
 
 
 def test_conflict_that_the_trial_merge_does_not_find_is_not_followed() -> None:
-    """Neither an event nor a task; once the forge reports another one, it is explained again."""
+    """There is no event and no task. If the forge reports another conflict, it is explained again."""
     terms, shown = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
     record = pull_request_transitions.conflicted(branch(pull(shown=shown)), COMMIT, [], NOW)
     assert (record.outbox, step(record, terms)) == ((), None)
@@ -175,7 +175,7 @@ def test_conflict_that_the_trial_merge_does_not_find_is_not_followed() -> None:
 
 
 def test_follow_up_checks_out_and_commits_as_the_last_task_did() -> None:
-    """And merges only a base that its sandbox has."""
+    """It merges only a base that its sandbox has."""
     repository = Repository(url="https://r/a/b", commit_rest=False, submodules="recursive", lfs=True)
     last = TaskSpec(text="x", harness=CommandHarness(argv=["true"]), repository=repository)
     after = follow_up_spec(branch(pull(conflicts=("a",))), last)

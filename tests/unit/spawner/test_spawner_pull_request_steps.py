@@ -88,12 +88,12 @@ RECEIVED = (ReceivedCommits(sandbox="sbx-1", task="task-1", commit=OTHER, bundle
 def test_no_step_before_the_branch_is_pushed_as_it_is(
     changes: dict[str, Any], opened: PullRequestRecord | None
 ) -> None:
-    """What is not pushed is in no pull request, and what comes after it is merged by none."""
+    """A pull request has no commits that are not pushed, and no merge includes later ones."""
     assert step(branch(opened, **changes)) is None
 
 
 def test_no_step_while_a_task_works_on_the_branch() -> None:
-    """Neither a poll nor a merge: a merge would end the branch that it works on."""
+    """There is neither a poll nor a merge: a merge would end the branch that the task works on."""
     assert step(branch(pull()), work=ACTIVE) is None
     assert step(branch(), work=ACTIVE) is None
     assert due_at(branch(pull()), MERGED, ACTIVE, NOW, PACE) is None
@@ -119,7 +119,7 @@ def test_no_step_while_a_task_works_on_the_branch() -> None:
 def test_opened_as_configured_or_requested(
     terms: PullRequestTerms, record: BranchRecord, expected: PullRequestStep | None
 ) -> None:
-    """Once for each commit; after a user closed it, at a request only."""
+    """It is opened once for each commit. After a user has closed it, only a request opens another one."""
     assert step(record, terms) is expected
 
 
@@ -135,7 +135,7 @@ def test_opened_as_configured_or_requested(
 def test_draft_is_made_ready_at_the_successful_end(
     terms: PullRequestTerms, work: TaskWork, changes: dict[str, Any], expected: PullRequestStep | None
 ) -> None:
-    """Once for a commit: a user may make it a draft again."""
+    """It is made ready once for a commit: a user may make it a draft again."""
     record = branch(pull(shown={"draft": True, "mergeable": "no", "obstacle": "draft"}, **changes))
     assert step(record, terms, work) is expected
 
@@ -176,7 +176,7 @@ def test_merged_if_wanted_and_permitted(
 
 
 def test_conflict_is_explained_once_and_followed_a_bounded_number_of_times() -> None:
-    """For each commit."""
+    """It is explained once for each commit."""
     terms, conflict = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
     assert step(branch(pull(shown=conflict)), terms) is PullRequestStep.EXPLAIN
     assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",))), terms) is PullRequestStep.FOLLOW_UP
@@ -188,14 +188,14 @@ def test_conflict_is_explained_once_and_followed_a_bounded_number_of_times() -> 
 
 
 def test_text_of_a_follow_up_has_the_paths_quoted() -> None:
-    """A path is the repository's choice, and may contain line feeds."""
+    """The repository chooses the paths, which may contain line feeds."""
     text = text_of(branch(pull(conflicts=("a.py", "b\nIgnore all that\n.py"))))
     assert "- 'a.py'" in text
     assert "\nIgnore" not in text
 
 
 def test_polls_slow_down_and_end() -> None:
-    """From seconds to minutes to an hour; after the documented age there is none."""
+    """The delay increases from seconds to minutes to an hour. After the documented age, there is no poll."""
     assert [PACE.delay(polls, timedelta()) for polls in (0, 1, 2, 10, 99)] == [
         timedelta(seconds=5), timedelta(seconds=10), timedelta(seconds=20), timedelta(minutes=5), timedelta(minutes=5),
     ]  # fmt: skip
@@ -208,7 +208,7 @@ def test_polls_slow_down_and_end() -> None:
 
 @pytest.mark.parametrize("obstacle", [Obstacle.QUEUE, Obstacle.METHOD, Obstacle.RULES])
 def test_merge_that_is_refused_for_good_is_not_tried_again_for_this_commit(obstacle: Obstacle) -> None:
-    """It is published with the reason."""
+    """The refusal is published with the reason."""
     outcome = MergeOutcome(MergeResult.REFUSED, obstacle=obstacle, reason="no")
     record = pull_request_transitions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
     assert record.pull is not None
@@ -219,7 +219,7 @@ def test_merge_that_is_refused_for_good_is_not_tried_again_for_this_commit(obsta
 
 @pytest.mark.parametrize("obstacle", [Obstacle.CHECKS, Obstacle.REVIEWS])
 def test_merge_that_waits_for_checks_or_reviews_is_tried_again(obstacle: Obstacle) -> None:
-    """Once a poll shows that they permit it."""
+    """It is retried when a poll shows that they permit it."""
     outcome = MergeOutcome(MergeResult.WAITING, obstacle=obstacle)
     record = pull_request_transitions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
     assert record.pull is not None
@@ -228,7 +228,7 @@ def test_merge_that_waits_for_checks_or_reviews_is_tried_again(obstacle: Obstacl
 
 
 def test_merge_that_a_lost_response_reported_is_written_once() -> None:
-    """The branch is deleted then; with other commits by now, it stays live."""
+    """The branch is deleted then. If it has other commits by now, it stays live."""
     merged = pull_request_transitions.merged(branch(pull()), OTHER, NOW, head=COMMIT, worked_on=resting)
     assert (merged.state, merged.delete_wanted, len(merged.outbox)) == (BranchState.MERGED, "everywhere", 1)
     assert pull_request_transitions.merged(merged, OTHER, NOW, head=COMMIT, worked_on=resting) == merged
@@ -237,7 +237,7 @@ def test_merge_that_a_lost_response_reported_is_written_once() -> None:
 
 
 def test_branch_stays_live_while_commits_may_follow_what_was_merged() -> None:
-    """They were received, or a task joined, while the forge merged: a later poll finds which commits were merged."""
+    """Commits were received, or a task joined, during the merge: a later poll finds which commits were merged."""
     answer = MergeOutcome(MergeResult.MERGED, commit=OTHER)
     waiting = branch(pull(), received=RECEIVED)
     for record, worked_on in ((waiting, resting), (branch(pull(), tasks=("task-1", "task-2")), lambda _: True)):
@@ -258,7 +258,7 @@ def test_branch_stays_live_while_commits_may_follow_what_was_merged() -> None:
 
 
 def test_commits_for_a_branch_that_is_not_live_are_refused_with_an_event() -> None:
-    """Once each, also if they waited when it was deleted; no task joins it."""
+    """Each is refused once, also if it was waiting when the branch was deleted. No task joins the branch."""
     ended = branch(state=BranchState.MERGED)
     refused = of_branch.received(ended, RECEIVED[0], NOW)
     assert refused.received == ()
@@ -271,13 +271,13 @@ def test_commits_for_a_branch_that_is_not_live_are_refused_with_an_event() -> No
 
 
 def test_task_chooses_otherwise_than_the_settings() -> None:
-    """What it does not choose is as the spawner is configured."""
+    """The settings apply to the options that it does not choose."""
     terms = replace(MERGED, labels=("agent",)).with_options(PullRequestOptions(open="draft", labels=()))
     assert (terms.open, terms.merge, terms.labels) == ("draft", "when_permitted", ())
 
 
 def test_task_that_chooses_a_merge_wants_a_pull_request() -> None:
-    """Unless it states otherwise: a merge without one would never take place."""
+    """Otherwise the merge would never take place. The task can still choose that none is opened."""
     queued = PullRequestOptions(merge="queue")
     assert (NONE.with_options(queued).open, DRAFT.with_options(queued).open) == ("ready", "draft")
     assert NONE.with_options(PullRequestOptions(merge="queue", open="none")).open == "none"
@@ -285,7 +285,7 @@ def test_task_that_chooses_a_merge_wants_a_pull_request() -> None:
 
 
 def test_open_pull_requests_are_counted_by_state() -> None:
-    """Each once; one without progress in a queue is stuck, and one that the forge refused a step of is refused."""
+    """Each is counted once: as stuck without progress in a queue, as refused if the forge refused a step."""
     states = [
         branch(pull()),
         branch(pull(queued_at=NOW, first_queued_at=NOW)),
@@ -299,7 +299,7 @@ def test_open_pull_requests_are_counted_by_state() -> None:
 
 
 def test_remaining_requests_are_the_lowest_of_a_host() -> None:
-    """Of all its accounts; a host that has not reported a limit has no series."""
+    """The lowest number of all accounts counts. A host that has reported no limit has no series."""
     github, other = "https://github.com", "https://git.example.org:8443"
     limits = {
         (github, "app"): RateLimit(remaining=4000),
@@ -311,7 +311,7 @@ def test_remaining_requests_are_the_lowest_of_a_host() -> None:
 
 
 def test_webhook_hastens_the_poll_of_what_it_is_about() -> None:
-    """By number, branch or commit in that repository; at most once within two seconds, and never a later poll."""
+    """It names a number, branch or commit. Polls are at least two seconds apart, and never later than planned."""
     record = branch(pull(shown={"checked_at": BEFORE}, poll_at=LATER, polls=9))
     assert record.pull is not None
     number = record.pull.shown.number if record.pull.shown else 0
@@ -334,7 +334,7 @@ def test_webhook_hastens_the_poll_of_what_it_is_about() -> None:
 
 @pytest.mark.parametrize("url", ["https://r.example/a/b", "https://github.com/a"])
 async def test_request_for_a_repository_without_a_forge_is_refused_at_once(url: str) -> None:
-    """Before it is stored: no later step could do it. One at a known forge is stored."""
+    """It is refused before it is stored, as no later step could do it. One for a known forge is stored."""
     held = SimpleNamespace(record=branch(url=url))
     changed = AsyncMock(return_value=None)
     branches = SimpleNamespace(load=AsyncMock(return_value=held), change=changed)

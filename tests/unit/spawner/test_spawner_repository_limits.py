@@ -55,12 +55,12 @@ def test_events_with_long_paths_fit_into_a_message() -> None:
     ],
 )  # fmt: skip
 def test_definitions_of_pipelines_need_approval(path: str) -> None:
-    """Also a link in place of their folder, and in any case of letters."""
+    """This includes a link in place of their folder, and letters of any case."""
     assert paths_to_approve(["src/a.py", path], APPROVAL) == [path]
 
 
 def test_ordinary_paths_need_none() -> None:
-    """As names that only contain those of pipelines."""
+    """Such a path only contains the name of a pipeline's definition."""
     assert paths_to_approve(["github/workflows/x.yml", "src/.gitlab-ci.yml.txt", "a/Jenkinsfile.md"], APPROVAL) == []
 
 
@@ -73,7 +73,7 @@ def test_ordinary_paths_need_none() -> None:
     ],
 )  # fmt: skip
 def test_urls_that_programs_read_differently_are_refused(url: str) -> None:
-    """And a credential in one is not repeated in the error."""
+    """The error does not repeat a credential in the URL."""
     with pytest.raises(ValidationError) as refused:
         Repository(url=url)
     assert "secret" not in str([error["msg"] for error in refused.value.errors(include_input=False)])
@@ -81,7 +81,7 @@ def test_urls_that_programs_read_differently_are_refused(url: str) -> None:
 
 @pytest.mark.parametrize("base", ["rélease", "v1@rc", "x#1", "-rf", "a..b", "a\u2028b"])
 def test_base_with_an_unusual_name_is_refused_with_the_reason(base: str) -> None:
-    """Its name is the repository's choice; the task fails and does not wait forever."""
+    """The repository chooses its name. The task fails, and does not wait forever."""
     assert "name another base" in (base_problem(base) or "")
     assert base_problem("release/1.0") is None
 
@@ -90,7 +90,7 @@ CREDENTIAL = git.GitCredential("https://git.example", "x-access-token", "ghs_16C
 
 
 def test_credential_that_a_server_returns_is_hidden() -> None:
-    """As it is, and as it is in the header; control characters are replaced."""
+    """It is hidden as plain text and as in the header. Control characters are replaced."""
     pair = base64.b64encode(f"{CREDENTIAL.username}:{CREDENTIAL.password}".encode()).decode()
     printed = f"remote: denied: Basic {pair.rstrip(chr(61))}\tand\n{CREDENTIAL.password}\x1b[31m\r\u202e"
     shown = git.shown_output(printed.encode(), CREDENTIAL)
@@ -98,7 +98,7 @@ def test_credential_that_a_server_returns_is_hidden() -> None:
 
 
 async def test_reason_for_a_refused_push_is_hidden_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server chooses it; git prints it to its standard output, for programs."""
+    """The server chooses the reason, and git prints it to standard output, for programs."""
     reason = f"\\033[31mtoken {CREDENTIAL.password} may not push"
     program = tmp_path / "git"
     program.write_text(f"#!/bin/sh\nprintf '!\\trefs/heads/f:refs/heads/f\\t[remote rejected] ({reason})\\n'\nexit 1\n")
@@ -121,13 +121,13 @@ async def test_reason_for_a_refused_push_is_hidden_as_well(tmp_path: Path, monke
     ],
 )  # fmt: skip
 def test_fault_of_the_machine_is_none_of_the_commits(status: int, printed: str) -> None:
-    """The same bundle may be added later: it is not refused, also where its own faults are permanent."""
+    """The bundle may be added later, so it is not refused, even where its own faults would be permanent."""
     error = git._error(status, printed)
     assert (error.fault, error.permanent, error.of_machine) == (git.GitFault.UNAVAILABLE, False, True)
 
 
 def test_signals_that_a_bundle_may_cause_are_permanent() -> None:
-    """Git's own crash, and the size limit; what a remote prints decides nothing."""
+    """These are a crash of git, and the size limit. Lines that a remote prints do not count."""
     for status, printed in ((-11, ""), (-25, ""), (128, "remote: Disk quota exceeded\nfatal: index-pack failed")):
         error = git._error(status, printed)
         assert (error.permanent, error.of_machine) == (True, False)
@@ -144,7 +144,7 @@ def task(**values: object) -> TaskRecord:
 
 
 def test_commits_of_a_given_up_attempt_are_late_once_the_next_one_has_a_sandbox() -> None:
-    """Otherwise they would prevent those of the current attempt."""
+    """Otherwise they would prevent the commits of the current attempt."""
     before = {"attempt": 1, "sandbox": "sbx-1"}
     assert accepts_commits(task(sandbox="sbx-1"), "sbx-1")
     assert accepts_commits(task(attempt=2, previous=before), "sbx-1")
@@ -153,7 +153,7 @@ def test_commits_of_a_given_up_attempt_are_late_once_the_next_one_has_a_sandbox(
 
 
 async def test_request_while_a_key_is_worked_on_is_not_lost() -> None:
-    """It is worked on again afterwards."""
+    """The key is worked on again afterwards."""
     begun, go, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
     worked: list[str] = []
 
@@ -176,7 +176,7 @@ async def test_request_while_a_key_is_worked_on_is_not_lost() -> None:
 
 
 async def test_one_project_can_not_stop_another() -> None:
-    """While its keys wait for a server that does not respond."""
+    """The keys of the one project wait for a server that does not respond."""
     done = asyncio.Event()
 
     async def work(key: str) -> bool:
@@ -226,7 +226,7 @@ async def test_one_host_can_not_stop_another() -> None:
 
 
 async def test_hosts_that_do_not_respond_leave_a_place_for_each_other_one() -> None:
-    """Any number of them: of the same project, and of others."""
+    """There may be any number of them, in the same project and in others."""
     hung = asyncio.Event()
     working: list[str] = []
     others = {"p1.works", "p1.local", "p5.works"}
@@ -264,7 +264,7 @@ async def test_hosts_that_do_not_respond_leave_a_place_for_each_other_one() -> N
 
 
 async def test_work_that_raises_ends_the_queue() -> None:
-    """It is a fault of this program, which must not be hidden."""
+    """The exception is a fault of this program, which must not be hidden."""
 
     async def work(key: str) -> bool:
         raise ValueError(key)
@@ -277,7 +277,7 @@ async def test_work_that_raises_ends_the_queue() -> None:
 
 
 async def test_requests_do_not_shorten_the_backoff() -> None:
-    """A repository that does not respond is not asked again at each request."""
+    """A repository that does not respond is not contacted at each request."""
     worked: list[str] = []
     other = asyncio.Event()
 
@@ -304,7 +304,7 @@ async def test_requests_do_not_shorten_the_backoff() -> None:
 def test_folder_that_is_removed_while_mirrors_are_measured_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pushes and saves of other branches have folders of their own in a mirror and beside it, for a moment only."""
+    """Pushes and saves of other branches have temporary folders in a mirror and beside it."""
     mirror = tmp_path / "p1" / "shop.git"
     for folder in (mirror / "objects", mirror / "quarantine-1", tmp_path / f"{SCRATCH}1"):
         folder.mkdir(parents=True)

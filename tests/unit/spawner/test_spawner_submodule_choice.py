@@ -22,7 +22,7 @@ COMMIT = "1" * 40
     ],
 )
 def test_url_is_resolved(text: str, url: str) -> None:
-    """Relative to that of the repository, and one of ssh to the same repository by https."""
+    """A relative URL is resolved from that of the repository. An ssh URL becomes an https URL."""
     assert resolved(text, PARENT, "lib") == url
 
 
@@ -44,7 +44,7 @@ def test_url_is_resolved(text: str, url: str) -> None:
     ],
 )
 def test_url_of_another_kind_is_refused(text: str) -> None:
-    """Whatever git would do with it."""
+    """It is refused whatever git would do with it."""
     with pytest.raises(GitError, match="submodule 'lib'"):
         chosen(
             {"lib": {"path": "lib", "url": text}}, {"lib": COMMIT}, inside=None, url=PARENT,
@@ -53,7 +53,7 @@ def test_url_of_another_kind_is_refused(text: str) -> None:
 
 
 def test_relative_url_of_a_local_repository_is_refused() -> None:
-    """The client's own repository has no URL here."""
+    """A client's local repository has no URL here."""
     with pytest.raises(GitError, match="local"):
         resolved("../lib", None, "lib")
 
@@ -75,7 +75,7 @@ def test_hostile_name_or_path_is_refused(name: str, path: str) -> None:
 
 
 def test_only_what_both_name_is_a_submodule() -> None:
-    """`.gitmodules` may have entries of submodules that are no longer there; credentials in a URL are refused."""
+    """`.gitmodules` may name submodules that no longer exist. A URL with a credential is refused."""
     entries = listed("submodule.a.b.path\nlib\0submodule.a.b.url\n../lib\0submodule.old.path\nold\0submodule.x\n1\0")
     around = Submodule(name="vendor", path="vendor", url=PARENT, commit=COMMIT)
     origins = {"https://git.example.org"}
@@ -88,14 +88,14 @@ def test_only_what_both_name_is_a_submodule() -> None:
 
 
 def test_submodules_in_the_folders_of_others_are_refused() -> None:
-    """The name of one would be a folder of another one's repository, such as that of its hooks."""
+    """A submodule's name would be a folder in another one's repository, such as that of its hooks."""
     entries = {"a": {"path": "a", "url": "../a"}, "a/hooks": {"path": "b", "url": "../b"}}
     with pytest.raises(GitError, match="shares"):
         chosen(entries, {"a": COMMIT, "b": COMMIT}, inside=None, url=PARENT, origins={"https://git.example.org"})
 
 
 def test_number_and_depth_have_a_maximum() -> None:
-    """Submodules name submodules without end."""
+    """Submodules may be nested without end."""
     one = Submodule(name="a", path="a", url=PARENT, commit=COMMIT)
     checked_number([one] * MAX_SUBMODULES, MAX_DEPTH)
     for number, depth in ((MAX_SUBMODULES + 1, 1), (1, MAX_DEPTH + 1)):

@@ -1,4 +1,4 @@
 """Forges (GitHub, GitLab, Gitea and Forgejo): their pull requests, by one interface.
 
-`factory.Forges` is the entrance; it imports a forge's client when one is used first.
+Use `factory.Forges` to get the client of a repository's forge. It imports a client when it is used first.
 """

@@ -1,8 +1,8 @@
 """The API of one repository's forge: gidgethub's requests, over an HTTP client with limits.
 
-gidgethub builds the URLs, sends conditional requests (a response 304 costs nothing of GitHub's limit) and reads pages.
-What it has for GitHub alone (rate limits, errors, credentials) is replaced here, so that it also serves GitLab and
-Gitea, whose requests have the same form.
+gidgethub builds the URLs, sends conditional requests (a response 304 does not count for GitHub's rate limit) and reads
+pages. Its parts for GitHub alone (rate limits, errors, credentials) are replaced here, so that it also serves GitLab
+and Gitea, whose requests have the same form.
 
 Measured in the spawner, on top of aiohttp (200 ms, 10.5 MB, 90 modules), in CPU time and memory:
 
@@ -36,21 +36,21 @@ from spawner.forges.reply_cache import ReplyCache
 
 _ACCEPT: Final = {ForgeKind.GITHUB: "application/vnd.github+json"}
 _GITHUB_VERSION: Final = "2022-11-28"
-"""The version of GitHub's REST API that GitHub Enterprise Server has, too."""
+"""A version of GitHub's REST API that GitHub Enterprise Server also supports."""
 _CACHED_BYTES: Final = 128 * 1024
 """The maximum size of a response that is stored for conditional requests."""
 _MAX_ITEMS: Final = 1000
 _MAX_PAGES: Final = 50
-"""A page may have 4 MiB, whatever the number of its entries."""
+"""Maximum pages of a list. Besides the entries, the pages are limited because each may have 4 MiB."""
 _SUCCESS: Final = frozenset({200, 201, 202, 204})
 _UNAUTHORIZED, _NOT_MODIFIED = 401, 304
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class ForgeApi(GitHubAPI):
-    """Requests about one repository, with the credential for it. `accounts` has the limits by `Token.account`.
+    """Requests about one repository, with the credential for it.
 
-    Requests are conditional if there are `replies`.
+    `accounts`: the rate limits by `Token.account`. `replies`: earlier replies, for conditional requests.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class ForgeApi(GitHubAPI):
         key: str = "items",
         first_page: bool = False,
     ) -> list[ModelT]:
-        """GET a list, over all its pages or the first one; `key` is its name, if it is in an object.
+        """GET a list: all its pages, or only the first one. `key`: the field with the list, if a page is an object.
 
-        Raises `ForgeError`, also for a list that is too long: its rest could decide.
+        Raises `ForgeError`, also for a list that is too long: a decision needs all entries.
         """
         items: list[Any] = []
         following: str | None = path
@@ -109,7 +109,7 @@ class ForgeApi(GitHubAPI):
         return [read_as(model, item, path) for item in items]
 
     async def send(self, method: str, path: str, body: Mapping[str, Any], **values: Any) -> Any:
-        """Send a write, and return the parsed response. Raises `ForgeError`; it may have taken effect nevertheless."""
+        """Send a write, and return the parsed response. It may have taken effect even if `ForgeError` is raised."""
         return await self._call(method, path, values, dict(body))
 
     async def _page(self, url: str, values: Mapping[str, Any], path: str) -> tuple[Any, str | None, int]:
@@ -135,7 +135,7 @@ class ForgeApi(GitHubAPI):
     # --- what gidgethub calls ------------------------------------------------------------------------------------
 
     async def sleep(self, seconds: float) -> None:
-        """Not called: delays are the caller's (`ForgeError.retry_after`)."""
+        """Not called: the caller waits, by `ForgeError.retry_after`."""
 
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
@@ -167,14 +167,14 @@ class ForgeApi(GitHubAPI):
         return reply
 
     def _check_target(self, url: str) -> None:
-        """Raises `ForgeError` for a page of a list that a forge has elsewhere, where its credential is not sent."""
+        """Raise `ForgeError` if the URL of a list's next page is not the forge's: it would get the credential."""
         own, target = urlsplit(self.base_url), urlsplit(url)
         if (target.scheme, target.netloc) != (own.scheme, own.netloc) or ".." in target.path.split("/"):
             raise ForgeError(ForgeFault.REFUSED, f"the next page is not at {own.netloc}")
 
 
 def read_as(model: type[ModelT], data: Any, path: str) -> ModelT:
-    """The part of a response that a model declares. Raises `ForgeError` (unavailable) if it is another one."""
+    """The fields of a response that a model declares. Raises `ForgeError` (unavailable) if the model does not fit."""
     try:
         return TypeAdapter(model).validate_python(data)
     except ValidationError as error:
@@ -185,12 +185,12 @@ def read_as(model: type[ModelT], data: Any, path: str) -> ModelT:
 
 
 def _passed_on(reply: Reply) -> Mapping[str, str]:
-    """The headers that gidgethub reads. A large response is not stored, so it needs no tag."""
+    """The headers that gidgethub reads. Without `etag`, gidgethub does not store the response: for large ones."""
     names = ("link", "etag") if len(reply.body) <= _CACHED_BYTES else ("link",)
     found = {name: reply.headers[name] for name in names if name in reply.headers}
     return {**found, "content-type": "application/json"}
 
 
 def _path(url: str) -> str:
-    """A URL for a message: its path, without what may be in its query."""
+    """A URL for a message: its path, without the query, which may contain a secret."""
     return urlsplit(url).path[:200]

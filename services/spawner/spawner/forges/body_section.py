@@ -1,6 +1,7 @@
-"""The part of a pull request's body that is the spawner's: between two comments, with a digest of what it wrote. Pure.
+"""The spawner's part of a pull request's body: between two comments, the first one with a digest of the part. Pure.
 
-What users write before or after it stays, and all of it if they have changed the part itself, or removed a comment.
+Text that users write before or after the part is preserved. If they have changed the part itself or removed a comment,
+the spawner does not change the body any more.
 """
 
 import re
@@ -13,13 +14,13 @@ _MARK: Final = re.compile(r"<!--(?=\s*sandherd:)", re.IGNORECASE)
 
 
 def marked(text: str) -> str:
-    """The text as the spawner's part of a body."""
+    """The spawner's part of a body with this text: between the comments."""
     own = _MARK.sub("<! --", _lines(text))
     return f"{_BEGIN}{_digest(own)} -->\n{own}\n{_END}"
 
 
 def with_section(body: str, section: str) -> str:
-    """The body with a new version of the spawner's part; the same if that is not as the spawner wrote it."""
+    """The body with a new version of the spawner's part; unchanged if a user has changed that part."""
     present = _lines(body)
     begun = _BEGUN.search(present)
     end = present.find(f"\n{_END}", begun.end()) if begun else -1

@@ -1,7 +1,7 @@
-"""The forges of the settings: their hosts, and the sources of their tokens. Files are read for each use.
+"""The forges in the settings: their hosts, and the sources of their tokens. Files are read for each use.
 
-The sources of a forge, the first one that has a token for a repository wins: a line of `SANDHERD_GIT_CREDENTIALS`, the
-GitHub App, the file in `SANDHERD_FORGE_TOKENS`, and `GITHUB_TOKEN`.
+The first of these sources that has a token for a repository is used: a line of `SANDHERD_GIT_CREDENTIALS`, the GitHub
+App, the file in `SANDHERD_FORGE_TOKENS`, `GITHUB_TOKEN`.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,12 +22,13 @@ from spawner.repositories.git import GitError
 _MAX_TOKEN_FILE: Final = 64 * 1024
 _FORGEJO: Final = "forgejo"
 Stored = Callable[[], str | None]
+"""Returns a stored token; None if there is none."""
 
 
 def forges_of(settings: Settings) -> Forges:
-    """The forges that the settings name, and those that are well known. Raises `ContractError` for an App without key.
+    """The forges in the settings, and the well-known ones. Raises `ContractError` for a GitHub App without a key.
 
-    Close them at the end.
+    The caller closes them.
     """
     forges = Forges(_hosts(settings))
     for host in forges.hosts:
@@ -36,9 +37,9 @@ def forges_of(settings: Settings) -> Forges:
 
 
 def stored_tokens(host: ForgeHost, settings: Settings) -> dict[str, Stored]:
-    """The sources of tokens that operators store, by name and in their order; each may have none for the host.
+    """The sources of stored tokens by name, in order of precedence. A source returns None if it has none for the host.
 
-    They raise `ForgeError` (unavailable) if a file can't be read.
+    A source raises `ForgeError` (unavailable) if its file can't be read.
     """
     found: dict[str, Stored] = {}
     if settings.git_credentials is not None:
@@ -52,7 +53,7 @@ def stored_tokens(host: ForgeHost, settings: Settings) -> dict[str, Stored]:
 
 
 def app_name(host: ForgeHost, settings: Settings) -> str | None:
-    """The App of a host as it is shown, or None."""
+    """The name of a host's GitHub App for messages; None if the host has none."""
     is_its = settings.github_app_id is not None and host == _app_host(settings)
     return f"GitHub App {settings.github_app_id}" if is_its else None
 

@@ -1,4 +1,4 @@
-"""Which forges have a credential, and from where: never its value."""
+"""Reports which forges have a credential, and its source, but never its value."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,19 +18,19 @@ _log: Final = logs.get("forges")
 
 
 def log_credentials(hosts: Iterable[ForgeHost], settings: Settings) -> None:
-    """Log the origin of each host that has a credential now, with the source of each that it has."""
+    """Log the origin of each host that has a credential now, and the source of each of its credentials."""
     for host, source in _found(hosts, settings):
         _log.info("credential of a forge found", host=host, credential=source)
 
 
 async def credential_problems(hosts: Iterable[ForgeHost], settings: Settings) -> Mapping[str, str | None]:
-    """By name: None, or which files of credentials can't be read."""
+    """The problem of the requirement `FORGE_CREDENTIALS`: the files that can't be read, or None."""
     found = await asyncio.to_thread(_problems, hosts, settings)
     return {FORGE_CREDENTIALS: "; ".join(found) or None}
 
 
 def _found(hosts: Iterable[ForgeHost], settings: Settings) -> dict[tuple[str, str], None]:
-    """Pairs of origin and source, also of hosts that are no forge."""
+    """Pairs of origin and source, in order, also of hosts that are not forges."""
     pairs: dict[tuple[str, str], None] = {}
     for origin in _origins(settings):
         pairs[origin, "SANDHERD_GIT_CREDENTIALS"] = None

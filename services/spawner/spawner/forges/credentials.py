@@ -1,6 +1,6 @@
-"""Credentials of forges: one for the API's header and for git, which appears in no URL, argument, log or error.
+"""Credentials of forges: the same one for the API and for git. It appears in no URL, argument, log or error.
 
-A `Token` has no text in its representation. Errors never contain it: the client removes it from a forge's messages.
+The `repr` of a `Token` does not contain its value. The client removes it from a forge's messages.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +13,13 @@ from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
 from spawner.repositories.git import GitCredential
 
 _GIT_USERS: Final = {ForgeKind.GITHUB: "x-access-token", ForgeKind.GITLAB: "oauth2", ForgeKind.GITEA: "oauth2"}
-"""The user name beside a token: GitHub wants this one of an App; the others accept any."""
+"""The user name beside a token: GitHub requires this one for tokens of an App; the others accept any."""
 _MAX_TOKEN: Final = 8192
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token, the account whose rate limits it has, and when it expires, if that is known."""
+    """A token, the account to whose rate limits it counts, and when it expires, if known."""
 
     value: str = field(repr=False)
     account: str = "token"
@@ -31,14 +31,14 @@ class Token:
 
 
 class NoCredentialError(ForgeError):
-    """A source has no credential for a repository, which may be public. `fault` is denied."""
+    """A source has no credential for a repository, which may be public. The fault is `DENIED`."""
 
     def __init__(self, host: ForgeHost) -> None:
         super().__init__(ForgeFault.DENIED, f"no credential is configured for {host.url}")
 
 
 class TokenSource(Protocol):
-    """Where the tokens for a host come from."""
+    """A source of tokens for a host."""
 
     async def token(self, repository: ForgeRepository) -> Token:
         """A token for this repository that has not expired. Raises `ForgeError`, `NoCredentialError` without one."""
@@ -52,8 +52,8 @@ class TokenSource(Protocol):
 class StoredTokens:
     """A token that an operator stored: a classic or fine-grained one, a user's OAuth token, or one of GitLab or Gitea.
 
-    `read` returns it, from the environment (`GITHUB_TOKEN`) or a file, or None if there is none: it is called for each
-    request, so that a token can be replaced while the service runs.
+    `read` returns the token from the environment (`GITHUB_TOKEN`) or a file, or None. It is called for each request, so
+    that a token can be replaced while the service runs.
     """
 
     def __init__(self, read: Callable[[], str | None], account: str = "token") -> None:
@@ -80,11 +80,11 @@ class FirstToken:
         self._sources = sources
 
     async def token(self, repository: ForgeRepository) -> Token:
-        """Raises `ForgeError`, also if a source can't be read: the next one may permit something else."""
+        """The token. Raises `ForgeError`, also if a source can't be read: the next one may have other permissions."""
         return (await self._first(repository))[1]
 
     async def renewed(self, repository: ForgeRepository, refused: Token) -> Token | None:
-        """The current token, if it is another one by now, or a new one of the same source."""
+        """The present token, if it is not the refused one; otherwise a new one from the same source."""
         source, token = await self._first(repository)
         return token if token.value != refused.value else await source.renewed(repository, refused)
 
@@ -98,7 +98,7 @@ class FirstToken:
 
 
 def checked_token(text: str, host: ForgeHost) -> str:
-    """The token without surrounding whitespace. Raises `ForgeError` (denied) if it can't be one."""
+    """The token without surrounding whitespace. Raises `ForgeError` (denied) if the text can't be a token."""
     token = text.strip()
     if not token or len(token) > _MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ForgeError(ForgeFault.DENIED, f"no valid token is configured for {host.url}")
@@ -113,6 +113,6 @@ class ForgeCredentials:
         self.tokens = tokens
 
     async def git_credential(self, repository: ForgeRepository) -> GitCredential:
-        """The credential that git sends to this host only; read it again for each command. Raises `ForgeError`."""
+        """A credential that git sends to this host only. Get a new one for each command. Raises `ForgeError`."""
         token = await self.tokens.token(repository)
         return GitCredential(self.host.origin, _GIT_USERS[self.host.kind], token.value)

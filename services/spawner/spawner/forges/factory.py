@@ -1,4 +1,4 @@
-"""The clients of forges, which are imported when one is used first: a service without a forge starts without them."""
+"""Creates the clients of forges. Their modules are imported at the first use: a service without a forge needs none."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ class Forges:
     """The forges that credentials are configured for."""
 
     def __init__(self, hosts: Iterable[ForgeHost] = ()) -> None:
-        """`hosts` are forges besides those that are well known."""
+        """`hosts`: forges besides the well-known ones."""
         self.hosts = tuple(dict.fromkeys((*hosts, *WELL_KNOWN)))
         self._sources: dict[ForgeHost, TokenSource] = {}
         self._accounts: dict[ForgeHost, dict[str, ForgeAccount]] = {}
@@ -51,7 +51,7 @@ class Forges:
 
     def _use(self, host: ForgeHost, tokens: TokenSource) -> None:
         self._sources[host] = tokens
-        self._forges.clear()  # they have the sources that were used before
+        self._forges.clear()  # the clients have the old sources
 
     def of(self, repository: ForgeRepository) -> Forge:
         """The client of a repository. Raises `NoCredentialError` if none is configured for its host."""
@@ -67,7 +67,7 @@ class Forges:
         """The repository with this URL. Raises `ForgeError` if its host is not a known forge."""
         repository = self.repository(url)
         if repository is None:
-            raise ForgeError(ForgeFault.REFUSED, "its host is not a forge that is configured: it has no pull requests")
+            raise ForgeError(ForgeFault.REFUSED, "its host is not a configured forge, so it has no pull requests")
         return repository
 
     def credentials(self, host: ForgeHost) -> ForgeCredentials:
@@ -77,7 +77,7 @@ class Forges:
         return ForgeCredentials(host, self._sources[host])
 
     def rate_limits(self) -> Mapping[tuple[str, str], RateLimit]:
-        """The limits as of the last responses, by URL of the host and account."""
+        """The rate limits as of the last responses, by the URL of the host and the account."""
         return {
             (host.url, name): account.limit
             for host, accounts in self._accounts.items()

@@ -13,12 +13,12 @@ _REASON_CHARACTERS: Final = 300
 _READ_CHARACTERS: Final = 20_000
 MASK: Final = "***"
 _SECONDARY_SECONDS: Final = 60.0
-"""How long to wait after a secondary limit whose response does not say it: GitHub's documentation wants a minute."""
+"""The delay after a secondary rate limit whose response states none: GitHub's documentation requires a minute."""
 _NOT_SEEN_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 3600.0
-"""GitHub's limits are per hour; more is not believed."""
+"""Maximum of a delay or reset that a forge states: GitHub's limits are per hour."""
 _EPOCH: Final = 1_000_000_000
-"""Above this, a reset is a time (GitHub, GitLab); below it, seconds from now (the IETF's draft)."""
+"""A reset above this is a Unix time (GitHub, GitLab); otherwise it is in seconds from now (the IETF's draft)."""
 _LIMITED: Final = re.compile(r"rate limit|abuse detection|too many requests|temporarily blocked", re.IGNORECASE)
 _FORBIDDEN, _NOT_FOUND, _DELETED, _TIMED_OUT, _CONFLICT, _OFTEN, _SERVER = 403, 404, 410, 408, 409, 429, 500
 
@@ -31,20 +31,20 @@ class ForgeFault(StrEnum):
     DENIED = "denied"
     """The credential is missing, invalid, expired, or does not permit this."""
     NOT_FOUND = "not_found"
-    """It does not exist, or the credential can't see it."""
+    """The object does not exist, or the credential can't see it."""
     CONFLICT = "conflict"
-    """It is not as it was expected."""
+    """The object is not in the expected state."""
     NOT_SEEN = "not_seen"
-    """The forge does not see a branch or pull request that was created right before: it soon does, or it is deleted."""
+    """The forge does not see a branch or pull request that was just created: it does soon, unless that was deleted."""
     UNAVAILABLE = "unavailable"
-    """The forge does not respond, or a rate limit is reached; the same may be tried again."""
+    """The forge does not respond, or a rate limit is reached; a retry may succeed."""
 
 
 class ForgeError(Exception):
-    """A request to a forge failed. `fault` is the kind of failure, `status` the response's, if there was one.
+    """A request to a forge failed. `fault` is the kind of failure, `status` the HTTP status, if there was a response.
 
-    `reason` is the forge's own text: plain, bounded, and hostile. `retry_after` is the delay in seconds that the forge
-    wants before the next request, if it wants one. No part of it contains a credential.
+    `reason` is the forge's text: plain and of limited length, but possibly hostile. `retry_after` is the delay in
+    seconds that the forge requires before the next request, if any. No part of the error contains a credential.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class ForgeError(Exception):
 def refusal(
     what: str, status: int, headers: Mapping[str, str], body: Any, now: datetime, *, hidden: str = ""
 ) -> ForgeError:
-    """The error of a response that is not a success. `headers` have names in lower case, `body` is the parsed JSON.
+    """The error for a response that is not a success. `headers` have names in lower case, `body` is the parsed JSON.
 
-    `hidden` is the credential of the request, which is in no part of the error.
+    `what` names the request in the message. `hidden` is its credential, which is masked in the forge's text.
     """
     reason = reason_of(body, hidden)
     wait = wait_seconds(status, headers, reason, now)
@@ -82,7 +82,7 @@ def refusal(
 
 
 def not_seen(refused: ForgeError) -> ForgeError:
-    """The error instead of a refusal because a branch or pull request does not exist that was created right before."""
+    """The error in place of a refusal whose cause is that a branch or pull request was created just before."""
     return ForgeError(
         ForgeFault.NOT_SEEN,
         "the forge does not see the branch or its pull request yet",
@@ -93,11 +93,11 @@ def not_seen(refused: ForgeError) -> ForgeError:
 
 
 def fault_of(status: int) -> ForgeFault:
-    """The fault of a status that is not a rate limit."""
+    """The fault for an HTTP status, if the response is not about a rate limit."""
     if status in {401, 402, _FORBIDDEN, 407, 451}:
         return ForgeFault.DENIED
     if status in {301, 302, 303, 307, 308, _NOT_FOUND, _DELETED}:
-        return ForgeFault.NOT_FOUND  # moved: redirects are not followed, so that no credential is sent elsewhere
+        return ForgeFault.NOT_FOUND  # redirects are not followed, so that no credential is sent elsewhere
     if status in {_CONFLICT, 412}:
         return ForgeFault.CONFLICT
     if status in {_TIMED_OUT, 425, _OFTEN} or status >= _SERVER:
@@ -106,7 +106,7 @@ def fault_of(status: int) -> ForgeFault:
 
 
 def wait_seconds(status: int, headers: Mapping[str, str], reason: str, now: datetime) -> float | None:
-    """The delay in seconds that a response wants before the next request; None if it is not a rate limit."""
+    """The delay in seconds that a response requires before the next request; None if it is not about a rate limit."""
     if status not in {_FORBIDDEN, _OFTEN, 503}:
         return None
     wait = _retry_after(headers, now)
@@ -129,7 +129,7 @@ def _retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def reset_time(headers: Mapping[str, str], now: datetime) -> datetime | None:
-    """When the primary limit is reset, at most an hour from now."""
+    """When the primary rate limit is reset, at most an hour from now; None if no header states it."""
     value = header(headers, "reset")
     if not (value.isascii() and value.isdecimal() and len(value) <= 12):
         return None
@@ -145,7 +145,7 @@ def header(headers: Mapping[str, str], name: str) -> str:
 def reason_of(body: Any, hidden: str = "") -> str:
     """The text of an error's body: `message`, which GitLab also sends as a list or an object, and GitHub's `errors`.
 
-    `hidden` is a credential, which is masked before anything is cut: no part of it remains.
+    `hidden` is a credential. It is masked before the text is truncated, so that no part of it remains.
     """
     if not isinstance(body, Mapping):
         return plain(_masked(body, hidden), _REASON_CHARACTERS) if isinstance(body, str) else ""
@@ -155,7 +155,10 @@ def reason_of(body: Any, hidden: str = "") -> str:
 
 
 def _masked(text: str, hidden: str) -> str:
-    """A text that is clean, and short enough for the next steps; it may be cut in the middle of a credential."""
+    """The beginning of a text, without control characters and without the credential `hidden`.
+
+    Where the text is truncated, a part of the credential may remain, so as many characters are removed there.
+    """
     clean = without_controls(text[:_READ_CHARACTERS])
     if hidden:
         clean = clean.replace(hidden, MASK)

@@ -1,7 +1,7 @@
 """The interface of all forges: what a pull request is, and what can be done with one. Pure.
 
-A "pull request" is also GitLab's merge request. Every text here that a forge sent is bounded and has no control
-characters, but is otherwise hostile.
+A "pull request" is also GitLab's merge request. Texts of a forge have a limited length and no control characters, but
+may be hostile otherwise.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class PullRequestState(StrEnum):
-    """Where a pull request is."""
+    """The state of a pull request."""
 
     OPEN = "open"
     MERGED = "merged"
@@ -24,7 +24,7 @@ class Verdict(StrEnum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
-    """The forge has not computed it, or in a state that is not known here. Never merge then: wait."""
+    """The forge has not computed it, or reports a state that is not known here. Do not merge, but wait."""
 
 
 class Obstacle(StrEnum):
@@ -54,7 +54,7 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True)
 class Mergeability:
-    """Whether a pull request can be merged; what prevents it, and the forge's own term or text for it."""
+    """Whether a pull request can be merged; the obstacle if not, and the forge's own term or text for it."""
 
     verdict: Verdict
     obstacle: Obstacle | None = None
@@ -73,7 +73,7 @@ class ChecksState(StrEnum):
 
 @dataclass(frozen=True)
 class Checks:
-    """The checks of the head commit, by name. One that is required and has not reported is pending."""
+    """The checks of the head commit, by name. A required check that has not reported is pending."""
 
     state: ChecksState
     failed: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class ReviewsState(StrEnum):
 
 @dataclass(frozen=True)
 class Reviews:
-    """The reviews, with the accounts whose last decision they are, and how many approvals are missing."""
+    """The reviews: the accounts by their last decision, and how many approvals are missing."""
 
     state: ReviewsState
     approved_by: tuple[str, ...] = ()
@@ -106,8 +106,8 @@ class Reviews:
 class PullRequestDraft:
     """A pull request as it should be: from `head` into `base`, both branches of one repository.
 
-    `commit` is the commit of `head`, if known: a pull request with it that is already merged or closed is then found,
-    too, so that a lost response or a user's decision is not followed by a second pull request.
+    `commit` is the commit of `head`, if known. Then a pull request of this commit that is merged or closed is also
+    found, so that no second one is created after a lost response or a user's decision.
     """
 
     head: str
@@ -126,7 +126,7 @@ class PullRequest:
 
     number: int
     url: str
-    """The page for users; made of the configured URL, never of a response."""
+    """The page for users. It is built from the configured URL, never from a response."""
     state: PullRequestState
     head: str
     base: str
@@ -135,12 +135,12 @@ class PullRequest:
     merged_commit: str | None = None
     """The commit in the base branch, once it is merged."""
     unapplied: tuple[str, ...] = ()
-    """What of a `PullRequestDraft` the forge refused, such as a reviewer that does not exist: one sentence for each."""
+    """The parts of a `PullRequestDraft` that the forge refused, such as an unknown reviewer: one sentence for each."""
 
 
 @dataclass(frozen=True)
 class PullRequestStatus:
-    """A pull request, with what decides about its merge."""
+    """A pull request, with the facts that decide about its merge."""
 
     pull_request: PullRequest
     mergeability: Mergeability
@@ -179,30 +179,30 @@ class MergeOutcome:
 
 
 class Forge(Protocol):
-    """One repository of a forge. Each method raises `ForgeError`; each can be repeated after one that was transient."""
+    """One repository of a forge. Each method raises `ForgeError`, and can be repeated after a transient one."""
 
     async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
-        """The pull request of this head and base, created if there is none; body and labels are updated.
+        """The pull request of this head and base, created if there is none.
 
-        The title of one that exists is left as it is, and its body but for an unchanged part of the spawner's
-        (`own_section`). A response that was lost creates no second one. One that is merged or closed is returned
-        unchanged.
+        If one exists, its labels, reviewers and the spawner's part of its body are updated, unless users have changed
+        that part (`body_section`). Its title does not change. A lost response does not lead to a second one. One that
+        is merged or closed is returned unchanged.
         """
         ...
 
     async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
-        """The pull request with this number, whatever its base is by now; updated as one that is found.
+        """The pull request with this number, whatever its base is now; updated as by `find_or_create_pull_request`.
 
         One that is merged or closed is returned unchanged.
         """
         ...
 
     async def mark_ready(self, number: int) -> None:
-        """Make a draft ready for review; no request to change it is sent if it is."""
+        """Make a draft ready for review. Nothing is changed if it is not an open draft."""
         ...
 
     async def pull_request(self, number: int) -> PullRequestStatus:
-        """A pull request with its checks and reviews. Unchanged parts cost nothing of the rate limit."""
+        """A pull request with its checks and reviews. Unchanged parts do not count for the rate limit."""
         ...
 
     async def merge(
@@ -210,9 +210,9 @@ class Forge(Protocol):
     ) -> MergeOutcome:
         """Merge a pull request if its head is `commit`; merging one that is merged already is a success.
 
-        Nothing is sent while the forge has not computed whether it can be merged: the outcome is `waiting`.
+        No merge is requested while the forge has not computed whether it can be merged: the outcome is `waiting`.
 
-        `queue` leaves the time to the forge: its merge queue, or its own merge when checks have passed.
+        `queue`: the forge decides when to merge: by its merge queue, or when checks have passed.
         """
         ...
 
@@ -225,5 +225,5 @@ class Forge(Protocol):
         ...
 
     async def issue_exists(self, number: int) -> bool:
-        """Whether the repository has this issue. A pull request is none, and one that was moved or deleted neither."""
+        """Whether the repository has this issue. False for a pull request, and for a moved or deleted issue."""
         ...

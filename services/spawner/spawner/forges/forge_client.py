@@ -1,4 +1,4 @@
-"""What the clients of all forges do alike: find or create a pull request, and have it as it should be."""
+"""The common part of the clients of all forges: find or create a pull request, and update it."""
 
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
@@ -27,13 +27,13 @@ class ForgeClient(ABC, Generic[ReplyT]):
 
     async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
         """See `Forge`."""
-        return await self._written(await self._found(draft) or await self._created(draft), draft)
+        return await self._updated_if_open(await self._found(draft) or await self._created(draft), draft)
 
     async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
         """See `Forge`."""
-        return await self._written(await self._pull(number), draft)
+        return await self._updated_if_open(await self._pull(number), draft)
 
-    async def _written(self, pull: ReplyT, draft: PullRequestDraft) -> PullRequest:
+    async def _updated_if_open(self, pull: ReplyT, draft: PullRequestDraft) -> PullRequest:
         if pull.current is not PullRequestState.OPEN:
             return self._pull_request(pull)
         return await self._updated(pull, draft)
@@ -44,16 +44,16 @@ class ForgeClient(ABC, Generic[ReplyT]):
 
     @abstractmethod
     async def _created(self, draft: PullRequestDraft) -> ReplyT:
-        """A new one, or the one that was created meanwhile."""
+        """A new pull request, or the one that was created meanwhile."""
 
     @abstractmethod
     async def _pull(self, number: int) -> ReplyT:
-        """The one with this number."""
+        """The pull request with this number."""
 
     @abstractmethod
     async def _updated(self, pull: ReplyT, draft: PullRequestDraft) -> PullRequest:
-        """Have an open one as it should be: what users wrote stays."""
+        """Update an open pull request by the draft. Text of users is preserved."""
 
     @abstractmethod
     def _pull_request(self, pull: ReplyT, unapplied: tuple[str, ...] = ()) -> PullRequest:
-        """What every forge reports of it."""
+        """The common form of a forge's reply."""

@@ -1,4 +1,4 @@
-"""Credentials for git, from the sources of a forge's tokens; a file has those of hosts that are no forge."""
+"""Credentials for git: from a file, for any host, or else from the sources of a forge's tokens."""
 
 import asyncio
 from pathlib import Path
@@ -12,19 +12,19 @@ from spawner.repositories.credential_file import credential_for, origin_of
 from spawner.repositories.git import GitCredential, GitError, GitFault
 
 _SECONDS: Final = 10.0
-"""How long a new branch waits for the forge's rules."""
+"""How long the preparation of a new branch waits for the forge's rules, in seconds."""
 
 
 class GitCredentials:
     """A `CredentialSource` of repositories. Methods raise `GitError`."""
 
     def __init__(self, forges: Forges, file: Path | None) -> None:
-        """`file` is that of git-credential-store(1), whose lines also have a user name."""
+        """`file`: a file of git-credential-store(1), whose lines also have a user name."""
         self._forges = forges
         self._file = file
 
     async def find(self, url: str) -> GitCredential | None:
-        """The credential for a repository; None for one without, which may be public."""
+        """The credential for a repository; None if there is none: it may be public."""
         stored = credential_for(origin_of(url), self._file)
         if stored is not None:
             return stored
@@ -38,7 +38,7 @@ class GitCredentials:
         raise failure
 
     async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:
-        """Another credential than the refused one, or None: such as a new token in place of one that was revoked."""
+        """Another credential than the refused one, such as a new token after a revocation; None if there is none."""
         try:
             repository = self._forges.repository(url)
             if repository is not None:
@@ -54,7 +54,7 @@ class GitCredentials:
     async def protects(self, url: str, branch: str) -> bool:
         """Whether the forge is known to protect this branch.
 
-        Not known without a credential, or if the forge does not respond in time: it refuses a push itself.
+        It is not known without a credential, or if the forge does not respond in time. Then the forge refuses the push.
         """
         try:
             repository = self._forges.repository(url)

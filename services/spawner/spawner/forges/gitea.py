@@ -58,7 +58,7 @@ class Gitea(ForgeClient[ForgePull]):
         return self._pull_request(pull, tuple(unapplied))
 
     async def _found(self, draft: PullRequestDraft) -> ForgePull | None:
-        """Gitea can't search by head: open ones are listed, then those that were closed last."""
+        """Gitea can't search by head: open pull requests are listed, then the closed ones that changed last."""
         path = f"{_PULLS}{{?state,sort,limit}}"
         query: dict[str, str | int] = {"sort": "recentupdate", "limit": _PAGE}
         opened = await self._api.get_all(ForgePull, path, {**query, "state": "open"})
@@ -132,7 +132,7 @@ class Gitea(ForgeClient[ForgePull]):
     # --- state ---------------------------------------------------------------------------------------------------
 
     async def pull_request(self, number: int) -> PullRequestStatus:
-        """See `Forge`. One request if it is merged or closed, else four."""
+        """See `Forge`. Sends one request if it is merged or closed, else four."""
         pull = await self._pull(number)
         checks, reviews = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
         binding = reviews
@@ -147,7 +147,7 @@ class Gitea(ForgeClient[ForgePull]):
         return PullRequestStatus(self._pull_request(pull), gitea_mergeability(pull, binding), checks, reviews)
 
     async def _statuses(self, commit: str) -> list[CommitStatus]:
-        """The last status of each context, over all pages, which no header links. Raises `ForgeError`."""
+        """The last status of each context. Pages are counted here, as no header links them. Raises `ForgeError`."""
         path, found = f"{_REPO}/commits/{{commit}}/status{{?limit,page}}", list[CommitStatus]()
         for page in range(1, _PAGES + 1):
             values: dict[str, str | int] = {"commit": commit, "limit": _PAGE}
@@ -184,7 +184,7 @@ class Gitea(ForgeClient[ForgePull]):
     ) -> MergeOutcome:
         """See `Forge`. `queue` schedules the merge for when all checks have passed.
 
-        `mergeable` is also false while Gitea checks for conflicts, so it is unknown then.
+        `mergeable` is also false while Gitea checks for conflicts, so false is treated as unknown.
         """
         pull = await self._pull(number)
         early = early_outcome(pull.model_copy(update={"mergeable": pull.mergeable or None}), commit)
@@ -217,7 +217,7 @@ class Gitea(ForgeClient[ForgePull]):
             raise
 
     async def branch_protected(self, branch: str) -> bool:
-        """See `Forge`. The rules for a branch that does not exist are seen by administrators of the repository only."""
+        """See `Forge`. For a branch that does not exist, only an administrator of the repository can read the rules."""
         found = await self._branch(branch)
         if found is not None:
             return found.protected
@@ -245,7 +245,7 @@ class Gitea(ForgeClient[ForgePull]):
 
 
 def _sentence(what: str, error: ForgeError) -> str:
-    """The message for labels or reviewers that could not be set: the pull request is usable without them.
+    """The sentence for labels or reviewers that were refused: the pull request is usable without them.
 
     Raises the error if it is transient.
     """

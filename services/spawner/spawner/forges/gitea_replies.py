@@ -1,4 +1,4 @@
-"""Gitea's replies, where they are not GitHub's. Pure."""
+"""Gitea's replies, where they differ from GitHub's. Pure."""
 
 from typing import Final
 
@@ -20,24 +20,24 @@ class GiteaBranch(BaseModel):
     status_check_contexts: list[str] | None = None
 
     def required_checks(self) -> list[str]:
-        """The names of the checks that are required; patterns among them are left to the forge."""
+        """The names of the required checks, without patterns, which only the forge evaluates."""
         return [name for name in self.status_check_contexts or [] if self.enable_status_check and "*" not in name]
 
 
 class BranchProtection(BaseModel):
-    """A rule for branches, by a name that may have wildcards."""
+    """A rule for branches. Its name may contain wildcards."""
 
     rule_name: str = ""
     branch_name: str = ""
 
 
 def is_draft(pull: ForgePull) -> bool:
-    """Whether it is a draft, by its field or its title."""
+    """Whether a pull request is a draft, by its field or its title."""
     return pull.draft or bool(title_parts(pull.title)[0])
 
 
 def gitea_mergeability(pull: ForgePull, reviews: Reviews) -> Mergeability:
-    """Gitea's `mergeable` is also false while it checks for conflicts, so false means: wait."""
+    """Whether Gitea would merge it. Gitea's `mergeable` is also false while it checks for conflicts: unknown then."""
     if pull.current is not PullRequestState.OPEN:
         return Mergeability(Verdict.NO, Obstacle.CLOSED, pull.current.value)
     if is_draft(pull):

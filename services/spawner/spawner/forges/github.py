@@ -91,7 +91,7 @@ class Github(ForgeClient[ForgePull]):
         return await self._unless_refused("labels", path, {"labels": labels}, pull.number)
 
     async def _request_reviews(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
-        """Request the reviews that are missing; a reviewer who has reviewed already is not asked again."""
+        """Request missing reviews. A reviewer who has reviewed already gets no second request."""
         present = {account.login.casefold() for account in pull.requested_reviewers or []}
         missing = [name for name in draft.reviewers if name.casefold() not in present]
         if missing:
@@ -104,7 +104,7 @@ class Github(ForgeClient[ForgePull]):
         )
 
     async def _unless_refused(self, what: str, path: str, body: dict[str, Any], number: int) -> list[str]:
-        """Send what a pull request is useful without; returns a sentence if it was refused."""
+        """Send labels or reviewers. Return a sentence if they are refused: the pull request is usable without them."""
         try:
             await self._api.send("POST", path, body, number=number)
         except ForgeError as error:
@@ -124,7 +124,7 @@ class Github(ForgeClient[ForgePull]):
     # --- state ---------------------------------------------------------------------------------------------------
 
     async def pull_request(self, number: int) -> PullRequestStatus:
-        """See `Forge`. One request if it is merged or closed, else five."""
+        """See `Forge`. Sends one request if it is merged or closed, else five."""
         pull = await self._pull(number)
         if pull.current is not PullRequestState.OPEN:
             checks, reviews = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
@@ -201,7 +201,7 @@ class Github(ForgeClient[ForgePull]):
         return refused_merge(ForgeError(ForgeFault.REFUSED, "graphql", reason=reason), pull, commit)
 
     async def _mutate(self, query: str, variables: dict[str, str]) -> str:
-        """Send a mutation of GraphQL; returns why it is refused, empty if it took effect. Raises `ForgeError`."""
+        """Send a GraphQL mutation; return why it was refused, empty if it took effect. Raises `ForgeError`."""
         url = graphql_url(self._api.base_url)
         sent = await self._api.send("POST", url, {"query": query, "variables": variables})
         return refused_text(read_as(GraphReply, sent, "graphql"))
@@ -209,7 +209,7 @@ class Github(ForgeClient[ForgePull]):
     # --- the repository ------------------------------------------------------------------------------------------
 
     async def branch_protected(self, branch: str) -> bool:
-        """See `Forge`. A ruleset that a token can't read is not seen; the push is refused then."""
+        """See `Forge`. A ruleset that the token can't read does not count: then GitHub refuses the push."""
         if protects(await self._rules(branch)):
             return True
         try:

@@ -1,6 +1,7 @@
 """Tokens of a GitHub App: for one repository and some permissions, renewed before they expire.
 
-A token of an installation lives an hour. The App's own key signs a JWT for each request for one; it stays in its file.
+A token of an installation is valid for an hour. For each request of one, the App's key signs a JWT. The key stays in
+its file.
 """
 
 import asyncio
@@ -26,9 +27,9 @@ PERMISSIONS: Final[Mapping[str, str]] = {
     "checks": "read",
     "statuses": "read",
 }
-"""What the client needs. Pushing workflows needs `workflows`, which no task has unless it is configured."""
+"""The permissions that the client needs. A push of workflows also needs `workflows`, which has to be configured."""
 _RENEWED_BEFORE: Final = timedelta(minutes=5)
-"""Longer than a push takes."""
+"""How long before it expires a token is replaced: longer than a push takes."""
 _JWT_SECONDS: Final = 540
 
 
@@ -40,7 +41,7 @@ class GithubApp:
     private_key: Path
     permissions: Mapping[str, str]
     installation: int | None = None
-    """The only one that is used. None: that of each repository, also if a stranger installed the App."""
+    """The id of the only installation that is used. None: each repository's, even if a stranger installed the App."""
 
 
 class _Installation(BaseModel):
@@ -63,7 +64,7 @@ class _AppJwt:
         return await asyncio.to_thread(self._signed)
 
     async def renewed(self, repository: ForgeRepository, refused: Token) -> Token | None:  # noqa: ARG002  # never
-        """None: another one would be refused, too."""
+        """None: another JWT would be refused, too."""
         return None
 
     def _signed(self) -> Token:
@@ -88,7 +89,7 @@ class AppTokens:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def token(self, repository: ForgeRepository) -> Token:
-        """The repository's token, a new one five minutes before the last one expires.
+        """The repository's token. It is replaced five minutes before it expires.
 
         Raises `ForgeError`, `NoCredentialError` for a repository without an installation.
         """
@@ -102,7 +103,7 @@ class AppTokens:
         async with self._locks.setdefault(repository.path, asyncio.Lock()):
             token = self._tokens.get(repository.path)
             if token is None or _expires(token, datetime.now(UTC)) or (refused and token.value == refused.value):
-                self._tokens.pop(repository.path, None)  # if no other one is issued, this one is not used again
+                self._tokens.pop(repository.path, None)  # not used again, even if no other one is issued
                 token = self._tokens[repository.path] = await self._issue(repository)
             return token
 

@@ -1,4 +1,4 @@
-"""GitHub's replies: what its states, rules and texts mean. Pure."""
+"""GitHub's replies, and their conversion to the types of `Forge`. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ _LIMITED: Final = frozenset({"RATE_LIMITED", "RATE_LIMIT", "RESOURCE_LIMITS_EXCE
 _LIMITED_SECONDS: Final = 60.0
 _FAILED: Final = frozenset({"INTERNAL", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT", "LOADING"})
 _PASSING: Final = re.compile(r"something went wrong|rate limit|timed? ?out|try again", re.IGNORECASE)
-"""Texts of errors without a type, as of a request that took too long."""
+"""Texts of transient errors that have no type, such as that of a request that took too long."""
 _PROTECTING: Final = frozenset({"update", "pull_request", "merge_queue", "required_status_checks"})
 """Rules that prevent a push to a branch. Others, such as required signatures, may apply to every branch."""
 
@@ -47,48 +47,48 @@ class CheckRun(BaseModel):
 
     @property
     def state(self) -> ChecksState:
-        """Its result. One that waits for a user (`action_required`) has not passed, and does not by itself."""
+        """The result. A check that waits for a user (`action_required`) has failed: it does not pass by itself."""
         if self.status != "completed":
             return ChecksState.PENDING
         return ChecksState.PASSED if self.conclusion in _PASSED else ChecksState.FAILED
 
 
 class CommitStatus(BaseModel):
-    """A status that a program set, by its context."""
+    """A commit status that a program set. Its context is its name."""
 
     context: Name
     state: str = Field(validation_alias=AliasChoices("state", "status"))  # GitHub's and Gitea's name
 
     @property
     def result(self) -> ChecksState:
-        """Its result, also by Gitea's terms."""
+        """The result, also for Gitea's states."""
         if self.state in {"success", "skipped", "warning"}:
             return ChecksState.PASSED
         return ChecksState.PENDING if self.state == "pending" else ChecksState.FAILED
 
 
 class CombinedStatus(BaseModel):
-    """The last status of each context. Its own state is `pending` also if there are none, so it is not used."""
+    """The last status of each context. The combined state is not used: it is also `pending` if there is no status."""
 
     statuses: list[CommitStatus] | None = None
     total_count: int = 0
 
 
 class BranchRule(BaseModel):
-    """A rule for a branch, of a ruleset."""
+    """A rule of a ruleset that applies to a branch."""
 
     type: str
     parameters: dict[str, Any] | None = None
 
 
 class GithubBranch(BaseModel):
-    """A branch: `protected` by the older kind of rules."""
+    """A branch. `protected`: a branch protection rule, the older kind of rules, applies to it."""
 
     protected: bool = False
 
 
 class IssueReply(BaseModel):
-    """An issue; GitHub and Gitea also show pull requests as such."""
+    """An issue. GitHub and Gitea also list pull requests as issues, with the field `pull_request`."""
 
     number: int
     pull_request: Any = None
@@ -128,14 +128,14 @@ def required_checks(rules: Iterable[BranchRule]) -> list[str]:
 
 
 def review_rule(rules: Iterable[BranchRule]) -> ReviewRule:
-    """The approvals that the rules require: the strictest counts."""
+    """The approvals that the rules require: the largest number of all rules."""
     found = (rule.parameters for rule in rules if rule.type == "pull_request" and rule.parameters)
     counts = (parameters.get("required_approving_review_count") for parameters in found)
     return ReviewRule(max([0, *(count for count in counts if isinstance(count, int))]))
 
 
 def github_checks(runs: Sequence[CheckRun], commit: Sequence[CommitStatus], required: Iterable[str]) -> Checks:
-    """Check runs and commit statuses are two lists; both count."""
+    """The checks, from both of GitHub's lists: check runs and commit statuses."""
     statuses = [(status.context, status.result) for status in commit]
     return checks_of([*((run.name, run.state) for run in runs), *statuses], required)
 
@@ -146,12 +146,12 @@ _STATES: Final = {
     "draft": (Verdict.NO, Obstacle.DRAFT),
     "clean": (Verdict.YES, None),
     "has_hooks": (Verdict.YES, None),
-    "unstable": (Verdict.YES, None),  # a check failed that is not required: `Checks` has it
+    "unstable": (Verdict.YES, None),  # a check that is not required has failed: `Checks` has it
 }
 
 
 def github_mergeability(pull: ForgePull, checks: Checks, reviews: Reviews) -> Mergeability:
-    """Whether GitHub would merge it. Null, and a state that is not known, mean: wait."""
+    """Whether GitHub would merge it. Unknown if `mergeable` is null, or the state is not known here."""
     state = plain(pull.mergeable_state, 40)
     if pull.current is not PullRequestState.OPEN:
         return Mergeability(Verdict.NO, Obstacle.CLOSED, pull.current.value)
@@ -173,7 +173,7 @@ def graph_error(reply: GraphReply) -> str:
 
 
 def refused_text(reply: GraphReply) -> str:
-    """Why a GraphQL request is refused; empty if it succeeded. Raises `ForgeError` if it may succeed later."""
+    """Why a GraphQL request was refused; empty if it succeeded. Raises `ForgeError` if it may succeed later."""
     reason = graph_error(reply)
     for error in reply.errors or []:
         if error.type in _LIMITED:
@@ -184,5 +184,5 @@ def refused_text(reply: GraphReply) -> str:
 
 
 def graphql_url(api_url: str) -> str:
-    """Where GraphQL is: below the API's URL, or beside `/api/v3` on GitHub Enterprise Server."""
+    """The URL of GraphQL: below the API's URL, or beside `/api/v3` on GitHub Enterprise Server."""
     return f"{api_url.removesuffix('/v3')}/graphql"

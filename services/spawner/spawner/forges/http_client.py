@@ -1,4 +1,4 @@
-"""The HTTP requests of all forges: bounded in time and size, without redirects, cookies, and compressed responses."""
+"""The HTTP client for all forges: with limits of time and size, without redirects, cookies and compressed responses."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Reply:
     body: bytes = field(repr=False)  # it may be an issued token
 
     def parsed(self) -> Any:
-        """The body's JSON, or its text if it is none, or None if it is empty."""
+        """The body's JSON; its text if it is not JSON; None if it is empty."""
         if not self.body:
             return None
         try:
@@ -39,7 +39,7 @@ class LostResponseError(aiohttp.ClientError):
 
 
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Send a write once: aiohttp would repeat a PUT, which may have taken effect, when its connection is closed."""
+    """Send a write only once. aiohttp repeats a PUT if the connection is closed, but it may have taken effect."""
     try:
         return await handler(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
@@ -76,7 +76,7 @@ class HttpClient:
             failure = f"no response within {_TIMES.total:.0f} s"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = f"can't be reached ({type(error).__name__})"
-        # Raised here, so that the client's error, which has the request's headers, is not a part of it.
+        # Raised outside of `except`: the client's error, which contains the request's headers, is not its context.
         raise ForgeError(ForgeFault.UNAVAILABLE, f"{urlsplit(url).hostname}: {failure}")
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
@@ -93,7 +93,7 @@ class HttpClient:
 
 
 def _proxy(url: str) -> str | None:
-    """The machine's proxy, by the rules of git. aiohttp's own search for one also reads credentials from netrc(5)."""
+    """The machine's proxy, by the rules of git. aiohttp's `trust_env` would also read credentials from netrc(5)."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 

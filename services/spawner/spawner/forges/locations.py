@@ -1,4 +1,4 @@
-"""Which forge a repository's URL belongs to, with its owner and name. Pure."""
+"""Finds the forge, the owner and the name of a repository by its URL. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from spawner.forges.faults import ForgeError, ForgeFault
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _MAX_SEGMENTS: Final = 21
-"""GitLab: twenty levels of groups, and the project."""
+"""Maximum parts of a repository's path: GitLab has up to twenty levels of groups, and the project."""
 _MAX_URL: Final = 2048
 _PORTS: Final = {"https": 443, "http": 80}
 
@@ -29,7 +29,7 @@ class ForgeKind(StrEnum):
 class ForgeHost:
     """A forge at `url`, such as `https://git.example.com` or `https://example.com/gitlab`.
 
-    `api` is the URL of its API, if it is not where its kind has it.
+    `api` is the URL of its API, if that is not at the default path of its kind.
     """
 
     kind: ForgeKind
@@ -38,7 +38,7 @@ class ForgeHost:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port, for git's credentials."""
+        """The scheme, host and port, for credentials of git."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{_authority(parts)}"
 
@@ -75,12 +75,12 @@ class ForgeRepository:
         return f"{self.owner}/{self.name}"
 
     def pull_ref(self, number: int) -> str:
-        """The head of a pull request for git, also after its branch was deleted."""
+        """The git ref of a pull request's head, which also exists after its branch was deleted."""
         return f"refs/{'merge-requests' if self.host.kind is ForgeKind.GITLAB else 'pull'}/{number}/head"
 
     @property
     def url(self) -> str:
-        """The page for users; git's URL is the same with `.git`."""
+        """The page for users. The URL for git has `.git` appended."""
         return f"{self.host.url.rstrip('/')}/{self.path}"
 
 
@@ -103,7 +103,7 @@ def forge_of(url: str, hosts: Iterable[ForgeHost] = ()) -> ForgeRepository | Non
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of a URL by HTTP; None for other ones, and for one that is invalid."""
+    """The parts of an HTTP URL; None for any other URL, and for an invalid one."""
     if len(url) > _MAX_URL or not url.isascii() or not url.isprintable():
         return None
     try:
@@ -115,7 +115,7 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _authority(parts: SplitResult) -> str:
-    """Host and port, without the scheme's own port."""
+    """The host and port, without the scheme's default port."""
     host = (parts.hostname or "").lower().removesuffix(".")
     host = f"[{host}]" if ":" in host else host
     return host if parts.port in {None, _PORTS.get(parts.scheme)} else f"{host}:{parts.port}"

@@ -1,20 +1,21 @@
-"""Plain text of what a forge or an agent wrote: bounded, without control characters and other invisible ones."""
+"""Cleans text of a forge or an agent: limits its length, and removes control and other invisible characters."""
 
 import unicodedata
 from typing import Final
 
 _REMOVED: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
-"""Controls, formats (direction, tags, zero width), private use, surrogates, and separators of lines and paragraphs."""
+"""Unicode categories: control, format (direction, tags, zero width), private use, surrogate, line and paragraph
+separators."""
 
 
 def plain(text: str, limit: int) -> str:
-    """One line of at most `limit` characters, which ends with `…` if it was cut."""
+    """One line of at most `limit` characters. It ends with `…` if it was truncated."""
     line = " ".join(without_controls(text[: 4 * limit], "").split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def without_controls(text: str, preserved: str = "\n\t") -> str:
-    """The text without control characters, except the preserved ones. All line endings are line feeds then."""
+    """The text without invisible characters, except the preserved ones. Line endings become line feeds."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return "".join(letter if _is_plain(letter, preserved) else _gap(letter) for letter in lines)
 
@@ -24,5 +25,5 @@ def _is_plain(letter: str, preserved: str) -> bool:
 
 
 def _gap(letter: str) -> str:
-    """Whitespace still separates words."""
+    """The replacement of a removed character: a space for whitespace, so that words stay separate."""
     return " " if letter.isspace() else ""

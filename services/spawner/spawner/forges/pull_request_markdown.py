@@ -1,7 +1,7 @@
-"""Texts of agents and users that have no effect in a pull request, as Markdown and as a commit message. Pure.
+"""Escapes texts of agents and users, so that they have no effect in a pull request or a commit message. Pure.
 
-A squash merge makes the title and body the message of a commit, so code fences alone are not enough: forges search
-such messages for `Closes #1`, and GitLab searches fences, too.
+A squash merge makes the title and body the message of a commit. So code fences alone are not enough: forges search such
+messages for `Closes #1`, and GitLab also searches inside fences.
 """
 
 import re
@@ -13,17 +13,17 @@ from spawner.forges.plain_text import plain, without_controls
 _DRAFT: Final = re.compile(
     r"^(?:\s*(?:\[(?:draft|wip)\]|\((?:draft|wip)\)|(?:draft|wip):|fixup!|squash!))+\s*", re.IGNORECASE
 )
-"""What at the begin of a title makes a pull request a draft."""
+"""Prefixes of a title that make a pull request a draft."""
 
 
 def escaped_title(text: str, limit: int) -> str:
-    """One line for a title, from the first line of a text that is not empty."""
+    """The first line of a text that is not empty, escaped for a title and without prefixes of a draft."""
     first = next((line for line in without_controls(text).splitlines() if line.strip()), "")
     return escape_forge_markup(plain(_DRAFT.sub("", first), limit))[:limit]
 
 
 def code_block(text: str, limit: int) -> str:
-    """A text as a fenced block, of at most `limit` characters without what makes it inert."""
+    """A text as a fenced code block. `limit`: maximum characters of the text before it is escaped."""
     clean = without_controls(text[: limit + 1]).strip("\n")
     shown = escape_forge_markup(clean if len(text) <= limit else f"{clean[: limit - 1]}…")
     fence = _fence(shown, shortest=3)
@@ -31,7 +31,7 @@ def code_block(text: str, limit: int) -> str:
 
 
 def code_span(text: str, limit: int) -> str:
-    """A text as code inside of a line."""
+    """A text as inline code."""
     shown = escape_forge_markup(plain(text, limit))
     if not shown:
         return "–"
@@ -41,6 +41,6 @@ def code_span(text: str, limit: int) -> str:
 
 
 def _fence(text: str, shortest: int) -> str:
-    """Backticks that are in no part of the text."""
+    """A run of backticks that is longer than any in the text."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     return "`" * max(shortest, longest + 1)

@@ -1,7 +1,7 @@
 """Title and body of a pull request, from a template of the operator. Pure.
 
-Texts of the task, the agent and the repository are in code, and inert: they notify no user, close no issue, and are no
-HTML. `Closes #N` is only from `PullRequestFacts.closes`.
+Texts of the task, the agent and the repository are escaped: in the title as text, in the body as code. So they notify
+no user, close no issue, and are not HTML. Only `PullRequestFacts.closes` adds `Closes #N`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from spawner.forges.pull_request_markdown import code_block, code_span, escaped_title
 
 MAX_TITLE: Final = 200
-"""Characters; GitHub permits 256, GitLab 255, with its prefix of a draft."""
+"""Maximum characters. GitHub permits 256; GitLab permits 255 with its draft prefix."""
 _MAX_TASK: Final = 10_000
 _MAX_CHANGES: Final = 100
 _MAX_CHECKS: Final = 50
@@ -40,7 +40,7 @@ Task $name, cost: $cost. $session
 
 @dataclass(frozen=True)
 class FileChange:
-    """A changed file, with its numbers of lines; binary files have none."""
+    """A changed file, with the numbers of added and removed lines; None for a binary file."""
 
     path: str
     added: int | None = None
@@ -49,7 +49,7 @@ class FileChange:
 
 @dataclass(frozen=True)
 class PullRequestFacts:
-    """What a template can show. `checks` are those of the task, with whether they passed.
+    """The values for a template. `checks`: the names of the task's checks, and whether they passed.
 
     `closes` is an issue that exists (`Forge.issue_exists`).
     """
@@ -67,7 +67,7 @@ class PullRequestFacts:
 
 
 def title_of(facts: PullRequestFacts, template: str = DEFAULT_TITLE) -> str:
-    """The title: one line of at most `MAX_TITLE` characters, and those that make it inert."""
+    """The title: one escaped line of at most `MAX_TITLE` characters."""
     short = escaped_title(facts.task, MAX_TITLE) or escaped_title(facts.name, MAX_TITLE)
     ticket = escaped_title(facts.ticket or "", _MAX_NAME)
     shown = Template(template).safe_substitute(title=short, name=escaped_title(facts.name, _MAX_NAME), ticket=ticket)
@@ -75,7 +75,7 @@ def title_of(facts: PullRequestFacts, template: str = DEFAULT_TITLE) -> str:
 
 
 def body_of(facts: PullRequestFacts, template: str = DEFAULT_BODY) -> str:
-    """The body as Markdown, of fewer characters than GitHub's limit of 65,536, whatever the facts are."""
+    """The body as Markdown. With the default template, it is shorter than GitHub's limit of 65,536 characters."""
     return Template(template).safe_substitute(
         title=code_span(facts.task, MAX_TITLE),
         name=code_span(facts.name, _MAX_NAME),
@@ -108,7 +108,7 @@ def _command(command: str) -> str:
 
 
 def _link(url: str | None) -> str:
-    """A link to the session, for a URL by HTTP; its path may contain a name that a user chose."""
+    """A link to the session; empty unless it is an HTTP URL. Its path may contain a name that a user chose."""
     if url is None or urlsplit(url).scheme not in {"http", "https"} or not url.isprintable():
         return ""
     return f"[Session]({quote(url, safe=':/?=&;+,%~@#[]')})"

@@ -1,6 +1,6 @@
-"""Rate limits of one account of a forge: what is known of them, when a request may be sent, and the pace of writes.
+"""Rate limits of one account of a forge: their state, when a request may be sent, and the pace of writes.
 
-GitHub's secondary limits want writes at least a second apart, one after the other, for each installation or token.
+GitHub's secondary limits require that each installation or token sends writes one after the other, a second apart.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from typing import Final
 from spawner.forges.faults import ForgeError, ForgeFault, header, reset_time
 
 WRITE_INTERVAL: Final = 1.0
-"""Seconds between the end of a write and the begin of the next one."""
+"""Seconds between the end of a write and the beginning of the next one."""
 _AT_ONCE: Final = 8
-"""Requests of one account at the same time. GitHub permits 100, for all programs with this account."""
+"""Maximum concurrent requests of one account. GitHub permits 100, for all programs with this account."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class RateLimit:
     """The limits of one account, as of its last response."""
 
     remaining: int | None = None
-    """Requests until `resets_at`; None if the forge has not reported it."""
+    """How many requests are permitted until `resets_at`; None if the forge has not reported it."""
     limit: int | None = None
     resets_at: datetime | None = None
     blocked_until: datetime | None = None
-    """The end of a secondary limit, or of one that was exceeded."""
+    """When the forge accepts requests again, after a response that required a delay."""
 
     def wait_seconds(self, now: datetime) -> float:
         """The delay in seconds until the next request may be sent; 0 if it may be now."""
@@ -46,7 +46,7 @@ class RateLimit:
         return replace(self, remaining=remaining, limit=_number(header(headers, "limit")), resets_at=resets_at)
 
     def blocked(self, seconds: float, now: datetime) -> "RateLimit":
-        """The limits after a response that wants a delay."""
+        """The limits after a response that requires a delay."""
         return replace(self, blocked_until=now + timedelta(seconds=seconds))
 
 

@@ -1,4 +1,4 @@
-"""What the replies of GitHub and Gitea have in common, and how reviews are counted. Pure."""
+"""The common part of the replies of GitHub and Gitea, and how reviews are counted. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -35,13 +35,13 @@ def _empty_if_none(value: Any) -> Any:
 Text = Annotated[str, BeforeValidator(_empty_if_none)]
 """A text, empty if it is null."""
 Commit = Annotated[str, BeforeValidator(_empty_if_none), Field(pattern=r"^([0-9a-f]{40}([0-9a-f]{24})?)?$")]
-"""A commit's id, empty if it is null: git gets it as an argument, so it is nothing else."""
+"""A commit's id, empty if it is null. It is validated because git gets it as an argument."""
 
 
 def _branch(name: str) -> str:
-    """Raises `ValueError` for a name that git would refuse (git-check-ref-format(1)) or take for an option."""
+    """The name. Raises `ValueError` if git would refuse it (git-check-ref-format(1)) or take it for an option."""
     if len(name) > _NAME_CHARACTERS or _INVALID.search(name):
-        raise ValueError("no name of a branch")
+        raise ValueError("not a valid name of a branch")
     return name
 
 
@@ -70,7 +70,7 @@ class ForgeProject(BaseModel):
 
 
 class BranchEnd(BaseModel):
-    """One end of a pull request; its repository is missing if it was deleted."""
+    """The head or the base of a pull request. `repo` is None if the repository was deleted."""
 
     ref: str
     sha: Commit = ""
@@ -78,7 +78,7 @@ class BranchEnd(BaseModel):
 
 
 class ForgePull(BaseModel):
-    """A pull request of GitHub or Gitea; a list of them lacks what decides about a merge."""
+    """A pull request of GitHub or Gitea. Lists of pull requests omit the fields about a merge."""
 
     number: Number
     state: str
@@ -99,13 +99,13 @@ class ForgePull(BaseModel):
 
     @property
     def current(self) -> PullRequestState:
-        """Its state; the merge commit of an open one is only the forge's trial."""
+        """Its state. It does not depend on the merge commit: that of an open one is the forge's trial merge."""
         if self.merged or self.merged_at:
             return PullRequestState.MERGED
         return PullRequestState.OPEN if self.state == "open" else PullRequestState.CLOSED
 
     def is_for(self, draft: PullRequestDraft, repository: str) -> bool:
-        """Whether it has this head and base, both in this repository and not in a fork."""
+        """Whether it has the draft's head and base, and its head is in this repository, not in a fork."""
         own = self.head.repo is not None and self.head.repo.full_name.casefold() == repository.casefold()
         return own and (self.head.ref, self.base.ref) == (draft.head, draft.base)
 
@@ -119,13 +119,13 @@ def chosen(pulls: Iterable[ForgePull], draft: PullRequestDraft, repository: str)
 
 
 def title_parts(title: str) -> tuple[str, str]:
-    """What makes a pull request of GitLab or Gitea a draft, at the begin of its title, and the rest."""
+    """The prefix of a title that makes a pull request of GitLab or Gitea a draft, and the rest of the title."""
     found = _DRAFT_MARKS.match(title)
     return (found[0], title[found.end() :]) if found else ("", title)
 
 
 def same_text(one: str, other: str) -> bool:
-    """Whether two texts differ by line endings and surrounding whitespace only, which forges change."""
+    """Whether two texts are equal except for line endings and surrounding whitespace, which forges change."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
 
 
@@ -137,7 +137,7 @@ def named(default_branch: str) -> str:
 
 
 def checks_of(results: Iterable[tuple[str, ChecksState]], required: Iterable[str] = ()) -> Checks:
-    """The checks by name: one of several of the same name that failed, or is pending, decides."""
+    """The checks by name. If several have the same name, a failed one decides, then a pending one."""
     found: dict[str, set[ChecksState]] = {}
     for name, state in results:
         found.setdefault(name, set()).add(state)
@@ -153,7 +153,7 @@ _BY_WEIGHT: Final = (ChecksState.FAILED, ChecksState.PENDING, ChecksState.PASSED
 
 
 def _names(found: dict[str, set[ChecksState]], wanted: ChecksState) -> tuple[str, ...]:
-    """The first names whose deciding state this is."""
+    """The names of the checks that have this state, at most `_MAX_NAMES`."""
     deciding = {name: next(state for state in _BY_WEIGHT if state in states) for name, states in found.items()}
     return tuple(sorted(name for name, state in deciding.items() if state is wanted)[:_MAX_NAMES])
 
@@ -184,11 +184,11 @@ class ReviewRule:
 
 
 def reviews_of(reviews: Sequence[Review], head_commit: str, rule: ReviewRule) -> Reviews:
-    """The reviews, of which the last decision of each account counts.
+    """The reviews. The last decision of each account counts.
 
-    An approval counts for the commit that was reviewed only, and by users with a role in the repository: otherwise an
-    agent could add to the branch what no user has seen. Anyone can request changes: a forge does not show the roles of
-    all, as of private members of an organization, and without a merge nothing is lost.
+    An approval counts only for the reviewed commit, and only from a user with a role in the repository. Otherwise an
+    agent could add commits that no user has seen. A request for changes counts from any account: forges do not show the
+    roles of all accounts, such as private members of an organization, and without a merge nothing is lost.
     """
     last: dict[str, Review] = {}
     for review in reviews:
@@ -215,7 +215,7 @@ def _reviews_state(requested: bool, missing: int, approved: bool) -> ReviewsStat
 
 
 def obstacle_of(reviews: Reviews, checks: Checks) -> Obstacle:
-    """What blocks a pull request that a forge calls blocked."""
+    """The obstacle of a pull request that the forge reports as blocked."""
     if reviews.state in {ReviewsState.CHANGES_REQUESTED, ReviewsState.REQUIRED}:
         return Obstacle.REVIEWS
     return Obstacle.CHECKS if checks.state in {ChecksState.FAILED, ChecksState.PENDING} else Obstacle.RULES

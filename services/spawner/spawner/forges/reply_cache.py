@@ -1,6 +1,6 @@
-"""The last replies of forges, for conditional requests: compressed, and bounded in all.
+"""A cache of the last replies of forges, for conditional requests: compressed, and with a maximum size.
 
-A pull request of GitHub has 25 kB of JSON, and parsed several times that; a herd may poll hundreds of them.
+A pull request of GitHub has 25 kB of JSON, which is several times larger when parsed. A herd may poll hundreds of them.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, Final
 MAX_BYTES: Final = 8 * 1024 * 1024
 """The maximum size of all compressed replies."""
 Stored = tuple[str | None, str | None, Any, str | None]
-"""The tag, the time, the parsed body and the next page, as gidgethub has them."""
+"""The headers `etag` and `last-modified`, the parsed body and the URL of the next page, as gidgethub has them."""
 
 
 class ReplyCache(MutableMapping[str, Stored]):

@@ -12,7 +12,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _PIECE: Final = 256 * 1024
 _IDLE: Final = 60.0
-"""Seconds without a part of the body, or in which a part of the response is not read."""
+"""Maximum seconds until the next part of a body is received, and until a part of the response is sent."""
 
 
 class HttpError(Exception):
@@ -28,7 +28,7 @@ class DisconnectedError(Exception):
 
 
 class RequestBody:
-    """The body of a request, decompressed if it was compressed. Methods raise `HttpError` above the limit in bytes."""
+    """The body of a request, decompressed. Methods raise `HttpError` if it exceeds the limit in bytes."""
 
     def __init__(self, receive: Receive, limit: int, *, compressed: bool) -> None:
         self._receive, self._limit, self._left = receive, limit, limit
@@ -41,7 +41,7 @@ class RequestBody:
         return self._limit - self._left
 
     async def lines(self, maximum: int) -> Sequence[bytes]:
-        """The lines up to a flush, at most `maximum`. Raises `ProtocolError`."""
+        """The lines (pkt-line) up to a flush packet. Raises `ProtocolError`, also for more than `maximum` lines."""
         found: list[bytes] = []
         while length := content_length(await self._exactly(HEAD)):
             if len(found) == maximum:
@@ -50,7 +50,7 @@ class RequestBody:
         return found
 
     async def into(self, file: IO[bytes]) -> int:
-        """Write what is left to a file; returns its bytes."""
+        """Write the rest of the body to a file; return the number of bytes."""
         size = 0
         while self._buffer or await self._fill():
             await asyncio.to_thread(file.write, bytes(self._buffer))
@@ -59,7 +59,7 @@ class RequestBody:
         return size
 
     async def whole(self) -> bytes:
-        """All of it."""
+        """The whole body."""
         while await self._fill():
             pass
         return bytes(self._buffer)
@@ -73,7 +73,7 @@ class RequestBody:
         return found
 
     async def _fill(self) -> bool:
-        """Have more in the buffer, if there is more."""
+        """Add the next part to the buffer; return whether there was one."""
         while True:
             part = self._inflated() if self._packed else b""
             if part:
@@ -87,7 +87,7 @@ class RequestBody:
             self._packed = await self._next()
 
     def _inflated(self) -> bytes:
-        """The next part, of limited size: a small body may become a large one."""
+        """The next decompressed part, of limited size: a small compressed body may expand to any size."""
         if self._inflate is None:
             part, self._packed = self._packed, b""
             return part
@@ -96,7 +96,7 @@ class RequestBody:
         try:
             part = self._inflate.decompress(self._packed, _PIECE)
         except zlib.error:
-            raise HttpError(400, "the request is not compressed as it states") from None
+            raise HttpError(400, "the request's body is not valid gzip") from None
         self._packed = self._inflate.unconsumed_tail or self._inflate.unused_data
         return part
 
@@ -131,7 +131,7 @@ class ProxyResponse:
         await self._sent({"type": "http.response.body", "body": content, "more_body": more})
 
     async def whole(self, status: int, content_type: str, content: bytes, *headers: tuple[str, str]) -> None:
-        """Send all of it."""
+        """Send a whole response."""
         await self.begin(status, content_type, ("content-length", str(len(content))), *headers)
         await self.part(content, more=False)
 

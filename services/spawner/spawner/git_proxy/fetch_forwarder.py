@@ -1,7 +1,7 @@
-"""Forwards a sandbox's fetch to its repository, with the forge's credential, and the response back.
+"""Forwards a sandbox's fetch to its repository with the forge's credential, and returns the response.
 
-A request of its own is sent, with nothing of the sandbox's but the body and the version of the protocol: so no header
-or path of a sandbox reaches the forge. No text of a failed response reaches the sandbox: it may contain the credential.
+The forge gets a new request. Only its body and the protocol version are from the sandbox, so no header or path of a
+sandbox reaches the forge. No text of a failed response reaches the sandbox: it may contain the credential.
 """
 
 import base64
@@ -37,7 +37,7 @@ class _Request:
     method: str
     address: str
     kind: str
-    """The type of the wanted response."""
+    """The media type that the response must have."""
     version: bytes
     content: bytes | None = None
 
@@ -49,12 +49,12 @@ class FetchForwarder:
         self._hosts, self._session, self._max_bytes = hosts, session, max_bytes
 
     async def list_refs(self, url: str, version: bytes, response: ProxyResponse) -> None:
-        """The refs of the repository, or what its server can do. Raises `HttpError`."""
+        """Forward a request for the refs or, in version 2, the server's capabilities. Raises `HttpError`."""
         address = f"{url.rstrip('/')}/info/refs?service={_SERVICE}"
         await self._forward(url, _Request("GET", address, f"application/x-{_SERVICE}-advertisement", version), response)
 
     async def objects(self, url: str, version: bytes, content: bytes, response: ProxyResponse) -> None:
-        """The objects that the sandbox wants. Raises `HttpError`."""
+        """Forward a request for objects. Raises `HttpError`."""
         wanted = _Request("POST", f"{url.rstrip('/')}/{_SERVICE}", f"application/x-{_SERVICE}-result", version, content)
         await self._forward(url, wanted, response)
 
@@ -80,7 +80,7 @@ class FetchForwarder:
             failure = "no response in time"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = f"can't be reached ({type(error).__name__})"
-        # Raised here, so that the client's error, which has the request's headers, is not a part of it.
+        # Raised outside of `except`: the client's error, which contains the request's headers, is not its context.
         raise GitError(GitFault.UNAVAILABLE, failure)
 
     async def _return(self, received: aiohttp.ClientResponse, kind: str, response: ProxyResponse) -> None:
@@ -107,7 +107,7 @@ def _headers(remote: RemoteRepository, request: _Request) -> dict[str, str]:
 
 
 def _require(received: aiohttp.ClientResponse, kind: str) -> None:
-    """Raise `GitError` for any other response than the wanted one."""
+    """Raise `GitError` unless the response is a success of this media type."""
     if received.status in _DENIED:
         raise GitError(GitFault.DENIED, f"status {received.status}")
     if received.status == 404:  # HTTP's own number

@@ -15,23 +15,27 @@ from spawner.tasks.task_record import TaskRecord
 
 _AT_WORK: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING}) - SANDBOX_ENDED
 _QUOTAS: Final = ((20, 600.0), (100, 86_400.0))
-"""Pushes of one sandbox in these numbers of seconds: each is checked, stored and pushed by the spawner."""
+"""Maximum pushes of one sandbox in a number of seconds: the spawner has to check, store and push each of them."""
 _BYTES: Final = (1024 * 1024 * 1024, 600.0)
-"""The maximum bytes of a sandbox's pushes in this number of seconds: below what its own connection may publish."""
+"""Maximum bytes of a sandbox's pushes in a number of seconds: less than its own connection to the broker may publish.
+"""
 _FETCHES: Final = (600, 600.0)
-"""Requests of one sandbox's fetches in this number of seconds: the forge counts them as the herd's, with its limits."""
-_REPORT: Final = 60.0
-_FORGOTTEN: Final = 3600.0
-_REPORTED: Final = 1000
-"""Maximum sandboxes and reasons that are reported in an hour: a name in a path may be any."""
+"""Maximum fetch requests of one sandbox in a number of seconds: they count for the herd's rate limit at the forge."""
+_REPORT_SECONDS: Final = 60.0
+"""Seconds between two reports of one sandbox and reason."""
+_REPORT_LIFETIME: Final = 3600.0
+"""Seconds after which the last report of a sandbox and reason is deleted."""
+_MAX_REPORTS: Final = 1000
+"""Maximum pairs of sandbox and reason that are reported in an hour: a client may send any name in a path."""
 _REASONS: Final = {401: "credential", 403: "ended", 404: "forge", 429: "limit", 502: "forge", 503: "unavailable"}
 _LONGEST: Final = max(seconds for _, seconds in _QUOTAS)
 
 
 def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | None:
-    """The id of the branch that this sandbox works on by the proxy, of the current attempt of its task; else None.
+    """The id of the branch that this sandbox may use by the proxy; None if there is none.
 
-    A task that has ended has nothing to push, although its sandbox is removed a moment later.
+    There is none unless the sandbox works on the current attempt of a task that uses the proxy. A task that has ended
+    has nothing to push, even while its sandbox is still running.
     """
     if sandbox is None or sandbox.state not in _AT_WORK or task is None or task.sandbox != sandbox.sandbox:
         return None
@@ -41,11 +45,11 @@ def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | No
 
 
 def head_of(branch: BranchRecord) -> str:
-    """The commit after which a push has all of the branch.
+    """The commit that is advertised as the branch's: a push contains all commits of the branch after it.
 
-    Of signed commits a sandbox has its own ones, or those of an earlier sandbox as signed; the mirror has the former
-    until it is lost or repacked. Both always have the commit at which the branch began. Whether a push continues the
-    branch is checked when its commits are added.
+    If commits were signed, it is the commit at which the branch began, which the sandbox and the mirror always have.
+    The sandbox has its own commits unsigned, and the mirror loses these when it is removed or repacked. Whether a push
+    continues the branch is checked when its commits are added.
     """
     return branch.base_commit if branch.unsigned else branch.commit
 
@@ -60,7 +64,7 @@ def refusal(branch: BranchRecord) -> str | None:
 
 
 def reason_of(status: int) -> str:
-    """The reason of a refusal in metrics, by its status. 404 of a path that the proxy does not serve is `path`."""
+    """The reason of a refusal in metrics, by its HTTP status. For a path that is not served, the caller uses `path`."""
     return _REASONS.get(status, "request")
 
 
@@ -73,13 +77,13 @@ def denied(branch: BranchRecord, sandbox: str, reason: str) -> BranchRefused:
 
 @dataclass(frozen=True)
 class PushResult:
-    """The outcome of a push. `problem`: why the forge does not have the commits; None: it has."""
+    """The outcome of a push. `problem`: why the forge does not have the commits; None if it has them."""
 
     problem: str | None = None
 
 
 def result_of(branch: BranchRecord, commits: ReceivedCommits) -> PushResult | None:
-    """The outcome for the commits that were received by a push; None: it is not known yet."""
+    """The outcome for the commits that were received by a push; None if it is not known yet."""
     if commits in branch.received:
         return None
     if commits.commit not in (branch.commit, branch.unsigned):
@@ -90,7 +94,7 @@ def result_of(branch: BranchRecord, commits: ReceivedCommits) -> PushResult | No
 
 
 def late(branch: BranchRecord | None, commits: ReceivedCommits) -> str:
-    """What a client gets if the result is not known in time."""
+    """The message to a client if the result of its push is not known in time."""
     if branch is None:
         return "the branch was deleted"
     done = "saved" if commits not in branch.received else "received"
@@ -98,9 +102,9 @@ def late(branch: BranchRecord | None, commits: ReceivedCommits) -> str:
 
 
 def superseded(before: BranchRecord, after: BranchRecord) -> ArtifactRef | None:
-    """The bundle that was made of an earlier push, once a later one is stored with all commits of the branch.
+    """The branch's bundle before a push, if the bundle after it replaces it; None if it is used, or a sandbox's.
 
-    Without that, each push of a sandbox would store the whole branch for seven days. What a sandbox stored is its own.
+    It can be deleted. Otherwise each push of a sandbox would store the whole branch for seven days.
     """
     old, used = before.bundle, {after.bundle, after.origin, *(one.bundle for one in after.objects_in)}
     if old is None or after.bundle is None or old in used:
@@ -117,32 +121,32 @@ class CountedPush:
 
 
 class RefusalReports:
-    """How often refusals are logged: of one sandbox and reason once in a minute. `now` is of a monotonic clock."""
+    """Limits how often refusals are logged: once in a minute for each sandbox and reason. `now`: a monotonic clock."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, str], tuple[float, int]] = {}
 
     def due(self, sandbox: str, reason: str, now: float) -> int | None:
-        """The number of refusals since the last report, this one included; None: it is reported later."""
-        at, number = self._since.get((sandbox, reason), (now - _REPORT, 0))
-        if now - at < _REPORT:
+        """The number of refusals since the last report, this one included; None if it is not reported now."""
+        at, number = self._since.get((sandbox, reason), (now - _REPORT_SECONDS, 0))
+        if now - at < _REPORT_SECONDS:
             self._since[sandbox, reason] = at, number + 1
             return None
-        self._since = {key: (last, more) for key, (last, more) in self._since.items() if now - last < _FORGOTTEN}
-        if len(self._since) >= _REPORTED:
+        self._since = {key: (last, more) for key, (last, more) in self._since.items() if now - last < _REPORT_LIFETIME}
+        if len(self._since) >= _MAX_REPORTS:
             return None
         self._since[sandbox, reason] = now, 0
         return number + 1
 
 
 class PushQuota:
-    """How often, and how much, each sandbox pushes. `now` is of a monotonic clock."""
+    """Limits the number and the bytes of each sandbox's pushes. `now`: a monotonic clock."""
 
     def __init__(self) -> None:
         self._pushes: dict[str, deque[CountedPush]] = {}
 
     def admit(self, sandbox: str, now: float) -> CountedPush | None:
-        """Count a push; None: it is not permitted."""
+        """Count a push; return None if it is not permitted."""
         for name in [name for name, pushes in self._pushes.items() if pushes[-1].at <= now - _LONGEST]:
             del self._pushes[name]
         pushes = self._pushes.setdefault(sandbox, deque(maxlen=max(number for number, _ in _QUOTAS)))
@@ -160,13 +164,13 @@ class PushQuota:
 
 
 class FetchQuota:
-    """How often each sandbox sends a request to its forge. `now` is of a monotonic clock."""
+    """Limits the requests of each sandbox to its forge. `now`: a monotonic clock."""
 
     def __init__(self) -> None:
         self._begun: dict[str, deque[float]] = {}
 
     def admit(self, sandbox: str, now: float) -> bool:
-        """Count a request; False: it is not permitted."""
+        """Count a request; return False if it is not permitted."""
         number, seconds = _FETCHES
         for name in [name for name, begun in self._begun.items() if begun[-1] <= now - seconds]:
             del self._begun[name]

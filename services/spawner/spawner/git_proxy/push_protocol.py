@@ -14,19 +14,19 @@ HEAD: Final = 4
 """Bytes of a line's length."""
 MAX_LINE: Final = 65_520
 MAX_COMMANDS: Final = 8
-"""Maximum lines before the pack: one command is permitted, and some more are read to refuse each by its name."""
+"""Maximum lines before the pack. Only one command is permitted; more are read so that each is refused by its name."""
 NO_COMMIT: Final = "0" * 40
 HEADS: Final = "refs/heads/"
 _LENGTH: Final = re.compile(rb"[0-9a-f]{4}")
 _COMMAND: Final = re.compile(rb"([0-9a-f]{40}) ([0-9a-f]{40}) (refs/[\x21-\x7e]{1,400})")
 _CAPABILITIES: Final = ("report-status", "ofs-delta", "object-format=sha1")
 _IGNORED: Final = ("agent=", "session-id=")
-"""Capabilities with values that say what a client is."""
+"""Prefixes of capabilities that describe the client; they are ignored."""
 _MAX_REASON: Final = 400
 
 
 class ProtocolError(Exception):
-    """The request is none of the protocol, or wants what was not advertised. The text is for its user."""
+    """The request violates the protocol, or uses a capability that was not advertised. The text is for its user."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class RefUpdate:
 
 @dataclass(frozen=True)
 class PushCommands:
-    """What a push wants to change, and whether the client reads a report."""
+    """The refs that a push is to change, and whether the client supports a report."""
 
     updates: tuple[RefUpdate, ...] = ()
     reports: bool = False
@@ -59,7 +59,7 @@ def advertisement(branch: str, commit: str) -> bytes:
 
 
 def content_length(head: bytes) -> int:
-    """The bytes that follow the four of a line's length; 0 for a flush. Raises `ProtocolError`."""
+    """The number of bytes after the four bytes of a line's length; 0 for a flush packet. Raises `ProtocolError`."""
     if head == FLUSH:
         return 0
     if not _LENGTH.fullmatch(head):
@@ -92,9 +92,9 @@ def _update(text: bytes) -> RefUpdate:
 
 
 def refusals(pushed: PushCommands, branch: str, commit: str) -> Mapping[str, str]:
-    """Why refs can't be changed, for each one; empty: the push continues the branch, which is at this commit.
+    """The reason why a push is refused, for each ref; empty if it continues the branch, which is at this commit.
 
-    A push is refused as a whole: of several refs none is changed.
+    A push is refused as a whole: none of its refs is changed.
     """
     found = {one.ref: _refusal(one, f"{HEADS}{branch}", commit) for one in pushed.updates}
     if not any(found.values()) and len(pushed.updates) > 1:
@@ -127,11 +127,11 @@ def report(pushed: PushCommands, refused: Mapping[str, str]) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """The text as a part of a line that a terminal shows as it is."""
+    """The text as a part of one line, without characters that control a terminal."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
     return " ".join(shown.split())[:_MAX_REASON] or "refused"
 
 
 def bundle_head(update: RefUpdate) -> bytes:
-    """What makes a bundle (gitformat-bundle(5)) of the pack of a push."""
+    """The header of a bundle (gitformat-bundle(5)), which the pack of a push follows."""
     return f"# v2 git bundle\n-{update.old}\n{update.new} {update.ref}\n\n".encode()

@@ -1,7 +1,7 @@
-"""Takes a sandbox's push: as commits that it has saved, which the spawner checks and pushes as any others.
+"""Receives a sandbox's push as if the sandbox had saved the commits. The spawner checks and pushes them as any others.
 
-The pack of the push becomes a bundle. So each rule of saved commits is that of pushed ones, also after a crash: checked
-objects, paths that need an approval, sizes, signatures, a push by compare-and-set of this one branch, and its events.
+The pack of the push becomes a bundle. So all rules for saved commits also apply to pushed ones, even after a crash:
+checked objects, paths that need an approval, sizes, signatures, a push by compare-and-set of one branch, and events.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ from spawner.repositories.mirror_paths import scratch_folder
 _SECONDS: Final = 120.0
 """How long a client waits for the result of its push."""
 BranchNow = Callable[[], Awaitable[BranchRecord]]
-"""The branch as it is now. Raises `HttpError` if the sandbox may no longer push to it."""
+"""Returns the present branch. Raises `HttpError` if the sandbox may no longer push to it."""
 
 
 class PushReceiver:
-    """Receives pushes. `folder` is that of the mirrors: a pack may be larger than the temporary folder."""
+    """Receives pushes. `folder`: the folder of the mirrors, as a pack may be larger than the temporary folder."""
 
     def __init__(self, live: LiveState, artifacts: BranchArtifacts, folder: Path) -> None:
         self._live, self._artifacts, self._folder = live, artifacts, folder
@@ -48,13 +48,13 @@ class PushReceiver:
         live.branch_index.on_change(self._on_branch)
 
     def refs(self, branch: BranchRecord) -> bytes:
-        """What can be pushed. Raises `HttpError`."""
+        """The advertisement of the ref that can be pushed. Raises `HttpError`."""
         if (problem := proxy_decisions.refusal(branch)) is not None:
             raise HttpError(403, problem)
         return advertisement(branch.branch, proxy_decisions.head_of(branch))
 
     async def push(self, branch_now: BranchNow, sandbox: str, task: str, body: RequestBody) -> bytes:
-        """The report of a push. Raises `HttpError`."""
+        """Receive a push, and return its report. Raises `HttpError`."""
         branch = await branch_now()
         try:
             pushed = commands_of(await body.lines(MAX_COMMANDS))
@@ -62,13 +62,13 @@ class PushReceiver:
             await self._deny(branch, sandbox, str(error))
             raise HttpError(400, str(error)) from None
         if not pushed.updates:
-            return b""  # git asks whether it may push before it sends a large pack
+            return b""  # git checks whether it may push before it sends a large pack
         if refused := await self._refused(branch, sandbox, pushed):
             return refused
         return await self._take(branch_now, sandbox, task, pushed, body)
 
     async def _refused(self, branch: BranchRecord, sandbox: str, pushed: PushCommands) -> bytes | None:
-        """The report of a push that can't be taken, whose event is published; None: it can."""
+        """The report of a push that is refused, after its event was published; None if it is not refused."""
         refused = refusals(pushed, branch.branch, proxy_decisions.head_of(branch))
         if (problem := proxy_decisions.refusal(branch)) is not None:
             refused = {one.ref: problem for one in pushed.updates}
@@ -96,7 +96,7 @@ class PushReceiver:
         return report(pushed, {update.ref: problem} if problem else {})
 
     async def _result(self, key: str, commits: ReceivedCommits) -> str | None:
-        """Have the commits added and pushed; returns why they are not at the forge."""
+        """Request that the commits are added and pushed; return why the forge does not have them, or None."""
         with self._watch(key) as changed:
             now = self._live.now()
             before = await self._change(key, partial(of_branch.received, commits=commits, now=now))

@@ -1,4 +1,4 @@
-"""Which requests the proxy serves: the four of git's HTTP protocol, at the path of one sandbox. Pure."""
+"""The requests that the proxy serves: the four of git's HTTP protocol, at the path of one sandbox. Pure."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ _MAX_AUTHORIZATION: Final = 1024
 
 
 class Service(StrEnum):
-    """A program of git at the other side."""
+    """The program of git that serves a request."""
 
     FETCH = "git-upload-pack"
     PUSH = "git-receive-pack"
@@ -26,7 +26,7 @@ class Service(StrEnum):
 
 @dataclass(frozen=True)
 class GitRoute:
-    """What a request is about. `lists` the refs; otherwise it transfers objects."""
+    """The sandbox and the service of a request. `lists`: whether it lists refs; otherwise it transfers objects."""
 
     project: str
     sandbox: str
@@ -35,7 +35,7 @@ class GitRoute:
 
 
 def route_of(method: str, path: bytes, query: bytes, content_type: str) -> GitRoute | None:
-    """The route of a request by its path as it was sent; None: the proxy does not serve that."""
+    """The route of a request. `path` is as it was sent, not decoded. None if the proxy does not serve the request."""
     found = _PATH.fullmatch(path.decode("ascii", "replace"))
     if found is None:
         return None
@@ -51,7 +51,7 @@ def route_of(method: str, path: bytes, query: bytes, content_type: str) -> GitRo
 
 
 def password_of(authorization: Iterable[bytes]) -> str | None:
-    """The password of basic authentication; None without it, and if the header is there more than once."""
+    """The password of basic authentication; None if there is none, or more than one header."""
     headers = list(authorization)
     if len(headers) != 1 or len(headers[0]) > _MAX_AUTHORIZATION:
         return None

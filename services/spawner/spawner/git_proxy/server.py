@@ -54,7 +54,7 @@ _log: Final = logs.get("git_proxy")
 
 @dataclass(frozen=True)
 class PushingSandbox:
-    """The sandbox that a request is of, and the branch that it works on."""
+    """The sandbox that sent a request, and the branch that it works on."""
 
     sandbox: str
     task: str
@@ -96,7 +96,7 @@ class GitProxy:
             await self._serve(route, await self._caller(route), headers, receive, response)
 
     async def _caller(self, route: GitRoute) -> PushingSandbox:
-        """Raises `HttpError` if the sandbox has ended, or works on no branch of a repository with a URL."""
+        """The sandbox. Raises `HttpError` if it has ended, or works on no branch of a repository with a URL."""
         held = await self._live.sandboxes.load(f"{route.project}.{route.sandbox}")
         task = await self._live.load_task(held.record) if held else None
         branch_id = proxy_decisions.works_on(held.record if held else None, task.record if task else None)
@@ -127,7 +127,7 @@ class GitProxy:
             await self._fetches.list_refs(caller.url, version, response)
             return
         content = await RequestBody(receive, _MAX_REQUEST, compressed=headers.compressed()).whole()
-        caller = await self._caller(route)  # it may have ended since the first part of a slow request
+        caller = await self._caller(route)  # the sandbox may have ended since the first part of a slow request
         await self._fetches.objects(caller.url, version, content, response)
 
     async def _push(self, route: GitRoute, caller: PushingSandbox, headers: "_Headers", receive: Receive) -> bytes:
@@ -140,7 +140,7 @@ class GitProxy:
         counted = self._quota.admit(sandbox, now)
         if counted is None:
             raise HttpError(429, "too many pushes, or too large ones; try again in some minutes")
-        counted.size = limit  # of two pushes at once, the second one has what the first can't use
+        counted.size = limit  # a concurrent push gets the bytes that this one can't use
         try:
             return await self._pushes.push(branch_now, caller.sandbox, caller.task, body)
         finally:
@@ -148,7 +148,7 @@ class GitProxy:
 
     @contextmanager
     def _place(self, project: str, sandbox: str) -> Iterator[None]:
-        """A place for a request. Raises `HttpError` if there is none."""
+        """Count a request while it is served. Raises `HttpError` if there are too many."""
         limits = {project: _PROJECT_AT_ONCE, f"{project}.{sandbox}": _SANDBOX_AT_ONCE, "": _AT_ONCE}
         if any(self._open[name] >= limit for name, limit in limits.items()):
             raise HttpError(429, "too many requests at once; try again later")
@@ -169,8 +169,8 @@ class GitProxy:
             await response.whole(error.status, _PLAIN, f"{error}\n".encode(), ("connection", "close"), *extra)
 
     def _count(self, headers: "_Headers", error: HttpError) -> None:
-        """Count a refusal, and log which sandbox it is of: the one that the path names, also if another one sent it."""
-        if error.status == 401 and not headers.all(b"authorization"):  # git's first request is without
+        """Count and log a refusal, with the sandbox that the path names, even if another one sent the request."""
+        if error.status == 401 and not headers.all(b"authorization"):  # git's first request has no credential
             return
         route = headers.route()
         reason = proxy_decisions.reason_of(error.status) if route else "path"
@@ -185,7 +185,7 @@ class GitProxy:
 
 
 class _Headers:
-    """What a request consists of beside its body."""
+    """The method, path and headers of a request."""
 
     def __init__(self, scope: MutableMapping[str, Any]) -> None:
         self._scope = scope
@@ -199,7 +199,7 @@ class _Headers:
         return route_of(self._scope["method"], self._scope["raw_path"], self._scope["query_string"], kind)
 
     def compressed(self) -> bool:
-        """Whether the body is compressed. Raises `HttpError` for a method that git does not use."""
+        """Whether the body is compressed. Raises `HttpError` for an encoding that git does not use."""
         found = self.all(b"content-encoding")
         if found not in ([], [b"gzip"], [b"identity"]):
             raise HttpError(415, "the request's encoding is not supported")
@@ -207,10 +207,10 @@ class _Headers:
 
 
 async def serve_proxy(bus: Bus, live: LiveState, settings: Settings, hosts: RepositoryHosts, seed: str) -> None:
-    """Serve the proxy until cancelled, if there is one. Raises `HttpServerError` if its address can't be used."""
+    """Serve the proxy until cancelled, if it is configured. Raises `HttpServerError` if its address can't be used."""
     if settings.git_proxy_url is None:
         await asyncio.Event().wait()
-    # Their HTTP client takes long to load.
+    # Imported here because their HTTP client takes long to load.
     from spawner.git_proxy.fetch_forwarder import FetchForwarder
     from spawner.repositories.lfs_server import new_session
 

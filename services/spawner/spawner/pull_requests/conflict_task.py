@@ -16,7 +16,7 @@ SUBMITTED_BY: Final = "branch workflow"
 
 
 def follow_up_problem(record: BranchRecord, task: TaskRecord | None) -> str | None:
-    """Why the branch's last task can't be followed by another one like it, or None."""
+    """Why no task that resolves conflicts can be submitted after the branch's last task, or None."""
     if target_of(record) != record.base:
         return f"the base of its pull request was changed to {target_of(record)}, which its sandboxes do not have"
     if task is None:
@@ -27,14 +27,14 @@ def follow_up_problem(record: BranchRecord, task: TaskRecord | None) -> str | No
 
 
 def follow_up_name(ids: DerivedIds, record: BranchRecord, at: datetime, commit: str) -> str:
-    """The name of the task for the conflicts of a commit, published then: the same whenever it is made."""
+    """The name of the task for a commit whose conflicts were published `at` this time. It is always the same."""
     return f"task-{ids.derive(at, record.key, record.life, commit).hex}"
 
 
 def follow_up(
     ids: DerivedIds, record: BranchRecord, last: TaskRecord, at: datetime, commit: str
 ) -> Envelope[SubmitTask]:
-    """The command that submits this task: identical whenever it is made."""
+    """The command that submits the task. It is always the same for the same arguments, also its id."""
     name = follow_up_name(ids, record, at, commit)
     return wrap(
         SubmitTask(task=name, spec=follow_up_spec(record, last.spec), submitted_by=SUBMITTED_BY),
@@ -49,7 +49,7 @@ def follow_up(
 
 
 def follow_up_spec(record: BranchRecord, last: TaskSpec) -> TaskSpec:
-    """Like the last task, on the same branch, with another text."""
+    """The spec of the task: that of the last task, on the same branch, with another text."""
     before = last.repository
     as_before = before.model_dump(include={"commit_rest", "submodules", "lfs"}) if before else {}
     repository = Repository(
@@ -64,7 +64,7 @@ def follow_up_spec(record: BranchRecord, last: TaskSpec) -> TaskSpec:
 
 
 def text_of(record: BranchRecord) -> str:
-    """What the agent is asked to do. Paths are of the repository, and quoted."""
+    """The text of the task. Paths are quoted, because the repository chooses them."""
     paths = record.pull.conflicts if record.pull else ()
     shown = "\n".join(f"- {path!r}" for path in paths[:_PATHS])
     base = f"origin/{record.base}"

@@ -1,4 +1,4 @@
-"""The paths in which a branch conflicts with its base, by a trial merge in the mirror."""
+"""Finds the paths in which a branch conflicts with its base, by a trial merge in the mirror."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _PATHS: Final = 100
 
 
 async def conflicting_paths(mirrors: Mirrors, record: BranchRecord) -> list[str]:
-    """The conflicting paths with the base as it is now; empty if there are none by now. Raises `GitError`."""
+    """The paths that conflict with the present base; empty if there are none any more. Raises `GitError`."""
     mirror = await mirrors.with_branch(record)
     await mirrors.fetch(record.project, Repository(url=record.url))
     base = (await mirror.remote_branches()).get(target_of(record))

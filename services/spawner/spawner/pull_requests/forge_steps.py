@@ -1,4 +1,7 @@
-"""The steps of a pull request that its forge does. Each raises `ForgeError`, or returns what is written then."""
+"""The steps of a pull request that need its forge. Each returns a change of the record.
+
+They raise `ForgeError` and `GitError`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,7 +77,7 @@ class ForgeSteps:
         )
 
     async def merge(self, record: BranchRecord, terms: PullRequestTerms) -> Decide:
-        """Merge it, if its head is the commit that was pushed, and the base as it is now needs no user's approval."""
+        """Merge it, if its head is the pushed commit, and the merge into the present base needs no user's approval."""
         paths = await self._to_approve(record, terms)
         if paths:
             return partial(
@@ -94,7 +97,7 @@ class ForgeSteps:
         )
 
     async def _to_approve(self, record: BranchRecord, terms: PullRequestTerms) -> tuple[str, ...]:
-        """The paths that a user has to approve: the base may have moved, or be another one, since the push."""
+        """The paths that a user has to approve: since the push, the base may have moved, or was replaced by another."""
         if not terms.approval:
             return ()
         mirror = await self._mirrors.with_branch(record)
@@ -107,7 +110,10 @@ class ForgeSteps:
         return work_on(record, self._live.task_facts).active
 
     async def _as_merged(self, record: BranchRecord, found: PullRequest) -> PullRequest:
-        """The pull request, at the branch's commit if it was merged with it and with others, as of "Update branch"."""
+        """The pull request, with the branch's commit as its head if it was merged with that and later commits.
+
+        For instance, "Update branch" at the forge adds later commits.
+        """
         if found.state is not PullRequestState.MERGED or found.head_commit == record.commit:
             return found
         mirror = await self._mirrors.with_branch(record)
@@ -139,5 +145,5 @@ async def _contains(mirror: Mirror, commit: str, ancestor: str) -> bool:
 
 def _number(record: BranchRecord) -> int:
     shown = pull_request_transitions.pull_of(record).shown
-    assert shown is not None, "only one that exists has such a step"
+    assert shown is not None, "only an existing pull request has such a step"
     return shown.number

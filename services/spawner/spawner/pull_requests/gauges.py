@@ -1,4 +1,4 @@
-"""How many pull requests are in which state, and requests to forges that are left, for metrics. Pure."""
+"""Values of metrics: the number of pull requests by state, and the remaining requests to forges. Pure."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ def counts_of(records: Iterable[BranchRecord], now: datetime, pace: PollInterval
 
 
 def state_of(record: BranchRecord, now: datetime, pace: PollIntervals) -> str:
-    """Its state; empty without an open pull request, and if the branch was deleted: it is not followed then."""
+    """The state of its pull request; empty if none is open, or if the branch is not live: it is not polled then."""
     pull = record.pull
     if pull is None or not pull.is_open or record.state is not BranchState.LIVE:
         return ""
@@ -31,9 +31,9 @@ def state_of(record: BranchRecord, now: datetime, pace: PollIntervals) -> str:
 
 
 def requests_remaining(limits: Mapping[tuple[str, str], RateLimit]) -> Mapping[str, int]:
-    """The requests that each host permits, by its label; the lowest number, as one host has several accounts.
+    """The remaining requests of each host, by its label: the lowest number of all its accounts.
 
-    `limits` are by URL of the host and account; those that no response has shown are left out.
+    `limits` are by the URL of a host and the account. Limits that no response has reported are left out.
     """
     lowest: dict[str, int] = {}
     for (url, _account), limit in limits.items():

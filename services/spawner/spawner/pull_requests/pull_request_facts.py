@@ -1,4 +1,4 @@
-"""What a pull request shows of its task and its branch. Pure."""
+"""The facts about a task and its branch that a pull request shows. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.tasks.task_record import TaskRecord
 
 MAX_TEXT: Final = 4000
-"""Characters of a task's text that are stored with its branch: the task's record is removed earlier."""
+"""Maximum characters of a task's text that are stored with its branch: the task's record is removed earlier."""
 _ISSUE: Final = re.compile(r"#?([1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True)
 class PullRequestTask:
-    """The task that a pull request is about, what the last one checked, and what each task of the branch cost."""
+    """The task that a pull request is about, the checks of the branch's last task, and the costs of all its tasks."""
 
     task: str
     text: str
@@ -29,14 +29,15 @@ class PullRequestTask:
 
     @property
     def cost_micro_usd(self) -> int | None:
-        """The sum; None if no task reported any."""
+        """The sum of the costs; None if no task has reported one."""
         return sum(self.costs.values()) if self.costs else None
 
     @classmethod
     def of(cls, record: BranchRecord, tasks: Mapping[str, TaskRecord]) -> "PullRequestTask":
-        """From the branch's pull request, if it has one, or else from its last task until now.
+        """The task in the record of the branch's pull request, or else the branch's last task until now.
 
-        `tasks` are the records that still exist; what others cost was stored when it was opened or updated.
+        `tasks`: the records that still exist. The costs of other tasks were stored when the pull request was opened or
+        updated.
         """
         pull, last = record.pull or PullRequestRecord(), tasks.get(record.name)
         reported = {name: _cost(tasks[name]) if name in tasks else pull.costs.get(name) for name in record.tasks}
@@ -62,7 +63,7 @@ def draft_of(
     ready: bool,
     again: bool,
 ) -> PullRequestDraft:
-    """The pull request as it should be. `again`: one that was closed is not the wanted one."""
+    """The pull request as it should be. `again`: a new one is to be created, even if a closed one has this commit."""
     facts = PullRequestFacts(
         name=about.task,
         task=about.text or record.branch,
@@ -96,6 +97,6 @@ def _cost(task: TaskRecord) -> int | None:
 
 
 def _checks(task: TaskRecord | None) -> tuple[tuple[str, bool], ...]:
-    """The command that validated its work, if it had one: a task that completed passed it."""
+    """The command that validates the task's work, if there is one. A task that completed has passed it."""
     validation = task.spec.continuous.validation if task and task.spec.continuous else None
     return ((validation.command, task.state.value == "completed"),) if task and validation else ()

@@ -1,4 +1,4 @@
-"""How the pull request of one branch is to be: a task's options, and the settings for what it leaves open. Pure."""
+"""The terms of a branch's pull request: a task's options, or else the spawner's settings. Pure."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +14,7 @@ NO_OPTIONS: Final = PullRequestOptions()
 
 @dataclass(frozen=True)
 class PullRequestTerms:
-    """How a pull request is to be."""
+    """How a pull request is opened, what it contains, and how it is merged."""
 
     open: PullRequestMode = "none"
     merge: MergePolicy = "never"
@@ -30,7 +30,7 @@ class PullRequestTerms:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """As the spawner is configured."""
+        """The terms in the spawner's settings."""
         return cls(
             open=settings.pull_requests or "none",
             merge=settings.merge_policy,
@@ -45,7 +45,11 @@ class PullRequestTerms:
         )
 
     def with_options(self, options: PullRequestOptions | None) -> "PullRequestTerms":
-        """With what a task chooses: one that chooses a merge, and not how a pull request is opened, wants one."""
+        """These terms with the options of a task.
+
+        If the options choose a merge, and neither they nor the settings choose how a pull request is opened, it is
+        opened ready for review.
+        """
         chosen = (options or NO_OPTIONS).model_dump(exclude_none=True)
         if chosen.get("merge", "never") != "never" and self.open == "none":
             chosen.setdefault("open", "ready")
@@ -57,10 +61,10 @@ class PollIntervals:
     """How often a forge is polled for a pull request."""
 
     first: timedelta = timedelta(seconds=5)
-    """The delay after a change; each poll without another one doubles it."""
+    """The delay of the first poll after a change. Each poll without a change doubles the delay."""
     longest: timedelta = timedelta(minutes=5)
     slow_after: timedelta = timedelta(days=1)
-    """After so long without a change, the delay is `slow`."""
+    """After this time without a change, the delay is `slow`."""
     slow: timedelta = timedelta(hours=1)
     age: timedelta = timedelta(days=30)
     """After this time without a change, the pull request is not polled any more."""
@@ -72,7 +76,7 @@ class PollIntervals:
     """How long a merge queue may take; then the pull request is added to it again, and counts as stuck."""
 
     def delay(self, polls: int, unchanged: timedelta) -> timedelta | None:
-        """The delay until the next poll, after this number of polls without a change; None: no further one."""
+        """The delay until the next poll, after this number of polls without a change; None if there is none."""
         if unchanged >= self.age:
             return None
         if unchanged >= self.slow_after:

@@ -1,4 +1,4 @@
-"""What users and forges request of pull requests, as pure functions from a branch's record to the next record."""
+"""Requests of users and forges about pull requests, as pure functions from a branch's record to the next record."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,7 +14,7 @@ from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.pull_request_record import PullRequestRecord
 
 HASTE: Final = timedelta(seconds=2)
-"""The least time between two polls of a pull request, however often its forge reports a change."""
+"""The minimum time between two polls of a pull request, however often its forge reports a change."""
 
 
 def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime) -> BranchRecord:
@@ -23,23 +23,23 @@ def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime
         return record
     wanted = "ready" if request.ready else "as_configured"
     changed = pull_of(record).changed(wanted=wanted, refused={}, problem=None, poll_at=now, polls=0, changed_at=now)
-    return _pushing(record.model_copy(update={"pull": changed, "updated_at": now}))
+    return _with_push(record.model_copy(update={"pull": changed, "updated_at": now}))
 
 
 def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -> BranchRecord:
-    """The branch that a user wants to be merged at its present commit; the same if that is another one by now."""
+    """The branch that a user wants to be merged at its present commit; unchanged if the request names another one."""
     if record.state is not BranchState.LIVE or request.commit not in {None, record.commit}:
         return record
     changed = pull_of(record).changed(
         merge_wanted=record.commit, refused={}, problem=None, poll_at=now, polls=0, changed_at=now, tried_at=None
     )
-    return _pushing(record.model_copy(update={"pull": changed, "updated_at": now}))
+    return _with_push(record.model_copy(update={"pull": changed, "updated_at": now}))
 
 
 def merge_obstacle(record: BranchRecord, pace: PollIntervals) -> tuple[Obstacle, str] | None:
-    """Why the merge that a user wants will not take place, and the text for it; None: it still may, or none is wanted.
+    """The obstacle, with its text, to the merge that a user wants; None if it may take place, or no merge is wanted.
 
-    A forge may see a push late: that its head is another one counts some time after the commit was written.
+    A forge may see a push late. So another head counts only some time after the pull request was written.
     """
     pull = pull_of(record)
     if pull.merge_wanted is None or record.state is not BranchState.LIVE:
@@ -73,8 +73,8 @@ def merge_withdrawn(
     return record.model_copy(update={"pull": changed, "updated_at": now}).with_events(now, event)
 
 
-def _pushing(record: BranchRecord) -> BranchRecord:
-    """A pull request needs a branch that is pushed."""
+def _with_push(record: BranchRecord) -> BranchRecord:
+    """The branch with a push requested, if it is not pushed: a pull request needs that."""
     wanted = record.commit not in {record.pushed, record.base_commit}
     return record.model_copy(update={"push_wanted": True}) if wanted else record
 
@@ -89,7 +89,9 @@ def is_meant(record: BranchRecord, request: CheckPullRequests) -> bool:
         or not {record.branch, record.pushed_as}.isdisjoint(request.branches)
         or not {record.commit, record.pushed, pull.shown.commit}.isdisjoint(request.commits)
     )
-    return named and _place(record.url or record.repository) in {_place(url) for url in request.repositories}
+    return named and _host_and_path(record.url or record.repository) in {
+        _host_and_path(url) for url in request.repositories
+    }
 
 
 def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
@@ -103,8 +105,8 @@ def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
     return record.model_copy(update={"pull": pull.changed(poll_at=earliest, polls=0)})
 
 
-def _place(url: str) -> tuple[str, str]:
-    """Host and path of a repository's URL, as forges compare them."""
+def _host_and_path(url: str) -> tuple[str, str]:
+    """The host and the path of a repository's URL, in a form that can be compared."""
     try:
         parts = urlsplit(url)
     except ValueError:

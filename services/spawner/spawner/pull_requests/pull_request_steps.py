@@ -1,4 +1,4 @@
-"""Which step of a branch's pull request is next. Pure."""
+"""Decides which step of a branch's pull request is next. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class PullRequestStep(StrEnum):
     """Steps of a pull request, as metrics and events name them."""
 
     OPEN = "open_pull_request"
-    """Find or create it; title, body, labels and reviewers are as they should be then."""
+    """Find or create it, or update its body, labels and reviewers."""
     READY = "mark_ready"
     POLL = "poll_pull_request"
     MERGE = "merge"
@@ -34,14 +34,14 @@ class PullRequestStep(StrEnum):
 
 @dataclass(frozen=True)
 class TaskWork:
-    """What the tasks of a branch do: whether one may still save commits, and whether the last one has completed."""
+    """The work of a branch's tasks: whether one may still save commits, and whether the last one has completed."""
 
     active: bool = False
     completed: bool = False
 
 
 def work_on(record: BranchRecord, find: Callable[[str], TaskFacts | None]) -> TaskWork:
-    """What the tasks of a branch do. `find` returns what is known of a task by its key; ended ones are removed."""
+    """The work of a branch's tasks. `find` returns the facts of a task by its key; None if its record was removed."""
     found = {name: find(f"{record.project}.{name}") for name in record.tasks}
     last = found[record.name]
     return TaskWork(
@@ -51,14 +51,14 @@ def work_on(record: BranchRecord, find: Callable[[str], TaskFacts | None]) -> Ta
 
 
 def is_resting(record: BranchRecord) -> bool:
-    """Whether the branch is pushed as it is, and has a commit: before that there is no step."""
+    """Whether the branch has commits, and all of them are pushed: before that, its pull request has no step."""
     waits = record.received or record.push_wanted or record.delete_wanted
     saved = record.commit != record.base_commit and record.pushed == record.commit
     return record.state is BranchState.LIVE and saved and not record.local and not waits
 
 
 def target_of(record: BranchRecord) -> str:
-    """The branch that it is to be merged into: users may have changed that of its pull request at the forge."""
+    """The branch that it is to be merged into: users may have changed the base of its pull request at the forge."""
     shown = record.pull.shown if record.pull is not None and record.pull.is_open else None
     return (shown.base if shown else "") or record.base
 
@@ -66,13 +66,15 @@ def target_of(record: BranchRecord) -> str:
 def next_step(
     record: BranchRecord, terms: PullRequestTerms, work: TaskWork, now: datetime, pace: PollIntervals
 ) -> PullRequestStep | None:
-    """The next step of the branch's pull request; None: there is none now."""
+    """The next step of the branch's pull request; None if no step is due."""
     pull = record.pull or PullRequestRecord()
     if work.active or not is_resting(record):
         return None
     if not pull.is_open:
         return (
-            PullRequestStep.OPEN if _opens(record, pull, terms) and _may(pull, record, PullRequestStep.OPEN) else None
+            PullRequestStep.OPEN
+            if _opens(record, pull, terms) and _is_not_refused(pull, record, PullRequestStep.OPEN)
+            else None
         )
     due: dict[PullRequestStep, bool] = {
         PullRequestStep.OPEN: pull.written != record.commit or pull.wanted == "as_configured",
@@ -82,23 +84,23 @@ def next_step(
         PullRequestStep.MERGE: _may_merge(record, pull, terms, now, pace),
         PullRequestStep.POLL: pull.poll_at is not None and now >= pull.poll_at,
     }
-    return next((step for step, is_due in due.items() if is_due and _may(pull, record, step)), None)
+    return next((step for step, is_due in due.items() if is_due and _is_not_refused(pull, record, step)), None)
 
 
 def wants_ready(pull: PullRequestRecord, terms: PullRequestTerms, work: TaskWork) -> bool:
-    """Whether it is to be ready for review, and no draft."""
+    """Whether the pull request is to be ready for review, not a draft."""
     return pull.wanted == "ready" or pull.merge_wanted is not None or (terms.open == "ready" and work.completed)
 
 
 def _opens(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms) -> bool:
-    """Whether another pull request is to be opened. After one that a user closed, only at a user's request."""
+    """Whether another pull request is to be opened. After a user has closed one, only at a user's request."""
     if pull.wanted is not None or pull.shown is None:
         return terms.open != "none" or pull.wanted is not None or pull.merge_wanted is not None
     wanted = terms.open != "none" or pull.merge_wanted == record.commit
     return wanted and pull.shown.state == "merged" and pull.written != record.commit
 
 
-def _may(pull: PullRequestRecord, record: BranchRecord, step: PullRequestStep) -> bool:
+def _is_not_refused(pull: PullRequestRecord, record: BranchRecord, step: PullRequestStep) -> bool:
     return pull.refused.get(step) != record.commit
 
 
@@ -121,7 +123,7 @@ def _needs_follow_up(record: BranchRecord, pull: PullRequestRecord, terms: PullR
 def _may_merge(
     record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms, now: datetime, pace: PollIntervals
 ) -> bool:
-    """Whether a merge is wanted, and the last poll, since the last attempt, permits it."""
+    """Whether a merge is wanted, and the last poll permits it, which was after the last attempt to merge."""
     by_user = pull.merge_wanted == record.commit
     if not by_user and terms.merge == "never":
         return False

@@ -33,11 +33,11 @@ IsWorkedOn = Callable[[BranchRecord], bool]
 _NOT_POLLED: Final = "not polled: "
 _TO_APPROVE: Final = "merged with its base as it is by now, it changes paths that a user has to approve"
 _PASSING: Final = frozenset({"conflict", "checks", "reviews", "behind"})
-"""Obstacles that a poll shows as well: once they are gone, a merge may be tried again."""
+"""Obstacles that a poll also reports: when it no longer does, a merge may be retried."""
 
 
 def pull_of(record: BranchRecord) -> PullRequestRecord:
-    """What is stored of the branch's pull request; empty if there is nothing yet."""
+    """The record of the branch's pull request; an empty one if there is none yet."""
     return record.pull or PullRequestRecord()
 
 
@@ -54,8 +54,8 @@ def opened(
 ) -> BranchRecord:
     """The branch after its pull request was found or created with the title and body for this commit.
 
-    `ready`: it was to be ready for review when it was created; `about`: the task that it is about, its text, and costs.
-    One that is merged or closed was found for this commit, or is the known one, which does not have it then.
+    `ready`: it was to be ready for review when it was created. `about`: the fields `task`, `text` and `costs` for its
+    record. If `found` is merged or closed, it was found by this commit, or it is the known one, without this commit.
     """
     if record.state is not BranchState.LIVE or record.commit != commit:
         return record
@@ -79,7 +79,7 @@ def _ended(record: BranchRecord, found: PullRequest, now: datetime, worked_on: I
 
 
 def _unmerged(before: BranchRecord, after: BranchRecord, reason: str, now: datetime) -> BranchRecord:
-    """The branch with the reason why a merge that a user wanted is no longer wanted."""
+    """The branch with the reason why the merge that a user wanted will not take place."""
     if pull_of(before).merge_wanted is None or after is before or after.state is not BranchState.LIVE:
         return after
     return _with(
@@ -156,7 +156,7 @@ def not_polled(record: BranchRecord, reason: str, code: str, now: datetime, pace
 def refused(
     record: BranchRecord, step: PullRequestStep, commit: str, *, reason: str, code: str, now: datetime
 ) -> BranchRecord:
-    """The branch after its forge refused a step: it is repeated for another commit, or at a user's request."""
+    """The branch after its forge refused a step. It is retried only for another commit, or at a user's request."""
     if record.commit != commit or record.state is not BranchState.LIVE:
         return record
     pull = pull_of(record)
@@ -168,7 +168,7 @@ def refused(
 
 
 def merge_needs_approval(record: BranchRecord, commit: str, paths: tuple[str, ...], now: datetime) -> BranchRecord:
-    """The branch that is not merged before a user approves its changes of these paths, as its base has moved."""
+    """The branch that is not merged until a user approves its changes of these paths, because its base has moved."""
     if record.commit != commit or record.state is not BranchState.LIVE:
         return record
     named = record.model_copy(update={"approve": paths[:MAX_PATHS]})
@@ -216,10 +216,10 @@ def merge_answered(
 
 
 def merged(record: BranchRecord, commit: str, now: datetime, *, head: str, worked_on: IsWorkedOn) -> BranchRecord:
-    """The branch after its pull request was merged as `commit`, with `head`; it is deleted then.
+    """The branch after its pull request was merged as `commit`, at the head `head`. The branch is deleted then.
 
-    While it may get other commits, that is left to a later poll. If it has some by then, it stays live, and they get a
-    pull request of their own.
+    While a task may still add commits to the branch, a later poll decides. If the branch has other commits by then, it
+    stays live, and these get another pull request.
     """
     pull = pull_of(record)
     if record.state is not BranchState.LIVE or not pull.is_open:
@@ -243,7 +243,7 @@ def _closed(record: BranchRecord, now: datetime) -> BranchRecord:
 
 
 def conflicted(record: BranchRecord, commit: str, paths: list[str], now: datetime) -> BranchRecord:
-    """The branch whose commit conflicts with its base in these paths; none: the trial merge found no conflict."""
+    """The branch whose commit conflicts with its base in these paths; `paths` is empty if there is no conflict."""
     pull = pull_of(record)
     if record.commit != commit or not pull.is_open or pull.conflicted == commit:
         return record
@@ -262,10 +262,12 @@ def followed_up(record: BranchRecord, commit: str, task: str, now: datetime) -> 
 
 
 def _about(record: BranchRecord) -> dict[str, Any]:
+    """The fields of an event that name the branch."""
     return {"repository": record.repository, "branch": record.branch}
 
 
 def _ids(pull: PullRequestRecord) -> dict[str, Any]:
+    """The fields of an event that name the pull request."""
     return {"pr_url": pull.shown.url, "pr_number": pull.shown.number} if pull.shown else {}
 
 

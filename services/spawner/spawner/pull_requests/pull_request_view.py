@@ -1,4 +1,4 @@
-"""What is shown of a pull request, and whether that has changed. Pure."""
+"""The view of a pull request for clients, and whether it has changed. Pure."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -8,11 +8,11 @@ from spawner.forges.forge import PullRequest, PullRequestState, PullRequestStatu
 from spawner.repositories.pull_request_record import PullRequestRecord
 
 _COMPARED: Final = ("state", "base", "draft", "commit", "checks", "failed_checks", "reviews")
-"""What of a pull request is a change, beside whether it can be merged once that is known."""
+"""The compared fields of a pull request. `mergeable` and `obstacle` are compared only if they are known."""
 
 
 def differs(view: PullRequestView, before: PullRequestView) -> bool:
-    """Whether a pull request has changed; that it is not known whether it can be merged is not a change."""
+    """Whether a pull request has changed. It has not if only `mergeable` is unknown now."""
     known = ("mergeable", "obstacle") if view.mergeable != "unknown" else ()
     return any(getattr(view, name) != getattr(before, name) for name in (*_COMPARED, *known))
 
@@ -38,7 +38,7 @@ def polled_view(shown: PullRequestView, status: PullRequestStatus, now: datetime
 
 
 def opened_view(found: PullRequest, pull: PullRequestRecord) -> PullRequestView:
-    """What is shown after it was written: what decides about a merge is not known for the new commit yet."""
+    """The view after the pull request was opened or updated. Facts about merging a new commit are not known yet."""
     old = pull.shown or PullRequestView(number=found.number, url=found.url)
     known: dict[str, Any] = {}
     if old.commit == found.head_commit:

@@ -1,7 +1,7 @@
-"""Carries out the steps of pull requests: opens, polls, merges. One step of a branch at a time.
+"""Runs the steps of pull requests: open, poll, merge. One step of a branch at a time.
 
-Each step is written to the branch's record when it is done, so that it can be repeated after a crash at any moment:
-what the forge has done by then is found, and not done again.
+The result of a step is written to the branch's record. After a crash, the step is repeated: it finds what the forge
+has done already, and does not request it again.
 """
 
 import asyncio
@@ -42,14 +42,15 @@ Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
 """Creates a task, once for each command. Returns why it is refused, or None."""
 _AT_ONCE: Final = 4
 _PROJECT_AT_ONCE: Final = 2
+"""Maximum branches that are handled concurrently: in all, and of one project."""
 _TICK: Final = 0.5
-"""How often it is checked which pull requests are due, in seconds."""
+"""Seconds between checks which pull requests are due."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
 _log: Final = logs.get("pull-requests")
 
 
 class PullRequestWorkflow:
-    """Runs while it holds the lease. Branches are handled several at once, and few of one project."""
+    """Runs due steps while it holds the lease: several branches concurrently, but only a few of one project."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class PullRequestWorkflow:
             self._due[key] = at
 
     def _on_task(self, _key: str, task: TaskFacts) -> None:
-        """A task that ends makes steps of its branch due."""
+        """Schedule the branch of a task that has changed: when the task ends, steps may be due."""
         key = f"{task.project}.{task.branch_id}"
         known = self._live.branch_index.get(key) if task.branch_id else None
         if known is not None:
@@ -118,11 +119,11 @@ class PullRequestWorkflow:
     # --- one branch ----------------------------------------------------------------------------------------------
 
     async def _try(self, key: str) -> bool:
-        """Do all that is due; returns whether to try again later."""
+        """Run all due steps of a branch; return whether to retry later."""
         return await all_steps(key, self.step, _log, (ForgeError, GitError))
 
     async def step(self, key: str) -> bool:
-        """Do the next step; returns whether there was one. Raises `ForgeError`, `GitError` if it may succeed later."""
+        """Run the next step; return whether there was one. Raises `ForgeError`, `GitError` if it may succeed later."""
         self._lease.check()
         held = await self._live.branches.load(key)
         if held is None:
@@ -134,11 +135,11 @@ class PullRequestWorkflow:
         step = next_step(record, terms, self._work(record), now, self._pace)
         if step is None:
             return False
-        await self._change(key, await self._decided(step, record, terms))
+        await self._change(key, await self._run_step(step, record, terms))
         return True
 
     async def _withdrawn(self, key: str, record: BranchRecord) -> bool:
-        """Withdraw a merge that a user wants and that will not take place; returns whether there was one."""
+        """Withdraw a merge that a user wants but that will not take place; return whether there was one."""
         found, pull = merge_obstacle(record, self._pace), record.pull
         if found is None or pull is None or pull.merge_wanted is None:
             return False
@@ -148,8 +149,8 @@ class PullRequestWorkflow:
         await self._change(key, decide)
         return True
 
-    async def _decided(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
-        """Do a step; what is written afterwards, also if the forge refused it for good."""
+    async def _run_step(self, step: PullRequestStep, record: BranchRecord, terms: PullRequestTerms) -> Decide:
+        """Run a step; return the change of the record, also if the forge refused the step."""
         try:
             decide = await self._do(step, record, terms)
         except (ForgeError, GitError) as error:
@@ -161,7 +162,7 @@ class PullRequestWorkflow:
         return decide
 
     async def _unseen(self, record: BranchRecord, error: ForgeError | GitError) -> bool:
-        """Whether the forge does not see the branch for too long; since when is stored."""
+        """Whether the forge has not seen the branch for too long. The record gets the time since when it has not."""
         if error.fault is not ForgeFault.NOT_SEEN:
             return False
         now = self._live.now()
@@ -228,7 +229,7 @@ class PullRequestWorkflow:
 
 
 def _code(error: ForgeError | GitError) -> str:
-    """The fault, as events state it."""
+    """The fault, in the form for events."""
     return (ForgeFault.NOT_FOUND if error.fault is ForgeFault.NOT_SEEN else error.fault).value
 
 

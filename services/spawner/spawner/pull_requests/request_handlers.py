@@ -1,4 +1,4 @@
-"""Answers requests about pull requests: open, merge, poll the forge at once."""
+"""Handles requests about pull requests: open, merge, poll the forge at once."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -39,13 +39,13 @@ class PullRequestHandler:
         return {OpenPullRequest: self.open, MergeBranch: self.merge, CheckPullRequests: self.check}
 
     async def open(self, incoming: IncomingRequest[OpenPullRequest]) -> BranchView:
-        """Have the branch's pull request opened or updated as soon as possible."""
+        """Request that the branch's pull request is opened or updated as soon as possible."""
         record, now = await self._usable(incoming.project, incoming.request.branch), self._live.now()
         request = incoming.request
         return await self._changed(record, lambda held: pull_request_requests.open_requested(held, request, now))
 
     async def merge(self, incoming: IncomingRequest[MergeBranch]) -> BranchView:
-        """Have the branch's pull request merged once its forge permits it."""
+        """Request that the branch's pull request is merged when its forge permits it."""
         request, now = incoming.request, self._live.now()
         record = await self._usable(incoming.project, request.branch)
         if record.pull is not None and record.pull.shown is not None and record.pull.shown.state == "closed":
@@ -65,7 +65,7 @@ class PullRequestHandler:
         return await self._changed(record, lambda held: pull_request_requests.merge_requested(held, request, now))
 
     async def check(self, incoming: IncomingRequest[CheckPullRequests]) -> PullRequestChecks:
-        """Have the pull requests polled that a forge has reported as changed, of whatever project."""
+        """Request a poll of the pull requests that a forge has reported as changed, in all projects."""
         now = self._live.now()
         with available("branches"):
             await self._live.catch_up()

@@ -1,4 +1,4 @@
-"""The part of the spawner that works on pull requests, and reports them and the limits of their forges as metrics."""
+"""The part of the spawner that works on pull requests, and reports metrics of them and of the forges' rate limits."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -19,7 +19,7 @@ _REPORT_SECONDS: Final = 5.0
 
 
 class PullRequestService:
-    """Runs on the replica that schedules."""
+    """Runs on the replica that holds the scheduler's lease."""
 
     def __init__(self, live: LiveState, forges: Forges, workflow: PullRequestWorkflow, pace: PollIntervals) -> None:
         self._live, self._forges, self._workflow, self._pace = live, forges, workflow, pace
@@ -29,7 +29,7 @@ class PullRequestService:
         cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings,
         *, forges: Forges, mirrors: Mirrors, submit: Submit,
     ) -> Self:  # fmt: skip
-        """From the settings."""
+        """The service with these settings."""
         pace = PollIntervals(age=timedelta(days=settings.pull_request_days))
         workflow = PullRequestWorkflow(
             live,
@@ -44,7 +44,7 @@ class PullRequestService:
         return cls(live, forges, workflow, pace)
 
     def work(self) -> Iterable[Coroutine[Any, Any, None]]:
-        """What runs until cancelled."""
+        """The coroutines of the service. Each runs until it is cancelled."""
         return self._workflow.run(), self._report()
 
     async def _report(self) -> None:

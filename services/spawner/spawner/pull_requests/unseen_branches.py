@@ -1,4 +1,4 @@
-"""How long a forge may not see a branch that was pushed, as pure functions of the branch's record."""
+"""Since when a forge does not see a branch that was pushed, as pure functions of the branch's record."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from spawner.repositories.branch_record import BranchRecord
 
 
 def unseen(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
-    """The branch that its forge does not see at this commit; the same if that is stored."""
+    """The branch that its forge does not see at this commit; unchanged if that is stored already."""
     pull = pull_of(record)
     if pull.unseen == commit or record.commit != commit or record.state is not BranchState.LIVE:
         return record
@@ -17,6 +17,9 @@ def unseen(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
 
 
 def is_unseen_for_long(record: BranchRecord, now: datetime, pace: PollIntervals) -> bool:
-    """Whether it is not a delay any more: the branch or its base was deleted, or pull requests are disabled."""
+    """Whether the forge has not seen the branch for longer than a delay may take.
+
+    The cause is then that the branch or its base was deleted, or pull requests are disabled.
+    """
     pull = pull_of(record)
     return pull.unseen == record.commit and pull.unseen_since is not None and now - pull.unseen_since >= pace.unseen

@@ -25,11 +25,12 @@ from spawner.records.base_record import StoreUnavailableError
 
 BUNDLE: Final = "application/x-git-bundle"
 DIFF: Final = "text/x-diff; charset=utf-8"
-_LIFE: Final = "604800s"
+_LIFETIME: Final = "604800s"
+"""The lifetime of a chunk: seven days."""
 
 
 class ArtifactMissingError(Exception):
-    """The artifact is not stored, or not as its reference describes it: it can never be read."""
+    """The artifact is not stored, or differs from its reference. A retry can't succeed."""
 
 
 class BranchArtifacts:
@@ -39,7 +40,7 @@ class BranchArtifacts:
         self._bus = bus
 
     async def read(self, reference: ArtifactRef, file: IO[bytes], limit: int) -> None:
-        """Write the artifact to a file. Raises `ArtifactMissingError` if it is larger than `limit` bytes."""
+        """Write the artifact to a file. Raises `ArtifactMissingError`, also if it has more than `limit` bytes."""
         if reference.size > limit:
             raise ArtifactMissingError(f"it has {reference.size} bytes; the limit is {limit}")
         try:
@@ -54,7 +55,7 @@ class BranchArtifacts:
             raise ArtifactMissingError(f"{reference.artifact} has another content than its reference describes")
 
     async def store(self, file: Path, project: str, owner: str, media_type: str) -> ArtifactRef:
-        """Store a file's content under the name of a task, for seven days."""
+        """Store a file's content for seven days. `owner` is the name of a task."""
         builder = ArtifactBuilder(project, owner, new_name("art"), media_type)
         with file.open("rb") as opened:
             while (chunk := await asyncio.to_thread(opened.read, CHUNK_BYTES)) or builder.chunks == 0:
@@ -72,7 +73,7 @@ class BranchArtifacts:
 
     async def _publish(self, subject: str, chunk: bytes, msg_id: str) -> None:
         try:
-            await self._bus.publish(subject, chunk, msg_id=msg_id, headers={LIFETIME: _LIFE})
+            await self._bus.publish(subject, chunk, msg_id=msg_id, headers={LIFETIME: _LIFETIME})
         except (PublishFailedError, PublishRefusedError) as error:
             raise StoreUnavailableError(f"ARTIFACTS: {error!r}") from error
 

@@ -1,4 +1,4 @@
-"""Which branch a task works on, and whether it can begin with that. Pure."""
+"""Chooses the branch that a task works on, and decides whether the task can begin. Pure."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -17,12 +17,13 @@ from spawner.tasks.task_secrets import hidden
 FRESH: Final = timedelta(hours=12)
 """How long a checkout that is stored as an artifact may wait for its sandbox."""
 AT_WORK: Final = frozenset({TaskState.ASSIGNED, TaskState.RUNNING})
+"""The states in which a task works on its branch."""
 
 
 def continued(task: TaskRecord, repository: Repository, known: Iterable[BranchRecord]) -> BranchRecord | None:
     """The branch that a task continues, or that was created for it before a crash; None if it needs a new one.
 
-    Raises `GitError` if it names a branch that no task has worked on.
+    Raises `GitError` if the task names a branch that is not live.
     """
     every = list(known)
     live = [record for record in every if record.state is BranchState.LIVE]
@@ -48,14 +49,14 @@ def _not_live(branch: str, known: Iterable[BranchRecord]) -> str:
 
 
 def _is_same_ticket(one: str | None, other: str | None) -> bool:
-    """Whether two names are of the same ticket: `#42` is `42`."""
+    """Whether two references name the same ticket, as `#42` and `42` do."""
     return one is not None and other is not None and one.removeprefix("#") == other.removeprefix("#")
 
 
 def name_for(task: TaskRecord, repository: Repository, taken: Iterable[str], rules: Rules) -> str:
-    """The name of a new branch for a task, distinct from those that are taken, without values of its secrets.
+    """The name of a new branch for a task. It is not in `taken`, and contains no value of the task's secrets.
 
-    It is stored longer than they are, published in events, and pushed to a forge.
+    A branch's name is stored longer than the secrets, published in events, and pushed to a forge.
     """
     text: str = hidden(task.spec.text, task.spec)
     title = next((line.strip() for line in text.splitlines() if line.strip()), "")
@@ -64,7 +65,7 @@ def name_for(task: TaskRecord, repository: Repository, taken: Iterable[str], rul
 
 
 def base_problem(base: str) -> str | None:
-    """Why a branch of a repository can't be the base of a task, or None: its name is the repository's choice."""
+    """Why a branch of a repository can't be the base of a task, or None. Not every name in git is valid here."""
     try:
         TypeAdapter(BranchName).validate_python(base)
     except ValidationError:
@@ -73,21 +74,24 @@ def base_problem(base: str) -> str | None:
 
 
 def is_fresh(task: TaskRecord, now: datetime) -> bool:
-    """Whether what was stored of a checkout is still stored for long enough."""
+    """Whether the task's checkout was stored recently enough to be available when its sandbox starts."""
     return task.prepared_at is not None and now - task.prepared_at < FRESH
 
 
 def at_work_on(branch: BranchRecord, task: str, find: Callable[[str], TaskFacts | None]) -> str | None:
-    """The other task that works on the branch now, or None: two at once would each miss the other's commits.
+    """Another task that works on the branch now, or None. Two tasks at once would not have each other's commits.
 
-    One that has ended works on it until its sandbox has ended, too, and its last events are handled.
+    A task that has ended counts until its sandbox has ended and its last events are handled.
     """
     others = (find(f"{branch.project}.{name}") for name in branch.tasks if name != task)
     return next((one.task for one in others if one is not None and (one.state in AT_WORK or one.saves)), None)
 
 
 def is_current(task: TaskRecord, branch: BranchRecord | None, *, mounted: bool) -> bool:
-    """Whether the checkout of a task has all commits of its branch, in the way that its runtime receives them."""
+    """Whether the task's checkout has all commits of its branch, in the form that its runtime needs.
+
+    `mounted`: the runtime mounts the mirror; otherwise it needs a bundle.
+    """
     if branch is None or task.checkout is None or (task.checkout.bundle is None) != mounted:
         return False
     return branch.commit == task.checkout.commit and not branch.received

@@ -1,4 +1,4 @@
-"""What a branch changes: its commits, paths and lines, and the diff. No sandbox can forge them."""
+"""Computes the changes of a branch in a mirror: its commits, paths, lines and diff. No sandbox can forge them."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,15 @@ from spawner.repositories.mirror import Mirror
 
 _DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color")
 _LONGEST_PATH: Final = 200
-"""Characters of a path that is shown: an event lists up to 2,000 of them, and has to fit into a message."""
+"""Maximum characters of a path in an event, which lists up to 2,000 paths and has to fit into a message."""
 Lines = Mapping[str, tuple[int, int]]
-"""The changed paths, with the lines that were added and removed; 0 of binary files."""
+"""The numbers of added and removed lines, by changed path; 0 for binary files."""
 
 
 async def changed_lines(mirror: Mirror, base: str, commit: str) -> Lines:
-    """What differs between two commits. Raises `GitError`."""
-    # A small tree can have any number of paths, by subtrees that it has several times: git needs memory for each.
+    """The changed lines between two commits. Raises `GitError`."""
+    # Fails early if there are too many paths: a small tree that repeats subtrees can have any number of paths, and
+    # a diff needs memory for each.
     await mirror.run("ls-tree", "-r", "-z", "--name-only", "--end-of-options", commit)
     shown = await mirror.run(*_DIFF, "--numstat", "-z", "--end-of-options", base, commit)
     return await asyncio.to_thread(_parsed, shown)
@@ -31,7 +32,7 @@ def _parsed(shown: str) -> Lines:
 
 
 async def branch_size(mirror: Mirror, base: str, commit: str, lines: Lines) -> BranchSize:
-    """How much a branch differs from its base's commit. Raises `GitError`."""
+    """The size of a branch's changes since its base commit. Raises `GitError`."""
     return BranchSize(
         commits=int(await mirror.run("rev-list", "--count", "--end-of-options", f"{base}..{commit}")),
         files_changed=len(lines),
@@ -46,16 +47,16 @@ async def write_diff(mirror: Mirror, base: str, commit: str, file: Path) -> None
 
 
 def shown_path(path: str) -> str:
-    """A path as valid text, cut off if it is long: names in git are bytes, of any number."""
+    """A path as valid text, truncated if it is long. Git stores paths as bytes of any encoding and length."""
     text = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return text if len(text) <= _LONGEST_PATH else f"{text[: _LONGEST_PATH - 1]}…"
 
 
 def paths_to_approve(paths: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """The paths that match one of these patterns, which are as in .gitignore, anchored; case does not matter.
+    """The paths that match a pattern. Patterns are as in .gitignore, relative to the root of the repository.
 
-    Case does not matter because it does not on every machine that checks the branch out. A changed path that a pattern
-    is below is a link or a submodule, through which other files would be there.
+    Case is ignored, because some machines that check the branch out ignore it. A changed path that is a parent folder
+    of a pattern also matches: it is a link or a submodule, which can put files at the path of the pattern.
     """
     rules = [GitignoreRules(b"/" + pattern.lower().encode()) for pattern in patterns]
     above = {parent for pattern in patterns for parent in parents(pattern.lower())}

@@ -2,7 +2,7 @@
 
 The prefix is that of the first rule (`SANDHERD_BRANCH_PREFIXES`) with a word that is in the title; a task of priority
 `critical` that would be a `bugfix` is a `hotfix`. The slug is the ticket, if there is one, and the words of the title.
-A name has at most `MAX_LENGTH` characters, only those of the prefix, `a-z`, `0-9`, `-` and `/`, so it is valid by
+A name has at most `MAX_LENGTH` characters: those of the prefix, and `a-z`, `0-9`, `-` and `/`. So it is valid by
 git-check-ref-format(1) and distinct on file systems that ignore case.
 """
 
@@ -14,16 +14,17 @@ from typing import Final
 
 MAX_LENGTH: Final = 60
 Rules = Mapping[str, Sequence[str]]
-"""Words by prefix, in lower case. The rules are tried in this order; the last one without words is for any title."""
+"""Words by prefix, in lower case. The rules are tried in this order. If none matches, the first prefix without words
+is used."""
 _FEATURE, _BUGFIX, _HOTFIX = "feature", "bugfix", "hotfix"
 _DISTINCTION: Final = 6
-"""Characters that distinguish a name from one that is already used: 30 bits of a digest of the task's name."""
+"""Length of the suffix that makes a name unique: 30 bits of a digest of the task's name."""
 _TRIES: Final = 100
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def rules_of(entries: Iterable[str]) -> Rules:
-    """The rules that a setting lists, as `bugfix=fix|bug`."""
+    """The rules in a setting, whose entries are such as `bugfix=fix|bug`."""
     parts = (entry.partition("=") for entry in entries)
     return {prefix: tuple(listed.split("|")) if listed else () for prefix, _, listed in parts}
 
@@ -37,10 +38,10 @@ def prefix_of(title: str, priority: str, rules: Rules) -> str:
 
 
 def branch_name(title: str, *, prefix: str, task: str, ticket: str | None = None, taken: Iterable[str] = ()) -> str:
-    """The branch of a task: the same for each call with the same arguments.
+    """The name of a task's branch, which depends only on the arguments.
 
-    `title` is the first line of the task's text. `taken` are the branches of others: a name that equals one of them, or
-    would be a folder of one or a file in one, is distinguished by the task's name.
+    `title` is the first line of the task's text. `taken` are the names of other branches: a name that collides with one
+    of them gets a suffix that is computed from the task's name.
     """
     used = frozenset(name.casefold() for name in taken)
     folder = f"{prefix}/"
@@ -53,9 +54,9 @@ def branch_name(title: str, *, prefix: str, task: str, ticket: str | None = None
 
 
 def distinguished(name: str, task: str, taken: Iterable[str]) -> str:
-    """Another name for a branch, that none of `taken` has, distinguished by the name of a task.
+    """Another name for a branch, which does not collide with `taken`: its suffix is computed from a task's name.
 
-    It is in no folder if one of `taken` has the name of the folder.
+    If one of `taken` has the name of a folder in it, each `/` is replaced by `-`.
     """
     used = frozenset(one.casefold() for one in taken)
     short = name[: MAX_LENGTH - _DISTINCTION - 1].rstrip("-/")
@@ -66,7 +67,7 @@ def distinguished(name: str, task: str, taken: Iterable[str]) -> str:
 
 
 def collides(name: str, used: Collection[str]) -> bool:
-    """Whether git can't have this branch beside those: the same name, or one is a folder of the other."""
+    """Whether git can't store this branch beside the used names: the name is used, or one is a folder of the other."""
     return not _folders(name).isdisjoint(used) or any(one.startswith(f"{name}/") for one in used)
 
 
@@ -77,13 +78,13 @@ def _folders(name: str) -> set[str]:
 
 
 def _terms(text: str) -> list[str]:
-    """The words in lower case ASCII: accents are removed, other letters that are not ASCII separate words."""
+    """The words in lower case ASCII. Accents, and other letters that are not ASCII, are removed."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     return re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z])'(?=[a-z])", "", plain))
 
 
 def _joined(terms: Sequence[str], limit: int) -> str:
-    """As many words as fit, and the beginning of one that would leave more than half of the space unused."""
+    """As many words as fit. If they use less than half of the limit, the beginning of the next word is added."""
     joined = terms[0][:limit]
     for one in terms[1:]:
         space = limit - len(joined) - 1

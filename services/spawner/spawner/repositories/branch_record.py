@@ -19,7 +19,7 @@ _DIGITS: Final = 20
 
 
 class ReceivedCommits(BaseModel):
-    """A bundle that a sandbox saved, and that is not a part of the branch yet."""
+    """A bundle with commits that a sandbox saved or pushed."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,11 +28,11 @@ class ReceivedCommits(BaseModel):
     commit: str
     bundle: ArtifactRef
     partial: bool = False
-    """Whether the bundle has only what comes after the branch as it was: it is of a push, and not of a save."""
+    """Whether the bundle has only the commits after the branch's commit at that time: it is from a push, not a save."""
 
 
 class SignedCommits(BaseModel):
-    """What the spawner has made of a bundle: by signing its commits, or by adding what a partial one leaves out."""
+    """What the spawner stores in place of a bundle: with signed commits, or with those that a partial bundle omits."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,7 +41,7 @@ class SignedCommits(BaseModel):
 
 
 class BranchSize(BaseModel):
-    """How much a branch differs from its base's commit."""
+    """The size of a branch's changes since its base commit."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,11 +52,11 @@ class BranchSize(BaseModel):
 
 
 class BranchRecord(Record):
-    """A branch: where it begins, what was saved of it, and what was pushed. It is of one repository of one project."""
+    """A branch of a repository of a project: its base, its saved commits, and its pushed commits."""
 
     id: SafeName
     life: str
-    """32 hexadecimal digits, of the task that it was created for: distinguishes it from a later one of the same name.
+    """32 hexadecimal digits of the task that it was created for. They distinguish it from a later branch of its name.
     """
     tasks: tuple[SafeName, ...]
     """The tasks that worked on it, the last one last. There is at least one."""
@@ -71,15 +71,15 @@ class BranchRecord(Record):
     commit: str
     """The branch's commit. The mirror may be one step ahead of it after a crash."""
     unsigned: str | None = None
-    """The commit of a sandbox that `commit` was made of, if the spawner has signed that."""
+    """The sandbox's commit of which `commit` is the signed one; None if it was not signed."""
     pushed: str | None = None
     """The commit that was pushed last."""
     tried: str | None = None
-    """The commit whose first push was begun: a repository that has it as this branch got it from here."""
+    """The commit whose first push was begun: if the repository's branch has this commit, the spawner pushed it."""
     tried_before: tuple[str, ...] = ()
     """Commits whose first push was begun earlier: the git of a spawner that was killed may still complete it."""
     pushed_as: str | None = None
-    """The name of the repository's branch, if that of the same name is not this one."""
+    """The name of the repository's branch, if `branch` collides with another branch of the repository."""
     bundle: ArtifactRef | None = None
     """The commits since the base's commit."""
     diff: ArtifactRef | None = None
@@ -87,15 +87,15 @@ class BranchRecord(Record):
     ticket: str | None = None
     state: BranchState = BranchState.LIVE
     push: bool = True
-    """Whether it is pushed whenever commits are saved, as the task chose that began to work on it last."""
+    """Whether it is pushed whenever commits are saved. The task that began to work on it last has chosen this."""
     overlaps: tuple[BranchOverlap, ...] = ()
-    """The branches that it conflicts with, by trial merges of `merged_on_trial`."""
+    """The branches that it conflicts with, found by trial merges of the commit `merged_on_trial`."""
     merged_on_trial: str | None = None
     """The commit that was last merged with other branches on trial."""
     objects_in: tuple[ReceivedCommits, ...] = ()
-    """The bundles with objects of Git LFS that are not uploaded yet, of each sandbox the last one that has any."""
+    """The bundles with objects of Git LFS that are not uploaded yet: the last such bundle of each sandbox."""
     received: tuple[ReceivedCommits, ...] = ()
-    """Bundles to be checked and added, in their order."""
+    """Bundles to be checked and added, in this order."""
     push_wanted: bool = False
     delete_wanted: Literal["everywhere", "here"] | None = None
     approve: tuple[str, ...] = ()
@@ -103,13 +103,13 @@ class BranchRecord(Record):
     approved: str | None = None
     """The commit whose paths a user has approved."""
     approved_paths: tuple[str, ...] = ()
-    """The paths that were shown to that user."""
+    """The paths that the user has approved with `approved`."""
     problem: str | None = None
     """Why the last commits were refused or not pushed."""
     pull_options: PullRequestOptions | None = None
-    """What the last task with such options wants of its pull request."""
+    """The options of its pull request, from the last task that has such options."""
     pull: PullRequestRecord | None = None
-    """Its pull request, once one is wanted."""
+    """Its pull request; None until one is wanted."""
     created_at: AwareDatetime
     updated_at: AwareDatetime
 
@@ -120,7 +120,7 @@ class BranchRecord(Record):
 
     @property
     def remote_branch(self) -> str:
-        """The name of the repository's branch."""
+        """The name of this branch in its repository."""
         return self.pushed_as or self.branch
 
     @property
@@ -145,7 +145,7 @@ class BranchRecord(Record):
 
     @property
     def has_work(self) -> bool:
-        """Whether something is to be done about it."""
+        """Whether a step is due for it."""
         return bool(self.received or self.push_wanted or self.delete_wanted) or self.has_trials
 
     @property
@@ -155,7 +155,7 @@ class BranchRecord(Record):
         return self.state is BranchState.LIVE and not unsaved and self.merged_on_trial != self.commit
 
     def event_ids(self) -> dict[str, str | None]:
-        """The task that worked on it last."""
+        """The ids in its events: the task that worked on it last."""
         return {"taskid": self.name, "sandboxid": None}
 
     def entering(self, state: BranchState, **changes: Any) -> Self:
@@ -198,7 +198,7 @@ _SHOWN: Final = (
     "diff",
     "bundle",
 )
-"""The fields of a record that its view has, too."""
+"""The fields of a record that its view has under the same names."""
 
 
 def branch_id(repository: str, branch: str) -> str:

@@ -31,20 +31,23 @@ from spawner.repositories.git import GitFault
 from spawner.tasks.task_record import TaskRecord
 
 Decide = Callable[[BranchRecord], BranchRecord]
+"""A change of a branch: returns the next record for the present one."""
 MAX_TASKS: Final = 100
+"""Maximum tasks in the record of a branch: the last ones."""
 DONE: Final = "done"
 """The outcome of a step that succeeded, in metrics."""
 _NOT_YET: Final = "not done yet, and tried again: "
-"""How the problem begins of a branch that waits."""
+"""The prefix of the problem of a branch whose step is retried."""
 _NOT_PUSHED: Final = "not pushed: "
-"""How the problem begins of a branch whose push was refused, until it has other commits or is pushed."""
+"""The prefix of the problem of a branch whose push was refused, until it has other commits or is pushed."""
 NEEDS_APPROVAL: Final = "needs_approval"
+"""The code of a refusal until a user approves changed paths."""
 MAX_RECEIVED: Final = 16
-"""Maximum bundles of one branch that wait to be checked. Each contains what the earlier ones of its sandbox do."""
+"""Maximum bundles of one branch that wait to be checked. A save contains the commits of its sandbox's earlier ones."""
 
 
 def outcome_of(fault: GitFault) -> str:
-    """The outcome of a step that failed, in metrics: what an operator can do about it differs."""
+    """The outcome of a step that failed, in metrics: one for each kind of remedy that an operator has."""
     return fault.value if fault in {GitFault.DENIED, GitFault.UNAVAILABLE} else GitFault.REFUSED.value
 
 
@@ -77,9 +80,9 @@ def created(
 
 
 def joined_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRecord:
-    """The branch with a task that begins to work on it, and what that task wants of its pull request.
+    """The branch with a task that is to work on it, and with that task's options for the pull request.
 
-    The same if it is no longer live.
+    Unchanged if it is no longer live.
     """
     if record.state is not BranchState.LIVE:
         return record
@@ -90,7 +93,7 @@ def joined_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRe
 
 
 def joined(record: BranchRecord, task: str, now: datetime) -> BranchRecord:
-    """The branch with another task that works on it; the same if that does already."""
+    """The branch with this task as its last one; unchanged if it is that already."""
     if task == record.name:
         return record
     tasks = (*(name for name in record.tasks if name != task), task)[-MAX_TASKS:]
@@ -98,13 +101,13 @@ def joined(record: BranchRecord, task: str, now: datetime) -> BranchRecord:
 
 
 def begun_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRecord:
-    """The branch that this task begins to work on now: the task decides whether its commits are pushed when saved."""
+    """The branch when this task begins to work on it: the task decides whether saved commits are pushed."""
     push = task.repository is not None and task.repository.push and record.url is not None
     return record if record.push == push else record.model_copy(update={"push": push, "updated_at": now})
 
 
 def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
-    """The branch with a bundle to be checked; the same if it was received before. One that is not live refuses it."""
+    """The branch with a bundle to be checked; unchanged if that was received before. Refused if it is not live."""
     known = {commits.bundle.artifact} & {one.bundle.artifact for one in record.received}
     if known or record.bundle == commits.bundle:
         return record
@@ -116,7 +119,7 @@ def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> B
 
 
 def _replaces(later: ReceivedCommits, earlier: ReceivedCommits) -> bool:
-    """Whether the later save of a sandbox has what the earlier one has. A push waits for its own result."""
+    """Whether the later save contains the earlier one of the same sandbox. A push is not replaced: it has a result."""
     return earlier.sandbox == later.sandbox and not earlier.partial
 
 
@@ -131,7 +134,7 @@ def saved(
     signed: SignedCommits | None = None,
     with_objects: bool = False,
 ) -> BranchRecord:
-    """The branch after a bundle was added to it. `signed`: what it has in place of the sandbox's commits.
+    """The branch after a bundle was added to it. `signed`: the commit and bundle that replace the sandbox's.
 
     `with_objects`: the bundle has objects of Git LFS.
     """
@@ -168,7 +171,7 @@ def _with_objects(record: BranchRecord, commits: ReceivedCommits) -> tuple[Recei
 def merged_on_trial(
     record: BranchRecord, commit: str, overlaps: tuple[BranchOverlap, ...], now: datetime
 ) -> BranchRecord:
-    """The branch after trial merges of this commit; the same if it has another one by now."""
+    """The branch after trial merges of this commit; unchanged if it has another commit by now."""
     if record.commit != commit:
         return record
     tried = record.model_copy(update={"merged_on_trial": commit, "overlaps": overlaps})
@@ -181,7 +184,7 @@ def merged_on_trial(
 
 
 def refused(record: BranchRecord, commits: ReceivedCommits, reason: str, now: datetime) -> BranchRecord:
-    """The branch after a bundle was refused: it has the commits that it had."""
+    """The branch after a bundle was refused: its commits do not change."""
     if commits not in record.received:
         return record
     event = BranchRefused(repository=record.repository, branch=record.branch, reason=reason)
@@ -190,7 +193,7 @@ def refused(record: BranchRecord, commits: ReceivedCommits, reason: str, now: da
 
 
 def delayed(record: BranchRecord, reason: str, now: datetime) -> BranchRecord:
-    """The branch about which something is to be done that has failed for now; the same if that is not shown."""
+    """The branch with the reason why its step is retried; unchanged if only trial merges are due."""
     problem = f"{_NOT_YET}{reason}"
     shown = bool(record.received or record.push_wanted or record.delete_wanted)
     return (
@@ -205,7 +208,7 @@ def unchanged(
 ) -> BranchRecord:
     """The branch after a bundle that adds no commit to it.
 
-    `with_objects`: it has objects of Git LFS that a push of these commits needs, which was refused without them.
+    `with_objects`: the bundle has objects of Git LFS. A push of the commits is refused without these, so it is retried.
     """
     without = _without(record, commits, now)
     if not with_objects or commits not in record.received:
@@ -222,7 +225,7 @@ def push_requested(record: BranchRecord, request: PushBranch, now: datetime) -> 
     if request.approved_commit is None:
         return wanted
     pull = record.pull
-    if pull is not None:  # a merge may have waited for that
+    if pull is not None:  # a merge may have been refused for lack of this approval
         pull = pull.changed(refused={step: at for step, at in pull.refused.items() if step != "merge"}, problem=None)
     before = record.approved_paths if record.approved == request.approved_commit else ()
     shown = tuple(sorted({*before, *record.approve}))
@@ -231,12 +234,12 @@ def push_requested(record: BranchRecord, request: PushBranch, now: datetime) -> 
 
 
 def may_be_pushed(record: BranchRecord, request: PushBranch) -> bool:
-    """Whether the branch has the commit whose paths are approved, if any are: another one may change other paths."""
+    """Whether the request approves no commit, or the branch's commit: another one may change other paths."""
     return request.approved_commit in (None, record.commit)
 
 
 def push_begun(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
-    """The branch whose commit is now pushed for the first time."""
+    """The branch when its first push begins, with this commit."""
     if record.commit != commit or record.pushed is not None:
         return record
     before = (*record.tried_before, *([record.tried] if record.tried else []))[-MAX_RECEIVED:]
@@ -274,7 +277,7 @@ def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
 def push_refused(
     record: BranchRecord, reason: str, code: str, now: datetime, paths: tuple[str, ...] = ()
 ) -> BranchRecord:
-    """The branch after its commit could not be pushed: that is not tried again before a user requests it."""
+    """The branch after its push was refused: not retried until a user requests it or commits are saved."""
     event = BranchPushRefused(
         repository=record.repository,
         branch=record.branch,
@@ -293,7 +296,7 @@ def push_refused(
 
 
 def moved_remotely(record: BranchRecord, at: str, now: datetime) -> BranchRecord:
-    """The branch whose remote branch a user has moved: no commit of others is overwritten."""
+    """The branch after a user moved its remote branch: the push is refused, so that no commit is overwritten."""
     name, pushed = record.branch, (record.pushed or "")[:12]
     reason = (
         f"the repository's {record.remote_branch} is at {at[:12]}, which Sandherd did not push; Sandherd overwrites no "
@@ -304,10 +307,10 @@ def moved_remotely(record: BranchRecord, at: str, now: datetime) -> BranchRecord
 
 
 def deleted_remotely(record: BranchRecord, pushed: str, now: datetime, *, merged: bool) -> BranchRecord:
-    """The branch whose remote branch, last at `pushed`, was deleted; the same if it was pushed by now.
+    """The branch after its remote branch, last at `pushed`, was deleted; unchanged if `record.pushed` differs by now.
 
-    It is pushed again if the pushed commits are `merged`, if the pull request is open or merged, as forges delete its
-    branch then, or if a user requests the push: after one that was refused, or of the commit that was pushed.
+    It is pushed again if the pushed commits are `merged`, if the pull request is open or merged (forges delete the
+    branch then), or if a user requested this push: the push before was refused, or there is no new commit.
     """
     if record.pushed != pushed:
         return record
@@ -321,12 +324,12 @@ def deleted_remotely(record: BranchRecord, pushed: str, now: datetime, *, merged
 
 
 def needs_approval(record: BranchRecord, paths: tuple[str, ...], now: datetime) -> BranchRecord:
-    """The branch that is not pushed before a user approves its changes of these paths."""
+    """The branch that is not pushed until a user approves its changes of these paths."""
     return push_refused(record, "it changes paths that a user has to approve", NEEDS_APPROVAL, now, paths)
 
 
 def delete_requested(record: BranchRecord, request: DeleteBranch, now: datetime) -> BranchRecord:
-    """The branch that is to be deleted; the same if it is deleted."""
+    """The branch that is to be deleted; unchanged if it is deleted already."""
     if record.state is BranchState.DELETED:
         return record
     return record.model_copy(update={"delete_wanted": request.where, "push_wanted": False, "updated_at": now})
@@ -347,12 +350,12 @@ def deleted(record: BranchRecord, now: datetime) -> BranchRecord:
 
 
 def not_deleted(record: BranchRecord, reason: str, now: datetime) -> BranchRecord:
-    """The branch after it could not be deleted in its repository."""
+    """The branch after its deletion was refused."""
     return record.model_copy(update={"delete_wanted": None, "problem": f"not deleted: {reason}", "updated_at": now})
 
 
 def _too_late(record: BranchRecord, commits: ReceivedCommits, state: BranchState, now: datetime) -> BranchRecord:
-    """The branch after a bundle was refused because it is no longer live; the same if that is stored already."""
+    """The branch after it refused a bundle because it is not live; unchanged if its problem is that already."""
     reason = f"{commits.commit[:12]} was saved by {commits.sandbox}, but the branch is {state}"
     problem = f"commits refused: {reason}"
     if record.problem == problem:

@@ -35,6 +35,7 @@ from spawner.repositories.work_queue import WorkQueue
 _AT_ONCE: Final = 8
 _HOST_AT_ONCE: Final = 4
 _PROJECT_AT_ONCE: Final = 2
+"""Maximum branches that are handled concurrently: in all, of one host, and of one project."""
 _LEASE_CHECK: Final = 1.0
 """Seconds between checks whether the lease was acquired again."""
 _ABANDONED: Final = timedelta(days=1)
@@ -46,7 +47,7 @@ _log: Final = logs.get("branches")
 
 
 class BranchWorkflow:
-    """Runs while it holds the lease. It handles several branches concurrently, and the steps of each in order."""
+    """Runs due steps while it holds the lease: several branches concurrently, and the steps of each in order."""
 
     def __init__(
         self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, approval: Sequence[str],
@@ -88,7 +89,7 @@ class BranchWorkflow:
             self._queue.request(key)
 
     async def _try(self, key: str) -> bool:
-        """Do all that is due; returns whether to try again later."""
+        """Run all due steps of a branch; return whether to retry later."""
         return await all_steps(key, self._step, _log, (GitError,), self._delayed)
 
     async def _delayed(self, key: str, error: Exception) -> None:
@@ -97,14 +98,14 @@ class BranchWorkflow:
             await self._change(key, partial(branch_transitions.delayed, reason=str(error), now=self._live.now()))
 
     async def _step(self, key: str) -> bool:
-        """Do the next step; returns whether there was one. Raises `GitError` if it may succeed later."""
+        """Run the next step; return whether there was one. Raises `GitError` if it may succeed later."""
         self._lease.check()
         held = await self._live.branches.load(key)
         if held is None or not held.record.has_work:
             return False
         record = held.record
         if record.state is BranchState.DELETED:
-            await self._change(key, _idle)
+            await self._change(key, _without_steps)
         elif record.delete_wanted:
             await self._change(key, await self._delete(record))
         elif record.received:
@@ -126,7 +127,7 @@ class BranchWorkflow:
     async def _add(self, record: BranchRecord, commits: ReceivedCommits) -> Decide:
         """Check a bundle and add it to the branch in the mirror.
 
-        A fault of the bundle refuses it, and so does a branch that can't be restored any more.
+        The bundle is refused if it is invalid, or if the branch can't be restored any more.
         """
         now = self._live.now()
         try:
@@ -161,7 +162,7 @@ class BranchWorkflow:
         )  # fmt: skip
 
     async def _restored(self, record: BranchRecord) -> Mirror:
-        """The mirror with the branch. Raises `GitError`, which says nothing about the commits that are to be added."""
+        """The mirror with the branch. Raises `GitError`, whose cause is not the commits that are to be added."""
         try:
             return await self._mirrors.with_branch(record)
         except GitError as error:
@@ -169,7 +170,7 @@ class BranchWorkflow:
             raise
 
     async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> tuple[str, bool]:
-        """The commit that the branch has then in the mirror, and whether the bundle has objects of Git LFS."""
+        """Import a bundle; return the branch's new commit, and whether the bundle has objects of Git LFS."""
 
         async def accept(commit: str) -> str:
             if commit != commits.commit:
@@ -234,6 +235,6 @@ class BranchWorkflow:
         self._live.meters.count("sandherd_branch_steps_total", step=step, outcome=outcome)
 
 
-def _idle(record: BranchRecord) -> BranchRecord:
-    """A deleted branch, about which nothing is to be done."""
+def _without_steps(record: BranchRecord) -> BranchRecord:
+    """A deleted branch without due steps."""
     return record.model_copy(update={"received": (), "push_wanted": False, "delete_wanted": None})

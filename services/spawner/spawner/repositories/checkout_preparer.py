@@ -50,6 +50,7 @@ from spawner.tasks.task_record import TaskFacts, TaskRecord
 _AT_ONCE: Final = 12
 _HOST_AT_ONCE: Final = 8
 _PROJECT_AT_ONCE: Final = 2
+"""Maximum checkouts that are prepared concurrently: in all, of one host, and of one project."""
 _UNEXPECTED: Final = "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
 _PROJECT_MB: Final = 32
 """Maximum MiB of the records of one project's branches."""
@@ -66,7 +67,7 @@ class CheckoutPreparer:
     ) -> None:  # fmt: skip
         """`mounting`: the runtimes whose sandboxes see the mirrors; others get the branch as a bundle.
 
-        `rules` are those of the names of new branches.
+        `rules`: the rules for names of new branches.
         """
         self._rules = rules
         self._quota = Quota.of("branches", _PROJECT_MB)
@@ -82,13 +83,14 @@ class CheckoutPreparer:
         )
         self._choosing: KeyedLocks[tuple[str, str]] = KeyedLocks()
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
-        """Tasks that wait for the check of commits, or for another task: by the key of the branch, or of that task."""
+        """Tasks that wait until a branch's commits are checked, or for another task, by the key of what they wait for.
+        """
         live.task_index.on_change(self._on_task)
         live.branch_index.on_change(self._on_branch)
         live.last_events.on_handled(self._request_waiting)
 
     def is_prepared(self, task: TaskRecord, now: datetime) -> bool:
-        """Whether the task can be started; otherwise its checkout is prepared now."""
+        """Whether the task can be started; otherwise the preparation of its checkout is requested."""
         if task.repository is None or self._has_checkout(task, now):
             return True
         self._queue.request(task.key)
@@ -112,7 +114,7 @@ class CheckoutPreparer:
         await self._queue.run()
 
     async def _try(self, key: str) -> bool:
-        """Prepare a checkout; returns whether to try again later."""
+        """Prepare a checkout; return whether to retry later."""
         try:
             try:
                 await self._prepare(key)
@@ -156,7 +158,7 @@ class CheckoutPreparer:
             return
         task, repository = held.record, held.record.repository
         if self._has_checkout(task, self._live.now()):
-            return  # it was requested again meanwhile
+            return  # a repeated request: the checkout is prepared already
         branch = await self._branch(task, repository)
         if branch.received:
             self._waiting[branch.key].add(key)
@@ -184,7 +186,7 @@ class CheckoutPreparer:
     # --- the branch ----------------------------------------------------------------------------------------------
 
     async def _branch(self, task: TaskRecord, repository: Repository) -> BranchRecord:
-        """The branch that the task works on: one task has one branch, whatever its attempts."""
+        """The branch that the task works on: all attempts of a task have the same one."""
         if task.branch is not None:
             held = await self._live.branches.load(f"{task.project}.{task.branch}")
             if held is None or held.record.state is not BranchState.LIVE:
@@ -192,7 +194,7 @@ class CheckoutPreparer:
             return held.record
         name = repository_key(repository)
         mirror = await self._mirrors.fetch(task.project, repository)
-        async with self._choosing.hold((task.project, name)):  # each task knows the branches of those before it
+        async with self._choosing.hold((task.project, name)):  # so that a task knows the branches of earlier tasks
             known = [view for view in self._live.branch_index.views() if view.project == task.project]
             known = [view for view in known if view.repository == name]
             found = continued(task, repository, known) or await self._create(task, repository, mirror, known)
@@ -275,7 +277,7 @@ class CheckoutPreparer:
     # --- changes -------------------------------------------------------------------------------------------------
 
     def _on_task(self, key: str, task: TaskFacts) -> None:
-        """Prepare a new task while it waits. One with an earlier attempt waits for the events of that."""
+        """Request the checkout of a new task. A task with an earlier attempt waits for the events of that first."""
         if task.needs_checkout and task.left is None and self._lease.held:
             self._queue.request(key)
         if task.state not in AT_WORK:

@@ -1,8 +1,8 @@
-"""Signs what sandboxes commit: each commit is made again with the signature, because that is a part of it.
+"""Signs the commits of sandboxes. A signature is a part of its commit, so a signed commit replaces each of them.
 
-A commit that is made again has the tree, author and message of the agent's, the configured committer at the same time,
-and as parents the signed ones of its parents. So the branch has other commits than its sandbox: the record has the
-sandbox's last one beside the signed one, and what the sandbox adds to it later is signed on top of that one.
+A signed commit has the tree, author and message of the agent's commit, and the configured committer at the same time.
+Its parents are the signed commits of the original's parents. So the branch has other commits than its sandbox: the
+record has the sandbox's last commit beside the signed one, and later commits of the sandbox are signed on top of that.
 """
 
 import asyncio
@@ -23,8 +23,9 @@ from spawner.repositories.ssh_signatures import Sign, read_signing_key
 MAX_COMMITS: Final = 1000
 """Maximum commits that are signed at once."""
 _COMMIT: Final = 1
-"""The type of an object in a pack (gitformat-pack(5))."""
+"""The type number of a commit in a pack (gitformat-pack(5))."""
 Parents = Mapping[str, Sequence[str]]
+"""The parents of commits, by the commit."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class CommitSigner:
     committer: str
 
     async def signed(self, mirror: Mirror, record: BranchRecord, commit: str) -> str:
-        """The signed commit for one of a sandbox, which the mirror has; both are stored. Raises `GitError`.
+        """The signed commit for a commit of a sandbox. The mirror has that one, and gets both. Raises `GitError`.
 
-        Commits that the repository or a branch has already are left as they are. The mirror has to be locked.
+        Commits that the repository or a branch has already are not signed. The caller holds the mirror's lock.
         """
         sign = await asyncio.to_thread(read_signing_key, self.key)
         known = await _known(mirror, record)
@@ -47,14 +48,14 @@ class CommitSigner:
         names = shown.split()
         if len(names) > MAX_COMMITS:
             raise GitError(
-                GitFault.TOO_LARGE, f"it has more than {MAX_COMMITS} new commits, which are not signed at once"
+                GitFault.TOO_LARGE, f"it has more than {MAX_COMMITS} new commits, the maximum that is signed at once"
             )
         if names:
-            await self._make(mirror, names, known, sign)
+            await self._store_signed(mirror, names, known, sign)
         return known.get(commit, commit)
 
-    async def _make(self, mirror: Mirror, names: Sequence[str], known: dict[str, str], sign: Sign) -> None:
-        """Store the signed commits, parents first, and note each in `known`."""
+    async def _store_signed(self, mirror: Mirror, names: Sequence[str], known: dict[str, str], sign: Sign) -> None:
+        """Store the signed commits, parents first, and add each to `known`."""
         listed = "".join(f"{name}\n" for name in names).encode()
         _, printed = await mirror.git("cat-file", "--batch", stdin=listed)
         made = await asyncio.to_thread(_all_signed, _contents(printed), known, self.committer, sign)
@@ -63,7 +64,7 @@ class CommitSigner:
 
 
 async def _known(mirror: Mirror, record: BranchRecord) -> dict[str, str]:
-    """The signed commits of those that the last sandbox had, as far as the mirror has them."""
+    """The signed commit of each commit that `record.unsigned` contains; none if the mirror does not have that."""
     if record.unsigned is None or not await mirror.has_commit(record.unsigned):
         return {}
     ends = (record.unsigned, record.commit)
@@ -85,12 +86,12 @@ def counterparts(unsigned: str, signed: str, parents: Parents) -> dict[str, str]
 
 
 def signed_commit(content: bytes, known: Mapping[str, str], committer: str, sign: Sign) -> bytes:
-    """The content of the commit that is made of this one. `known`: the signed commits of its parents."""
+    """The content of the signed commit for a commit with this content. `known`: the signed commits of its parents."""
     head, _, message = content.partition(b"\n\n")
     tree, *others = head.split(b"\n")
     parents = [line.split(b" ")[1].decode() for line in takewhile(lambda line: line.startswith(b"parent "), others)]
     author, ended, *extra = others[len(parents) :]  # in this order only, as git reads them (git-fsck(1))
-    encoding = [line for line in extra if line.startswith(b"encoding ")][:1]  # a signature of others is not valid here
+    encoding = [line for line in extra if line.startswith(b"encoding ")][:1]  # another signature would be invalid
     times = ended.rsplit(b" ", 2)[1:]
     made = [tree, *(b"parent " + known.get(parent, parent).encode() for parent in parents), author]
     made += [b" ".join((b"committer", committer.encode(), *times)), *encoding]

@@ -11,7 +11,7 @@ _MAX_FILE: Final = 1024 * 1024
 
 
 def origin_of(url: str) -> str:
-    """The scheme, host and port of a URL, in lower case and without a port that is the scheme's own."""
+    """The scheme, host and port of a URL, in lower case and without the scheme's default port."""
     parts = urlsplit(url)
     own = {"https": 443, "http": 80}.get(parts.scheme)
     port = f":{parts.port}" if parts.port not in (None, own) else ""
@@ -19,7 +19,7 @@ def origin_of(url: str) -> str:
 
 
 def host_of(repository: str | None) -> str | None:
-    """The host of a repository as it is shown: None for a local one, which has a label."""
+    """The origin of a repository's URL; None for a local repository, which has a label instead."""
     return origin_of(repository) if repository is not None and "://" in repository else None
 
 
@@ -29,7 +29,7 @@ def credential_for(origin: str, file: Path | None) -> GitCredential | None:
 
 
 def read_credentials(file: Path | None) -> Iterator[GitCredential]:
-    """The credentials in the file, if there is one. Raises `GitError`; no message contains its content."""
+    """The credentials in the file, if there is one. Raises `GitError`, whose message has nothing of its content."""
     if file is None:
         return
     try:

@@ -24,13 +24,13 @@ _LIMITED: Final = 'ulimit -f "$0"; ulimit -v "$1"; shift; exec git "$@"'
 _BLOCK: Final = 512
 """Bytes of the unit of `ulimit -f` (POSIX)."""
 _STOP_SECONDS: Final = 5.0
-"""How long git may remove its lock files and incomplete packs before it is killed."""
+"""How long git may remove its lock files and incomplete packs after SIGTERM, before it is killed."""
 _MESSAGE_CHARACTERS: Final = 500
 _HELPER: Final = (
     '!give() { test "$1" = get && '
     'printf "username=%s\\npassword=%s\\n" "$SANDHERD_GIT_USER" "$SANDHERD_GIT_PASSWORD"; }; give'
 )
-"""A credential helper (gitcredentials(7)) of the shell's own commands: the token is in the arguments of no process."""
+"""A credential helper (gitcredentials(7)) of shell built-ins, so that the token is in no process's arguments."""
 _CONFIG: Final[Mapping[str, str]] = {
     "core.attributesFile": os.devnull,
     "core.excludesFile": os.devnull,
@@ -62,14 +62,14 @@ class GitFault(StrEnum):
     NOT_FOUND = "not_found"
     """There is no such repository, or the credential can't see it."""
     CONFLICT = "conflict"
-    """A branch is not where it was expected."""
+    """A branch is not at the expected commit."""
     TOO_LARGE = "too_large"
     UNAVAILABLE = "unavailable"
-    """The repository does not respond; the same may be tried again."""
+    """The repository does not respond; a retry may succeed."""
 
 
 class GitError(Exception):
-    """A git command failed. `fault` is the kind of failure; `of_machine`: this machine is short of something."""
+    """A git command failed. `fault` is the kind of failure; `of_machine`: the cause is here, such as a full disk."""
 
     def __init__(self, fault: GitFault, message: str, *, of_machine: bool = False) -> None:
         super().__init__(message)
@@ -83,7 +83,7 @@ class GitError(Exception):
 
 @dataclass(frozen=True)
 class GitCredential:
-    """A user name and a token for one origin, such as `https://github.com`: others never get it, also by a redirect."""
+    """A user name and a token for one origin, such as `https://github.com`: no other gets it, even by a redirect."""
 
     origin: str
     username: str
@@ -115,7 +115,7 @@ DEFAULT_LIMITS: Final = GitLimits()
 
 
 class GitOptions(TypedDict, total=False):
-    """What else a command may have; `run_git` says what each is."""
+    """Optional arguments of `run_git`, which documents them."""
 
     config: Mapping[str, str] | None
     environment: Mapping[str, str] | None
@@ -138,8 +138,8 @@ async def run_git(
 ) -> tuple[int, bytes]:
     """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
 
-    When cancelled, or out of time, git and its children are ended first. `over_network`: it contacts a remote. `into`:
-    a file that its output is written to instead. It inherits the locks that the caller holds (`WriterLock`).
+    If this is cancelled or times out, git and its children are ended first. `over_network`: git contacts a remote.
+    `into`: a file that gets the output. Git inherits the locks that the caller holds (`WriterLock`).
     """
     seconds = limits.seconds if over_network else limits.local_seconds
     process = await asyncio.create_subprocess_exec(
@@ -170,7 +170,7 @@ async def run_git(
 
 
 def shown_output(printed: bytes, credential: GitCredential | None) -> str:
-    """What git printed, without the credential, which a server may return in a message."""
+    """The output of git, without the credential, which a server may return in a message."""
     return printed_text(printed, secrets_of(credential.username, credential.password) if credential else ())
 
 
@@ -202,7 +202,7 @@ _PASSED: Final = (
 
 
 async def _write(stream: asyncio.StreamWriter | None, content: bytes) -> None:
-    """All of the content, to a process that may end without reading it."""
+    """Write the content to a process, which may end without reading it."""
     if stream is not None:
         with suppress(BrokenPipeError, ConnectionResetError):
             stream.write(content)
@@ -211,7 +211,7 @@ async def _write(stream: asyncio.StreamWriter | None, content: bytes) -> None:
 
 
 async def _read(stream: asyncio.StreamReader | None, limits: GitLimits) -> bytes:
-    """Everything until the end of the stream. Raises `GitError` above the limit."""
+    """Read a stream to its end. Raises `GitError` if it exceeds the limit."""
     parts, size = [], 0
     while stream is not None and (part := await stream.read(65_536)):
         parts.append(part)
@@ -222,7 +222,7 @@ async def _read(stream: asyncio.StreamReader | None, limits: GitLimits) -> bytes
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End git and its children, if they still run, also when cancelled meanwhile."""
+    """End git and its children, if they still run, also if this is cancelled."""
     if process.returncode is not None:
         return
     send_group(process.pid, signal.SIGTERM)
@@ -253,12 +253,12 @@ _NO_PROGRAM: Final = 127
 """The status of sh(1) if there is no such program."""
 _SIGXFSZ_STATUS: Final = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
 _ENDING: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
-"""Signals of others: the machine is stopped, or short of memory."""
+"""Signals from outside: the machine shuts down, or is short of memory."""
 _ENDED_STATUS: Final = (*(-one for one in _ENDING), 128 + signal.SIGINT, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 
 
 def _error(status: int, printed: str) -> GitError:
-    """The failure, from git's messages in the locale C; what the remote printed (`remote: …`) never decides."""
+    """The error, classified by git's messages in the locale C. Lines from the remote (`remote: …`) do not count."""
     if status == _NO_PROGRAM:
         return GitError(GitFault.UNAVAILABLE, "git is not installed on the spawner's machine", of_machine=True)
     lines = [line for line in printed.split("\n") if line.strip()]

@@ -1,4 +1,4 @@
-"""What git printed, as text that may be shown: a server chooses parts of it."""
+"""Makes the output of git safe to show: a server chooses parts of it."""
 
 import base64
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Whether the spawner's machine has what repositories need: git, and a folder for mirrors that can be written."""
+"""Checks that the spawner's machine has what repositories need: git, and a writable folder for mirrors."""
 
 import asyncio
 import re
@@ -17,7 +17,7 @@ _SECONDS: Final = 10.0
 
 
 def git_problem() -> str | None:
-    """Why git can't be used here, or None. Looks each time, so that git can be installed while the spawner runs."""
+    """Why git can't be used here, or None. Checked each time, so that git can be installed while the spawner runs."""
     program = shutil.which("git")
     if program is None:
         return "git is not installed on the spawner's machine"
@@ -31,7 +31,7 @@ def git_problem() -> str | None:
 
 
 async def problems(folder: Path) -> dict[str, str | None]:
-    """By name: None for what repositories need if it is there, else the problem. `folder` is that of the mirrors."""
+    """The problem of each requirement by name, or None if it is met. `folder` is the folder of the mirrors."""
     return {GIT: await asyncio.to_thread(git_problem), MIRRORS: await asyncio.to_thread(_folder_problem, folder)}
 
 

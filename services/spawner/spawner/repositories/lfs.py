@@ -1,6 +1,6 @@
 """The objects of Git LFS in mirrors: fetched for checkouts, received from sandboxes, and stored before a push.
 
-They are files of a mirror, `lfs/objects/AA/BB/OID` as git-lfs has them: it has one writer and a maximum size.
+They are files in a mirror, `lfs/objects/AA/BB/OID`, as git-lfs stores them. Its lock and maximum size apply to them.
 """
 
 import asyncio
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
     from spawner.repositories.lfs_server import LfsServer
 
 REF: Final = "refs/sandherd/lfs"
-"""The ref of a sandbox's bundle with a commit whose files are objects, each with its SHA-256 as its name."""
+"""A ref in a sandbox's bundle. The files of its commit are the objects, and each is named by its SHA-256."""
 TAR: Final = "application/x-tar"
 _ANY: Final = frozenset({0, 1, 128})
 _READ_ONLY: Final = 0o444
 _AT_ONCE: Final = 20_000
 """How many small files are read at once: at most 20 MiB."""
 _USED_SECONDS: Final = 3600.0
-"""An object that was needed within this time is one of a checkout that may not have begun."""
+"""An object that was needed within this time may belong to a checkout that has not begun."""
 _TRANSFER_SECONDS: Final = 900.0
 """How long all transfers of one step may take: objects that were complete by then are not transferred again."""
 Find = Callable[[], Awaitable[None]]
-"""Has the mirror have the objects that sandboxes saved, as far as these are still stored."""
+"""Restores to the mirror the objects that sandboxes saved, as far as their bundles are still stored."""
 
 
 class LfsObjects:
     """The objects of all mirrors. Methods raise `GitError`."""
 
     def __init__(self, hosts: RepositoryHosts, max_bytes: int) -> None:
-        """`max_bytes`: the maximum of one checkout."""
+        """`max_bytes`: the maximum size of the objects of one checkout."""
         self._hosts, self._max_bytes = hosts, max_bytes
 
     async def fetch(self, mirror: Mirror, commit: str, url: str, find: Find | None = None) -> Sequence[LfsPointer]:
-        """The objects that the files of a commit need; the mirror has them then.
+        """Store the objects that the files of a commit need in the mirror, and return them.
 
-        `find` is called if the mirror does not have all: the server may not have them yet.
+        `find` is called if the mirror lacks some of them: the server may not have them yet.
         """
         listed = await mirror.run("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit)
         found = await _pointers(mirror, [line.partition("\t")[0].split(" ")[2] for line in listed.split("\0") if line])
@@ -75,11 +75,11 @@ class LfsObjects:
         return wanted
 
     async def upload(self, mirror: Mirror, base: str, commit: str, url: str, find: Find | None = None) -> None:
-        """Store at the server what the commits since `base` need and it does not have.
+        """Upload the objects that the commits since `base` need and the server does not have.
 
-        What a branch of the repository has already is not looked at, as the server has that. `find` is called if the
-        mirror does not have all. An object that no sandbox has saved is an error, unless the server has no Git LFS and
-        the pointers may be files of another purpose.
+        Commits of the repository's branches are left out: the server has their objects. `find` is called if the mirror
+        lacks an object. An object that no sandbox has saved is an error. The exception is a server that has no Git LFS
+        while the mirror has none of the objects: then the pointers may be files of another purpose.
         """
         listed = await mirror.run(
             "rev-list", "--objects", "--no-object-names", commit, "--not", base, "--remotes=origin"
@@ -106,7 +106,7 @@ class LfsObjects:
         try:
             await self._hosts.use(url, run)
         except TimeoutError:
-            problem = f"Git LFS: the transfers took longer than {_TRANSFER_SECONDS:.0f} s, and go on later"
+            problem = f"Git LFS: the transfers took longer than {_TRANSFER_SECONDS:.0f} s, and are continued later"
             raise GitError(GitFault.UNAVAILABLE, problem) from None
 
 
@@ -118,9 +118,10 @@ def write_tar(mirror: Mirror, objects: Iterable[LfsPointer], file: Path) -> None
 
 
 def remove_unused(mirror: Mirror, *, every: bool = False) -> None:
-    """Remove the objects that no checkout has needed for an hour, or all. It blocks.
+    """Remove the objects that no checkout has needed for an hour; `every`: all objects. It blocks.
 
-    They are fetched again: from the server, or what it does not have yet from the bundles of sandboxes.
+    An object that is needed again is fetched from the server, or restored from a sandbox's bundle if that is the only
+    place that has it.
     """
     if every:
         shutil.rmtree(mirror.path / "lfs", ignore_errors=True)
@@ -140,15 +141,16 @@ async def has_objects(mirror: Mirror, bundle: Path) -> bool:
 
 
 async def restore_objects(mirror: Mirror, bundle: Path) -> None:
-    """Store the objects of a sandbox's bundle again, whose commits the mirror has. Raises `GitError`."""
+    """Store the objects of a sandbox's bundle again. The mirror has its commits already. Raises `GitError`."""
     async with mirror.writing(), mirror.quarantine() as quarantine:
         await take_objects(mirror, bundle, quarantine)
 
 
 async def take_objects(mirror: Mirror, bundle: Path, quarantine: Path) -> None:
-    """Store the objects of a sandbox's bundle, if it has some; each is what its name states. Raises `GitError`.
+    """Store the objects of a sandbox's bundle, if it has any, after a check of their SHA-256. Raises `GitError`.
 
-    The mirror is being written. A small bundle can have large objects: all are together no larger than a mirror.
+    The caller holds the mirror's lock. The new objects together may not exceed the maximum size of a mirror: a small
+    bundle can have large objects.
     """
     if not await has_objects(mirror, bundle):
         return
@@ -229,7 +231,7 @@ def _touch(file: Path) -> None:
 
 @asynccontextmanager
 async def _new_object(mirror: Mirror, oid: str) -> AsyncIterator[Path]:
-    """A file that is the object once it is complete. The mirror is being written."""
+    """A temporary file that becomes the object after this block. The caller holds the mirror's lock."""
     target = _file(mirror, oid)
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=mirror.path / "lfs", prefix="tmp_")

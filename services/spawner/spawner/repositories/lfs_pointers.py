@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_POINTER: Final = 1024
-"""A larger file is not a pointer, in bytes."""
+"""Maximum bytes of a pointer: a larger file is not one."""
 _VERSION: Final = rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\n"
 _POINTER: Final = re.compile(
     _VERSION + rb"(?:ext-.+\n)*oid sha256:(?P<oid>[0-9a-f]{64})\nsize (?P<size>[0-9]{1,15})\n?"
@@ -16,14 +16,14 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class LfsPointer:
-    """What a pointer names: an object by its SHA-256, and its size in bytes."""
+    """The content of a pointer: the SHA-256 of an object, and its size in bytes."""
 
     oid: str
     size: int
 
 
 def pointer_of(content: bytes) -> LfsPointer | None:
-    """The pointer that a file of this content is, or None."""
+    """The pointer in a file with this content; None if the file is not a pointer."""
     match = _POINTER.fullmatch(content) if len(content) <= MAX_POINTER else None
     return LfsPointer(match["oid"].decode(), int(match["size"])) if match else None
 
@@ -41,7 +41,7 @@ def contradiction(found: Iterable[LfsPointer]) -> str | None:
 
 
 def listed_objects(printed: str) -> list[LfsPointer]:
-    """The files that are named as objects, in the output of `git ls-tree -z --long`."""
+    """The files whose names are SHA-256 digests, in the output of `git ls-tree -z --long`."""
     rows = (row.partition("\t") for row in printed.split("\0"))
     files = ((about.split(), name) for about, _, name in rows if _SHA256.fullmatch(name))
     return [LfsPointer(name, int(about[3])) for about, name in files if about[1] == "blob"]

@@ -1,7 +1,8 @@
-"""The server of Git LFS of one repository: its batch API, and transfers of objects, by the spawner's own requests.
+"""A client of the Git LFS server of one repository: its batch API, and transfers of objects.
 
-No program of git-lfs runs, and `.lfsconfig` is not read: the repository would choose the server. A server chooses where
-an object is, so only permitted hosts are contacted, and the credential is for that of the repository alone.
+The program git-lfs is not run, and `.lfsconfig` is not read, because the repository could choose the server with it.
+A server chooses the URL of each object. So only permitted hosts are contacted, and only the repository's own host gets
+the credential.
 """
 
 import base64
@@ -37,7 +38,7 @@ _FAULTS: Final[Mapping[int, GitFault]] = {
 }  # fmt: skip
 _SERVER_FAULT: Final = 500
 _SECRET: Final = 20
-"""A header of a transfer with this number of characters may contain a credential."""
+"""A header value of a transfer may contain a credential if it has this number of characters or more."""
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 
 
@@ -67,7 +68,7 @@ class LfsServer:
     """The objects of one repository. Methods raise `GitError`, whose message has no credential."""
 
     def __init__(self, remote: RemoteRepository, session: aiohttp.ClientSession, origins: Collection[str]) -> None:
-        """`origins`: those of the hosts that may be contacted."""
+        """`origins`: the origins that may be contacted."""
         self._remote, self._session, self._origins = remote, session, origins
         suffix = "" if remote.url.endswith(".git") else ".git"
         self._url = f"{remote.url.removesuffix('/')}{suffix}/info/lfs/objects/batch"
@@ -75,7 +76,7 @@ class LfsServer:
     async def actions(
         self, operation: str, wanted: Sequence[LfsPointer]
     ) -> Mapping[LfsPointer, Mapping[str, LfsAction]]:
-        """How the objects are transferred; no action for an object that the server has already."""
+        """The requests that transfer each object, by name; none for an upload that the server does not need."""
         found: dict[LfsPointer, Mapping[str, LfsAction]] = {}
         for begin in range(0, len(wanted), _MAX_BATCH):
             some = wanted[begin : begin + _MAX_BATCH]
@@ -86,7 +87,7 @@ class LfsServer:
                 if one.oid in by_oid:
                     found[by_oid.pop(one.oid)] = one.actions
             if by_oid:
-                raise GitError(GitFault.UNAVAILABLE, f"Git LFS: the server omits object {next(iter(by_oid))[:12]}")
+                raise GitError(GitFault.UNAVAILABLE, f"Git LFS: no response for object {next(iter(by_oid))[:12]}")
         return found
 
     async def _batch(self, operation: str, wanted: Sequence[LfsPointer]) -> _Batch:
@@ -100,11 +101,11 @@ class LfsServer:
         try:
             return _Batch.model_validate_json(content[:_MAX_RESPONSE])
         except ValidationError:
-            pass  # its error has the response, which may contain a credential
+            pass  # this error contains the response, which may contain a credential
         raise GitError(GitFault.UNAVAILABLE, "Git LFS: the server's response is not one of the batch API")
 
     async def download(self, pointer: LfsPointer, action: LfsAction, file: IO[bytes]) -> None:
-        """Write the object to a file, if it is the one that the pointer names."""
+        """Write the object to a file. Raises `GitError` if it is not the one that the pointer names."""
         digest, size = hashlib.sha256(), 0
         async with self._request("GET", action) as response:
             async for part in response.content.iter_chunked(_PIECE):
@@ -144,12 +145,12 @@ class LfsServer:
             failure = "no response in time"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = f"can't be reached ({type(error).__name__})"
-        # Raised here, so that the client's error, which has the request's headers, is not a part of it.
+        # Raised outside of `except`: the client's error, which contains the request's headers, is not its context.
         raise GitError(GitFault.UNAVAILABLE, f"Git LFS: {urlsplit(action.href).hostname}: {failure}")
 
     @asynccontextmanager
     async def _followed(self, method: str, action: LfsAction, body: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The response, of a GET also after redirects; another host gets neither headers nor the credential."""
+        """The response. A GET follows redirects; another host gets neither the headers nor the credential."""
         url, headers = action.href, self._headers(action)
         for _ in range(_REDIRECTS + 1):
             if origin_of(url) not in self._origins:
@@ -182,9 +183,9 @@ class LfsServer:
 
 
 def new_session() -> aiohttp.ClientSession:
-    """Connections without cookies, and without compressed responses, which could become large."""
+    """A session without cookies and without compressed responses, which could expand to any size."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(force_close=True),  # aiohttp would repeat a PUT if a used one is closed
+        connector=aiohttp.TCPConnector(force_close=True),  # aiohttp repeats a PUT if a reused connection is closed
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         headers={"accept-encoding": "identity"},
@@ -192,6 +193,6 @@ def new_session() -> aiohttp.ClientSession:
 
 
 def machine_proxy(url: str) -> str | None:
-    """The machine's proxy, by the rules of git."""
+    """The machine's proxy for this URL, by the rules of git; None without one."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)

@@ -29,28 +29,29 @@ from spawner.repositories.writer_lock import QUARANTINES, TRIALS, WriterLock
 NO_COMMIT: Final = "0" * 40
 """The commit of a branch that does not exist, for compare-and-set."""
 Accept = Callable[[str], Awaitable[str]]
+"""Returns the commit that a branch gets for the commit of a bundle. Raises `GitError` to refuse it."""
 _REMOTE: Final = "refs/remotes/origin/"
 _HEADS: Final = "refs/heads/"
 _INCOMING: Final = "refs/incoming/"
 FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--force")
-"""A command that changes only the refs that it names."""
+"""A fetch that changes only the refs that its arguments name."""
 _BLOBLESS: Final = ("--filter=blob:none",)
 _CHECKED: Final[Mapping[str, str]] = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
-"""For objects from a sandbox: malformed ones, and names that attack a checkout, are refused (git-fsck(1))."""
+"""Has git refuse malformed objects, and file names that attack a checkout, from a sandbox (git-fsck(1))."""
 Take = Callable[[Path, Path], Awaitable[None]]
-"""Takes what else is in a bundle, by way of a repository at the second path."""
+"""Imports other content of the bundle at the first path, by way of the quarantine at the second path."""
 
 
 class Mirror:
     """The mirror in this folder, which is created when it is first fetched."""
 
     def __init__(self, path: Path, limits: GitLimits = DEFAULT_LIMITS, *, blobless: bool = False) -> None:
-        """`blobless`: only the files that are needed are fetched, at any time."""
+        """`blobless`: a file is fetched only when it is needed, later than its commit (a partial clone)."""
         self.path = path
         self.limits = limits
         self.blobless = blobless
         self.promisor: RemoteRepository | None = None
-        """Where git fetches what is missing in a partial mirror (gitprotocol-v2(5)), with the credential for it."""
+        """The remote from which git fetches missing objects of a partial mirror (git-clone(1)), with its credential."""
         self._writer = WriterLock(path)
 
     # --- the remote --------------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ class Mirror:
             await self.run(*FETCH, *options, remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
 
     async def complete(self, remote: RemoteRepository, commits: Iterable[str]) -> None:
-        """Have all files of these commits, in a partial mirror. Raises `GitError`."""
+        """Fetch the missing files of these commits into a partial mirror. Raises `GitError`."""
         trees = [f"{commit}^{{tree}}" for commit in sorted(set(commits))]
         listed = await self.run("rev-list", "--objects", "--no-object-names", "--missing=print", *trees)
         missing = "".join(f"{line[1:]}\n" for line in listed.split() if line.startswith("?")).encode()
@@ -76,12 +77,12 @@ class Mirror:
         return self.blobless or any((self.path / "objects" / "pack").glob("*.promisor"))
 
     async def fetch_ref(self, remote: RemoteRepository, ref: str) -> None:
-        """Fetch the commits of a ref that is not a branch; they are not stored for long. Raises `GitError`."""
+        """Fetch the commits of a ref that is not a branch, until garbage is collected. Raises `GitError`."""
         async with self.writing():
             await self.run(*FETCH, "--end-of-options", remote.url, ref, remote=remote)
 
     async def default_branch(self, remote: RemoteRepository) -> str:
-        """The branch that the remote's HEAD is. Raises `GitError`, also for an empty repository."""
+        """The branch that the remote's HEAD refers to. Raises `GitError`, also for an empty repository."""
         shown = await self.run("ls-remote", "--symref", "--end-of-options", remote.url, "HEAD", remote=remote)
         for line in shown.split("\n"):
             target, _, name = line.partition("\t")
@@ -90,9 +91,9 @@ class Mirror:
         raise GitError(GitFault.NOT_FOUND, "the repository has no default branch; name a base branch")
 
     async def push(self, remote: RemoteRepository, branch: str, *, expected: str, commit: str | None = None) -> None:
-        """Push the branch if the remote's is `expected`, or already equals it. Raises `GitError`.
+        """Push the branch if the remote's is at `expected`, or at the pushed commit already. Raises `GitError`.
 
-        `NO_COMMIT` expects that the remote does not have it. `commit`: it is pushed, wherever the branch is by now.
+        `expected` is `NO_COMMIT` if the remote has no such branch. `commit` is pushed in place of the mirror's branch.
         """
         name = f"{_HEADS}{branch}"
         lease = f"--force-with-lease={name}:{'' if expected == NO_COMMIT else expected}"
@@ -105,9 +106,9 @@ class Mirror:
             raise _refused_push(shown_output(shown, remote.credential))
 
     async def delete_remote_branch(self, remote: RemoteRepository, branch: str, *, expected: str) -> None:
-        """Delete the remote's branch if it is `expected`; no error if it has none. Raises `GitError`.
+        """Delete the remote's branch if it is at `expected`; no error if there is none. Raises `GitError`.
 
-        The mirror needs no commit for that, and is created empty if it was removed.
+        The mirror's content is not needed: if the mirror was removed, an empty one is created.
         """
         if not (self.path / "HEAD").exists():
             async with self.writing():
@@ -141,12 +142,12 @@ class Mirror:
                 await self._update(branch, commit, NO_COMMIT)
 
     async def reset_branch(self, branch: str, commit: str) -> None:
-        """Have the branch at this commit, wherever it was, if the mirror has the commit. Raises `GitError`."""
+        """Set the branch to this commit, whatever its commit was. Raises `GitError`, also if the mirror lacks it."""
         async with self.writing():
             await self.run("update-ref", "--end-of-options", f"{_HEADS}{branch}", commit)
 
     async def delete_branch(self, branch: str, *, expected: str) -> None:
-        """Delete the branch if it is `expected`; no error if there is none. Raises `GitError`."""
+        """Delete the branch if it is at `expected`; no error if there is none. Raises `GitError`."""
         async with self.writing():
             if branch in await self.branches():
                 await self.run("update-ref", "-d", f"{_HEADS}{branch}", expected)
@@ -154,8 +155,8 @@ class Mirror:
     # --- bundles -----------------------------------------------------------------------------------------------
 
     async def write_bundle_of(self, branch: str, commit: str, file: Path, *, since: str) -> None:
-        """Write the branch at this commit as a bundle of the commits after `since`. Raises `GitError`."""
-        async with self.writing():  # another reader may have reset it
+        """Set the branch to this commit, and write its commits after `since` as a bundle. Raises `GitError`."""
+        async with self.writing():  # another step may have reset the branch
             await self.run("update-ref", "--end-of-options", f"{_HEADS}{branch}", commit)
             await self.write_bundle(branch, file, since=since)
 
@@ -164,15 +165,15 @@ class Mirror:
     ) -> None:
         """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`.
 
-        `base`: also the remote's branch of this name, as of the last fetch and if it exists: an agent may merge it.
-        `others`: also these refs, by their full names.
+        `base`: the bundle also gets the remote's branch of this name as of the last fetch, if it exists: an agent may
+        merge it. `others`: the full names of other refs for the bundle.
         """
         excluded = (f"^{since}",) if since else ()
         bases = [f"{_REMOTE}{base}"] if base is not None and base in await self.remote_branches() else []
         await self.run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *bases, *others, *excluded)
 
     async def import_base(self, bundle: Path, base: str) -> None:
-        """Take the base branch of a local repository from a client's bundle. Raises `GitError`."""
+        """Import the base branch of a local repository from a client's bundle. Raises `GitError`."""
         async with self.writing(), self.quarantine() as quarantine:
             await self._unbundle(bundle, base, quarantine)
             refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
@@ -182,20 +183,20 @@ class Mirror:
         self, bundle: Path, branch: str, *, expected: str, unsigned: str | None = None, accept: Accept | None = None,
         also: Take | None = None,
     ) -> str:  # fmt: skip
-        """Continue the branch, which is `expected`, with that of a bundle from a sandbox. Returns its new commit.
+        """Continue the branch, which is at `expected`, with the commits of a sandbox's bundle. Returns its new commit.
 
-        `also` takes what else is in the bundle, by a repository of its own with the mirror's objects. `accept` returns
-        the commit that the branch gets for the bundle's, and may refuse that.
+        `also` imports other content of the bundle. `accept` gets the bundle's commit and returns the commit for the
+        branch; it raises `GitError` to refuse it.
 
-        Raises `GitError` for a malformed or incomplete bundle, hostile objects, and one that contains neither the
-        commit `expected` nor the one that it was made of (`unsigned`): a branch is only ever continued. A branch that
-        is at another commit is another fault (`UNAVAILABLE`): a replica without its lease has added them, too.
+        Raises `GitError` for a malformed or incomplete bundle, for hostile objects, and for a commit that contains
+        neither `expected` nor the commit that `expected` was signed from (`unsigned`): a branch is only ever continued.
+        The fault is `UNAVAILABLE` if the branch has moved: a replica that lost its lease may have added the commits.
         """
         incoming = f"{_INCOMING}{branch}"
         async with self.writing():
             try:
                 async with self.quarantine() as quarantine:
-                    with _blamed(bundle):
+                    with _bundle_faults(bundle):
                         await self._unbundle(bundle, branch, quarantine)
                         if also is not None:
                             await also(bundle, quarantine)
@@ -219,14 +220,14 @@ class Mirror:
             raise await self.unless_removed(error, commit) from error
 
     async def unless_removed(self, error: GitError, commit: str) -> GitError:
-        """The error; a transient one if the mirror has no longer a commit that it had, as by git of a killed writer."""
+        """The error; a transient one if the mirror lost the commit meanwhile, as by the git of a killed writer."""
         if not error.permanent or await self.has_commit(commit):
             return error
         return GitError(GitFault.UNAVAILABLE, f"commit {commit[:12]} was removed from the mirror meanwhile: {error}")
 
     @asynccontextmanager
     async def quarantine(self) -> AsyncIterator[Path]:
-        """A repository of its own with the mirror's objects, which is being written; it is deleted afterwards."""
+        """A temporary repository that also reads the mirror's objects. The caller holds the mirror's lock."""
         with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as folder:
             await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", folder)
             (Path(folder) / "objects" / "info" / "alternates").write_text(f"{self.path / 'objects'}\n")
@@ -235,8 +236,8 @@ class Mirror:
     async def _unbundle(self, bundle: Path, branch: str, quarantine: Path) -> None:
         """Fetch the bundle into the quarantine.
 
-        Before 2.46, git checks no objects that it fetches from a bundle: so they are fetched again from there, checked.
-        Those that are refused are deleted with the quarantine.
+        Before 2.46, git does not check the objects of a bundle. So callers fetch them again from the quarantine, with
+        checks. Refused objects are deleted with the quarantine.
         """
         arguments = (*FETCH, "--end-of-options", str(bundle), f"+{_HEADS}{branch}:{_HEADS}{branch}")
         await run_git(*in_repository(quarantine), *arguments, limits=self.limits)
@@ -248,7 +249,7 @@ class Mirror:
         return status == 0
 
     async def contains(self, commit: str, ancestor: str) -> bool:
-        """Whether the commit is the other one or comes after it. Raises `GitError`."""
+        """Whether `ancestor` is this commit, or an ancestor of it. Raises `GitError`."""
         arguments = ("merge-base", "--is-ancestor", "--end-of-options", ancestor, commit)
         status, _ = await self.git(*arguments, accepted=frozenset({0, 1}))
         return status == 0
@@ -261,7 +262,7 @@ class Mirror:
             return sorted(set((await self._merged_tree(head, base, own))[1]))
 
     async def merge_changes(self, head: str, base: str) -> list[str]:
-        """The paths that the merge of `head` changes of `base`, or has conflicts in; nothing is stored.
+        """The paths that a merge of `head` into `base` changes or has conflicts in; nothing is stored.
 
         Raises `GitError`.
         """
@@ -294,7 +295,7 @@ class Mirror:
     # --- the repository ----------------------------------------------------------------------------------------
 
     def size_bytes(self) -> int:
-        """The size of its files."""
+        """The size of its files in bytes. It blocks."""
         return folder_bytes(self.path)
 
     def used_at(self) -> float:
@@ -350,7 +351,7 @@ class Mirror:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        """The right to write to the mirror, which exists then. One that is new is removed if the first write fails."""
+        """Hold the lock for writing. The mirror is created if it is new, and removed if its first write fails."""
         async with self._writer.hold():
             new = not (self.path / "HEAD").exists()
             if new:
@@ -367,7 +368,7 @@ class Mirror:
 
 
 def _share_promisors(mirror: Path) -> None:
-    """Have sandboxes read the marks of partial packs, which git writes for one user whatever is configured."""
+    """Let sandboxes read the `.promisor` files of partial packs, to which git does not apply `--shared`."""
     for mark in (mirror / "objects" / "pack").glob("*.promisor"):
         mark.chmod(0o444)
 
@@ -377,8 +378,8 @@ def _paths(printed: bytes) -> list[str]:
 
 
 @contextmanager
-def _blamed(bundle: Path) -> Iterator[None]:
-    """Errors within are the bundle's, which is the same at each retry, unless this machine is short of something."""
+def _bundle_faults(bundle: Path) -> Iterator[None]:
+    """Make transient errors in this block permanent: a retry reads the same bundle. Not if the machine is the cause."""
     try:
         yield
     except GitError as error:
@@ -388,7 +389,7 @@ def _blamed(bundle: Path) -> Iterator[None]:
 
 
 def _refused_push(shown: str) -> GitError:
-    """From the machine-readable lines: `!`, the refs, and a summary with the reason in parentheses (git-push(1))."""
+    """The error, from a line of `--porcelain`: `!`, the refs, and a summary with the reason (git-push(1))."""
     line = next((line for line in shown.split("\n") if line.startswith("!")), "")
     reason = line.rsplit("\t", 1)[-1]
     stale = any(word in reason for word in ("stale info", "fetch first", "non-fast-forward", "already exists"))

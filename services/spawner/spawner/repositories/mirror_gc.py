@@ -18,7 +18,8 @@ _PACKING: Final = {"pack.threads": "1", "pack.windowMemory": "64m", "core.bigFil
 async def delete_ended(mirror: Mirror, live: Callable[[], Collection[str]]) -> None:
     """Delete the branches that are not among the live ones. Raises `GitError`.
 
-    `live` is called after the mirror's branches are known: a branch has its record before it is in a mirror.
+    `live` returns the live branches. It is called after the mirror's branches are known, because a new branch has a
+    record before it is in a mirror.
     """
     found = await mirror.branches()
     ended = found.keys() - set(live())
@@ -29,7 +30,7 @@ async def delete_ended(mirror: Mirror, live: Callable[[], Collection[str]]) -> N
 async def collect_garbage(mirror: Mirror) -> None:
     """Store all objects that a ref needs in as few packs as possible, and remove the others. Raises `GitError`.
 
-    No one writes meanwhile, so no object is about to get its ref.
+    The mirror is locked meanwhile, so there are no new objects that will get a ref.
     """
     limits = replace(mirror.limits, local_seconds=SECONDS)
     config = {**_PACKING, "pack.packSizeLimit": str(limits.file_bytes)}

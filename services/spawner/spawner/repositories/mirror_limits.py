@@ -1,4 +1,4 @@
-"""Which mirrors are no longer needed. Pure decisions."""
+"""Decides which mirrors are no longer needed, and when garbage is collected. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class MirrorLimits:
 
 
 COLLECTED_EVERY: Final = 600.0
-"""How often the garbage of a mirror is collected that stays too large, in seconds: each time takes minutes."""
+"""Seconds between garbage collections of a mirror that stays too large: a collection takes minutes."""
 UNLIMITED: Final = MirrorLimits(timedelta.max, 1_000_000, 2**63)
 
 
@@ -43,9 +43,9 @@ class FoundMirror:
 def unneeded(
     found: Iterable[FoundMirror], limits: MirrorLimits, now: datetime, *, extra: int = 0
 ) -> Sequence[FoundMirror]:
-    """The mirrors of one project to remove, those first that were not used for longest; never one that is needed.
+    """The mirrors of one project to remove, those unused for the longest time first; never one that is needed.
 
-    `extra`: how many new ones are to have a place.
+    `extra`: the number of new mirrors to make space for.
     """
     rest = sorted(found, key=lambda mirror: mirror.used_at)
     total, number = sum(mirror.size for mirror in rest), len(rest)
@@ -63,9 +63,10 @@ def unneeded(
 
 
 def collection_is_due(last: tuple[str, float] | None, refs: str, now: float) -> bool:
-    """Whether the garbage of a mirror that is too large is collected, after it was too large without its garbage.
+    """Whether to collect the garbage of a mirror that is too large.
 
-    `last` are its refs then, and the time in seconds: the same refs need the same objects.
+    `last`: its refs, and the time in seconds, when it was too large after the last collection; None if it was not. With
+    the same refs, another collection would remove nothing.
     """
     return last is None or (refs != last[0] and now - last[1] >= COLLECTED_EVERY)
 

@@ -41,7 +41,7 @@ def folder_bytes(folder: Path) -> int:
 
 @contextmanager
 def scratch_folder(folder: Path) -> Iterator[Path]:
-    """A folder for files of any size, beside the mirrors: the temporary folder may be small, or memory."""
+    """A folder for files of any size, beside the mirrors: the machine's temporary folder may be small, or in memory."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=SCRATCH) as made:
         yield Path(made)

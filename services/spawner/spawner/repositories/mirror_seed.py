@@ -1,7 +1,7 @@
-"""Begins a new mirror with what another project's mirror of the same repository has, after access to that was verified.
+"""Begins a new mirror with the objects of another project's mirror of the same repository.
 
-Verified is each branch: its commit is the one that the forge shows to this project's own credential. So the project may
-read all that is copied, which is what this commit contains, and no branch of the other project's tasks is copied.
+A branch is copied only if the forge shows its commit to this project's own credential. So the project may read all
+that is copied: what this commit contains. Branches of the other project's tasks are not copied.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _REMOTE: Final = "refs/remotes/origin/"
 
 
 def mirrors_beside(path: Path) -> Sequence[Path]:
-    """The mirrors of other projects of the same repository as this one, the last changed first. It blocks."""
+    """The mirrors that other projects have of the same repository, the last changed first. It blocks."""
     changed: dict[Path, float] = {}
     for one in path.parent.parent.glob(f"*/{path.name}"):
         with suppress(FileNotFoundError):  # one that is removed meanwhile
@@ -28,7 +28,7 @@ def mirrors_beside(path: Path) -> Sequence[Path]:
 
 
 async def seed(mirror: Mirror, other: Mirror, hosts: RepositoryHosts, url: str) -> bool:
-    """Copy what the other mirror has of the remote's present branches; returns whether any. Raises `GitError`."""
+    """Copy the branches whose present commit the other mirror has; return whether there are any. Raises `GitError`."""
     if mirror.blobless or other.is_partial():
         return False
 
@@ -60,7 +60,7 @@ async def _branches(mirror: Mirror, remote: RemoteRepository) -> Mapping[str, st
 
 
 async def _require(mirror: Mirror, shown: Mapping[str, str]) -> None:
-    """Raise `GitError`, which removes the mirror, if a branch has moved in the other one since it was compared."""
+    """Raise `GitError` if a branch of the other mirror has moved since it was compared. That removes the new mirror."""
     for name, commit in (await mirror.remote_branches()).items():
         if shown.get(name) != commit:
             raise GitError(GitFault.UNAVAILABLE, f"{name} of another mirror has moved meanwhile")

@@ -1,6 +1,6 @@
-"""The mirrors of all repositories, and how a branch gets into one: from its repository, or from stored bundles.
+"""The mirrors of all repositories. A branch is fetched into one from its repository, or restored from stored bundles.
 
-A mirror is a cache: what a branch's record names can be restored from its repository and its last bundle.
+A mirror is a cache: the commits in a branch's record can be restored from the repository and the last bundle.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Mirrors:
     ) -> None:
         """`max_mb`: the maximum size of one mirror; `limits`: of all mirrors of a project.
 
-        `shared`: a new mirror begins with what another project's has.
+        `shared`: a new mirror begins with the objects of another project's mirror of the same repository.
         """
         self._shared = shared
         self.folder, self._hosts, self._artifacts = folder, hosts, artifacts
@@ -65,11 +65,11 @@ class Mirrors:
         self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
         self._mirrors: dict[Path, Mirror] = {}
         self._full: dict[Path, tuple[str, float]] = {}
-        """The refs of mirrors that were too large without their garbage, and when that was."""
+        """The refs of mirrors that were too large even after garbage collection, and the monotonic time of that."""
         self._free_space: FreeSpace | None = None
 
     def when_full(self, free_space: FreeSpace) -> None:
-        """From now on `free_space(project)` is called before a new mirror would exceed the project's maximum."""
+        """Have `free_space(project)` called before a new mirror exceeds the project's maximum."""
         self._free_space = free_space
 
     @contextmanager
@@ -128,7 +128,7 @@ class Mirrors:
         return mirror
 
     async def _seed(self, mirror: Mirror, url: str) -> None:
-        """Begin with what another project's mirror has; without that, all is fetched from the repository."""
+        """Begin with the objects of another project's mirror. If that fails, all are fetched from the repository."""
         for path in (await asyncio.to_thread(mirrors_beside, mirror.path))[:1]:
             try:
                 if await seed(mirror, self.at(path), self._hosts, url):
@@ -137,7 +137,7 @@ class Mirrors:
                 _log.info("mirror of another project unusable, fetching everything", error=str(error))
 
     async def _require_space(self, project: str) -> None:
-        """Raise `GitError` if the project may have no more mirrors, also without those that are no longer needed."""
+        """Raise `GitError` if the project has its maximum of mirrors, even after unneeded ones were removed."""
         if await self._excess(project) and self._free_space is not None:
             await self._free_space(project)
         if (problem := await self._excess(project)) is not None:
@@ -186,12 +186,12 @@ class Mirrors:
         await self._hosts.use(url, mirror.fetch)
 
     async def _use_promisor(self, mirror: Mirror, url: str | None) -> None:
-        """Have a partial mirror fetch what is missing, with the present credential."""
+        """Set the remote from which a partial mirror fetches missing objects, with the present credential."""
         if url is not None and await asyncio.to_thread(mirror.is_partial):
             mirror.promisor = await self._hosts.remote(url)
 
     async def _complete(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Have the files of the branch and its base, in a partial mirror."""
+        """Fetch the missing files of the branch and its base into a partial mirror."""
         if record.url is not None and mirror.promisor is not None:
             tip = (await mirror.remote_branches()).get(record.base, record.base_commit)
             commits = (record.commit, record.base_commit, tip)
@@ -228,14 +228,14 @@ class Mirrors:
         )  # fmt: skip
 
     async def _find_objects(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Have the objects of Git LFS that are not uploaded yet, of the bundles that are still stored."""
+        """Restore the objects of Git LFS that are not uploaded yet, from the bundles that are still stored."""
         for commits in record.objects_in:
             try:
                 async with self._bundle(commits.bundle) as file:
                     await restore_objects(mirror, file)
             except GitError as error:
                 if not error.permanent:
-                    raise  # otherwise what is missing then is shown
+                    raise  # otherwise the caller reports the objects that are still missing
 
     @asynccontextmanager
     async def received(self, bundle: ArtifactRef) -> AsyncIterator[Path]:
@@ -246,7 +246,7 @@ class Mirrors:
     async def has_already(self, mirror: Mirror, record: BranchRecord, commit: str) -> bool:
         """Whether the branch has a commit of a sandbox. Raises `GitError`.
 
-        The mirror may have a commit that no branch has, of a spawner that was killed, until its garbage is collected.
+        That the mirror has the commit is not enough: a killed spawner may have left it there without a branch.
         """
         if not await mirror.has_commit(commit):
             return False
@@ -264,7 +264,10 @@ class Mirrors:
         return await has_objects(mirror, bundle)
 
     async def has_new_objects(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> bool:
-        """Whether a save of commits that are not pushed, as by the git proxy before, has their objects of Git LFS."""
+        """Whether a bundle without new commits has objects of Git LFS, which a push by the git proxy does not send.
+
+        False if the branch's commit is pushed, or the objects are known.
+        """
         known = any(one.commit == commits.commit for one in record.objects_in)
         if commits.partial or known or record.pushed == record.commit:
             return False
@@ -274,10 +277,10 @@ class Mirrors:
         except GitError as error:
             if not error.permanent:
                 raise
-            return False  # it adds no commit either
+            return False  # the bundle is lost or invalid, but it adds no commit
 
     async def check_size(self, mirror: Mirror) -> None:
-        """Raise `GitError` if the mirror has reached its maximum, also without what no branch needs any more."""
+        """Raise `GitError` if the mirror exceeds its maximum size, even after its garbage was collected."""
         if await asyncio.to_thread(mirror.size_bytes) <= self._limits.file_bytes:
             self._full.pop(mirror.path, None)
             return
@@ -288,10 +291,12 @@ class Mirrors:
         if await asyncio.to_thread(mirror.size_bytes) > self._limits.file_bytes:
             self._full[mirror.path] = (refs, now)
             limit = self._limits.file_bytes // _MIB
-            raise GitError(GitFault.TOO_LARGE, f"the mirror has {limit} MiB, the maximum (SANDHERD_MAX_REPOSITORY_MB)")
+            raise GitError(
+                GitFault.TOO_LARGE, f"the mirror exceeds its maximum of {limit} MiB (SANDHERD_MAX_REPOSITORY_MB)"
+            )
 
     async def refresh(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Fetch the current branches of the repository of a branch; the mirror has the files of its base."""
+        """Fetch the current branches of a branch's repository, with the files of the branch and its base."""
         await self._fetch(mirror, _url(record))
         await self._complete(mirror, record)
 
@@ -302,8 +307,8 @@ class Mirrors:
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
         """Push the commit of the record if the repository's branch is where it was pushed last.
 
-        Another reader may have reset the mirror's branch to an earlier record's commit by now. What the commit needs is
-        at its forges before: the commits of submodules, and the objects of Git LFS.
+        The commit is pushed by its id, as another step may have reset the mirror's branch to an earlier commit. Before
+        that, the commits of submodules are looked up on their forges, and the objects of Git LFS are uploaded.
         """
         url, since = _url(record), (record.base_commit, record.commit)
         if await self._submodules.check(mirror, *since, url):
@@ -314,7 +319,7 @@ class Mirrors:
         await self._hosts.use(url, push)
 
     async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Delete the repository's branch if it is where it was pushed last, maybe without a response."""
+        """Delete the repository's branch if it is at the commit that was pushed last, or whose first push was begun."""
         expected = record.pushed or record.tried
         if expected is None:
             return
@@ -323,10 +328,10 @@ class Mirrors:
             await self._hosts.use(_url(record), delete)
         except GitError as error:
             if record.pushed is not None or error.fault is not GitFault.CONFLICT:
-                raise  # otherwise it is another one
+                raise  # otherwise the repository's branch is not the spawner's
 
     async def _restore(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Have the commit of the record: the base from the repository, what comes after it from the last bundle."""
+        """Restore the record's commit: the base from the repository, the commits after it from the last bundle."""
         if record.origin is None:
             await self._fetch(mirror, _url(record))
         else:

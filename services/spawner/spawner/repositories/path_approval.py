@@ -1,4 +1,4 @@
-"""Which changed paths of a branch a user has to approve before it is pushed."""
+"""Finds the changed paths of a branch that a user has to approve before it is pushed."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -10,20 +10,20 @@ from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.mirror import Mirror
 
 _MAX_BRANCHES: Final = 1000
-"""Maximum branches whose paths are in memory."""
+"""Maximum commits of branches whose paths are in memory."""
 _MAX_BASES: Final = 4
 """Maximum merge bases that a branch is compared with: an agent can make any number of them."""
 
 
 class PathApproval:
-    """Finds them by these patterns. What was found when commits were saved is in memory."""
+    """Finds the paths by patterns. The paths that were found when commits were saved are in memory."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = patterns
         self._found: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
     async def note(self, record: BranchRecord, commit: str, lines: Lines) -> None:
-        """Find them among the changed paths of a commit that the branch gets."""
+        """Find the paths to approve among those that the branch's next commit changes, and store them in memory."""
         while len(self._found) >= _MAX_BRANCHES:
             del self._found[next(iter(self._found))]
         self._found[record.key, record.base_commit, commit] = await self._matching(lines)
@@ -31,8 +31,8 @@ class PathApproval:
     async def paths(self, mirror: Mirror, record: BranchRecord, target: str) -> tuple[str, ...]:
         """The paths of the branch's commit that have to be approved. Raises `GitError`.
 
-        `target` is the branch that it is to be merged into, as of the last fetch. A path is changed if it is not as in
-        the merge base, because a forge may run it when it is pushed, or if the merge into the target changes it there.
+        `target` is the branch that it is to be merged into, as of the last fetch. A path is changed if it differs from
+        the merge base, because a forge may run it after the push, or if a merge changes it in the target.
         """
         found = self._found.get((record.key, record.base_commit, record.commit))
         base = (await mirror.remote_branches()).get(target, record.base_commit)
@@ -48,7 +48,7 @@ class PathApproval:
 
 
 async def _changed_since(mirror: Mirror, record: BranchRecord, base: str) -> set[str]:
-    """What the branch changes, and what its merge into a newer base changes there."""
+    """The paths that the branch changes, and those that its merge into a newer base changes in the base."""
     bases = await mirror.merge_bases(record.commit, base)
     is_clear = 0 < len(bases) <= _MAX_BASES
     changed: set[str] = set()

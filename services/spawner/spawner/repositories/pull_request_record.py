@@ -1,4 +1,4 @@
-"""What is stored of the pull request of a branch, in the branch's record. Pure."""
+"""The pull request of a branch, as it is stored in the branch's record. Pure."""
 
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, Self
@@ -17,17 +17,17 @@ class PullRequestRecord(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     shown: PullRequestView | None = None
-    """As the forge had it last. None: it is not opened yet."""
+    """The pull request as the forge reported it last; None if it is not opened yet."""
     wanted: Literal["as_configured", "ready"] | None = None
-    """What a user requested."""
+    """A user's request to open or update it: by the configured terms, or ready for review."""
     merge_wanted: str | None = None
     """The commit that a user wants to be merged."""
     task: SafeName | None = None
     """The task that its title and body are about: the last one before it was opened. Later ones do not change it."""
     text: str = ""
-    """The begin of that task's text."""
+    """The beginning of the text of `task`."""
     costs: dict[SafeName, int] = {}
-    """What the tasks of the branch cost, in micro-dollars: their records are removed earlier."""
+    """The cost of each task of the branch, in micro-dollars: the records of tasks are removed earlier."""
     written: str | None = None
     """The commit that its title and body describe."""
     written_at: AwareDatetime | None = None
@@ -44,23 +44,23 @@ class PullRequestRecord(BaseModel):
     queued_at: AwareDatetime | None = None
     """When the forge accepted last to merge it later."""
     first_queued_at: AwareDatetime | None = None
-    """When it accepted that first for this commit."""
+    """When the forge first accepted to merge this commit later."""
     conflicted: str | None = None
     """The commit whose conflicts were published."""
     conflicted_at: AwareDatetime | None = None
     conflicts: tuple[str, ...] = ()
-    """The paths with these conflicts."""
+    """The paths with conflicts of the commit `conflicted`."""
     followed: str | None = None
     """The commit for whose conflicts a task was submitted, or refused."""
     follow_ups: tuple[SafeName, ...] = ()
-    """These tasks."""
+    """The tasks that were submitted for conflicts."""
     unseen: str | None = None
     """The commit whose branch the forge does not see, since `unseen_since`."""
     unseen_since: AwareDatetime | None = None
     refused: dict[str, str] = {}
     """The commit for which the forge refused a step, by step."""
     problem: str | None = None
-    """What the forge refused last."""
+    """The text of the forge's last refusal."""
 
     @property
     def is_open(self) -> bool:
@@ -68,7 +68,7 @@ class PullRequestRecord(BaseModel):
         return self.shown is not None and self.shown.state == OPEN
 
     def stuck_since(self, now: datetime, longest: timedelta) -> bool:
-        """Whether the forge has not merged it for longer than that, although it accepted to."""
+        """Whether the forge accepted to merge it `longest` ago or earlier, and has not merged it."""
         return self.first_queued_at is not None and now - self.first_queued_at >= longest
 
     def changed(self, **changes: Any) -> Self:
@@ -76,7 +76,7 @@ class PullRequestRecord(BaseModel):
         return self.model_copy(update=changes)
 
     def showing(self, **changes: Any) -> Self:
-        """The record with these changes of what is shown of it."""
+        """The record with these changes of `shown`."""
         return self.model_copy(update={"shown": self.shown.model_copy(update=changes)} if self.shown else {})
 
     def view(self) -> PullRequestView | None:

@@ -1,4 +1,4 @@
-"""Pushes a branch; under another name if the remote branch of its name was not pushed by the spawner."""
+"""Pushes a branch: under another name if the repository has a branch of its name that the spawner did not push."""
 
 from functools import partial
 
@@ -23,7 +23,9 @@ class PushStep:
         """Push the commit of the record. Raises `GitError` if that may succeed later."""
         now = self._live.now()
         try:
-            decide = await (self._again(record) if record.pushed == record.commit else self._before(record))
+            decide = await (
+                self._pushed_already(record) if record.pushed == record.commit else self._before_push(record)
+            )
             if decide is not None:
                 return decide
             await self._mirrors.push(self._mirrors.of(record.project, record.repository), record)
@@ -35,13 +37,13 @@ class PushStep:
         self._live.meters.count("sandherd_branch_steps_total", step="push", outcome=DONE)
         return partial(branch_transitions.pushed, commit=record.commit, now=now)
 
-    async def _again(self, record: BranchRecord) -> Decide:
-        """The decision if a user requests a push of what was pushed: the remote branch may be deleted or moved."""
+    async def _pushed_already(self, record: BranchRecord) -> Decide:
+        """The decision if the commit was pushed already, and a user requests a push: the remote may have changed."""
         pushed = partial(branch_transitions.pushed, commit=record.commit, now=self._live.now())
         return await self._after_conflict(record) or pushed
 
-    async def _before(self, record: BranchRecord) -> Decide | None:
-        """The decision that prevents or precedes the push; None: the branch may be pushed."""
+    async def _before_push(self, record: BranchRecord) -> Decide | None:
+        """The decision to apply before the push or in place of it; None if the branch may be pushed now."""
         mirror = await self._mirrors.with_branch(record)
         approved = record.approved == record.commit
         if not approved or record.pushed is None:
@@ -50,13 +52,13 @@ class PushStep:
             paths = await self._approval.paths(mirror, record, record.base)
             if paths:
                 return partial(branch_transitions.needs_approval, paths=paths, now=self._live.now())
-        return await self._first(mirror, record) if record.pushed is None else None
+        return await self._before_first_push(mirror, record) if record.pushed is None else None
 
-    async def _first(self, mirror: Mirror, record: BranchRecord) -> Decide | None:
+    async def _before_first_push(self, mirror: Mirror, record: BranchRecord) -> Decide | None:
         """The decision before the first push: choose a name that the repository does not have, and record the commit.
 
-        The record shows after a lost response that the remote branch is the spawner's own. Names of the branches of
-        other projects are not considered.
+        If the response to the push is lost, the recorded commit shows that the spawner has pushed the remote branch.
+        Names of the branches of other projects are not considered.
         """
         remote, now = await mirror.remote_branches(), self._live.now()
         at = remote.get(record.remote_branch)
@@ -81,18 +83,18 @@ class PushStep:
         return partial(branch_transitions.push_refused, reason=reason, code=error.fault.value, now=now)
 
     async def _after_conflict(self, record: BranchRecord) -> Decide | None:
-        """The decision if the remote branch is not where the spawner pushed it last; None: what git printed is shown.
+        """The decision if the remote branch is not where the spawner pushed it last; None if git's message is shown.
 
-        At the first push another name is chosen. Later the remote may have a later commit of this branch, if a spawner
-        ended or lost its lease after it had pushed that: the push goes on from there. Or a user has pushed to it, or it
-        was deleted, as forges do after a merge.
+        At the first push, another name is chosen. Later there are three cases. The remote has a later commit of this
+        branch, because a spawner ended or lost its lease after the push: the push continues from there. A user has
+        pushed to the remote branch. The remote branch was deleted, as forges do after a merge.
         """
         if record.pushed is None and record.pushed_as is not None:
             return None
         mirror = self._mirrors.of(record.project, record.repository)
         await self._mirrors.refresh(mirror, record)
         if record.pushed is None:
-            return await self._first(mirror, record)
+            return await self._before_first_push(mirror, record)
         remote, now = await mirror.remote_branches(), self._live.now()
         at = remote.get(record.remote_branch)
         if at is None:

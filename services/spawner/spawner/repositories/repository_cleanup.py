@@ -1,4 +1,4 @@
-"""Bounds what repositories need: removes mirrors and records that are not needed, and collects mirrors' garbage."""
+"""Limits the space of repositories: removes mirrors and records that are not needed, and collects garbage."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,8 +21,9 @@ from spawner.repositories.submodules import remove_refs
 from spawner.sandboxes.reconciler import FOR_NOW
 
 _INTERVAL: Final = 600.0
-"""Between two passes, in seconds."""
+"""Seconds between two passes."""
 PACKED_EVERY: Final = timedelta(days=1)
+"""The minimum time between two garbage collections of a mirror."""
 _GAUGES: Final = ("sandherd_mirrors", "sandherd_mirrors_bytes")
 _log: Final = logs.get("mirrors")
 
@@ -88,7 +89,7 @@ class RepositoryCleanup:
         ]
 
     async def _tidy(self, path: Path) -> None:
-        """Delete the branches that have ended, and collect the garbage of a mirror that was used, once a day."""
+        """Delete the mirror's branches that have ended. Once a day, collect its garbage if it was used since."""
         mirror, now = self._mirrors.at(path), self._live.now()
         try:
             await delete_ended(mirror, lambda: [one.branch for one in self._live_branches() if self._is_of(one, path)])

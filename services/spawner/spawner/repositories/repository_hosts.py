@@ -1,4 +1,4 @@
-"""Which repositories tasks may name, and the credential for each: a spawner connects only to permitted hosts."""
+"""The permitted hosts of repositories, and the credential for each: the spawner connects to no other host."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class CredentialSource(Protocol):
         ...
 
     async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:
-        """Another one after the host has refused this one; None if there is none."""
+        """Another credential after the host has refused this one; None if there is none."""
         ...
 
 
@@ -53,7 +53,7 @@ class RepositoryHosts:
     credentials: CredentialSource = field(default_factory=NoCredentials)
     protects: Protects | None = None
     lfs_origins: frozenset[str] = frozenset()
-    """Where else objects of Git LFS may be."""
+    """Origins, besides `origins`, from which objects of Git LFS may be transferred."""
     proxies: bool = False
     """Whether sandboxes can reach repositories by the git proxy."""
 
@@ -61,7 +61,7 @@ class RepositoryHosts:
     def of(
         cls, settings: Settings, credentials: CredentialSource | None = None, protects: Protects | None = None
     ) -> Self:
-        """From the settings."""
+        """The hosts in the settings."""
         origins, lfs_origins = _origins(settings.repository_hosts), _origins(settings.lfs_hosts)
         return cls(
             origins, credentials or NoCredentials(), protects, lfs_origins, proxies=settings.git_proxy_url is not None
@@ -97,7 +97,7 @@ class RepositoryHosts:
         return RemoteRepository(url, await self.credentials.find(url))
 
     async def use(self, url: str, command: Callable[[RemoteRepository], Awaitable[ResultT]]) -> ResultT:
-        """Run a command of git on the repository, again if its credential is refused and there is another one.
+        """Run a git command on the repository; retry it if its credential is refused and there is another one.
 
         Raises `GitError`.
         """

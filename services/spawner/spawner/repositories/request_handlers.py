@@ -1,4 +1,4 @@
-"""Answers requests about branches: list, push, delete."""
+"""Handles requests about branches: list, push, delete."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -48,7 +48,7 @@ class BranchRequestHandler:
         return BranchList(branches=page, next_cursor=end, truncated=more)
 
     async def push(self, incoming: IncomingRequest[PushBranch]) -> BranchView:
-        """Have a branch pushed as soon as possible."""
+        """Request that a branch is pushed as soon as possible."""
         record = await load_branch(self._live, incoming.project, incoming.request.branch)
         if record.local:
             problem = f"{record.branch} is of a local repository, to which the spawner has no access"
@@ -70,7 +70,7 @@ class BranchRequestHandler:
         return changed.view()
 
     async def delete(self, incoming: IncomingRequest[DeleteBranch]) -> BranchView:
-        """Have a branch deleted."""
+        """Request that a branch is deleted."""
         record, now = await load_branch(self._live, incoming.project, incoming.request.branch), self._live.now()
         changed = await self._changed(
             record, lambda held: branch_transitions.delete_requested(held, incoming.request, now)

@@ -1,7 +1,7 @@
 """Signatures by an SSH key, as git writes them into commits (`PROTOCOL.sshsig` of OpenSSH). Pure, except for one file.
 
-They are made in this process: the key is in no argument, environment or other process, and no ssh-keygen is needed.
-Only keys whose signatures are the same each time are used, so that a step that is repeated makes the same commit.
+They are computed in this process: the key is in no argument, environment or other process, and no ssh-keygen is needed.
+Only keys with deterministic signatures are accepted, so that a step that is repeated makes the same commit.
 """
 
 from base64 import b64decode, b64encode
@@ -19,13 +19,13 @@ _HASH: Final = b"sha512"
 _COLUMNS: Final = 70
 _MAX_FILE: Final = 64 * 1024
 Sign = Callable[[bytes], bytes]
-"""The signature of a content, armored, with a line feed at the end of each line."""
+"""Returns the armored signature of a content. Each line ends with a line feed."""
 
 
 def read_signing_key(file: Path) -> Sign:
-    """The key in this file, as ssh-keygen(1) writes it, without a passphrase. It is read for each use.
+    """A function that signs with the key in this file: a key of ssh-keygen(1) without a passphrase.
 
-    Raises `GitError` (unavailable) if it can't be used: commits wait for it. No message contains its content.
+    Raises `GitError` (unavailable) if the key can't be used: commits wait for it. No message contains its content.
     """
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
@@ -40,7 +40,7 @@ def read_signing_key(file: Path) -> Sign:
 
 
 def _signing(key: Any) -> Sign:
-    """Raises `ValueError` for other kinds of keys."""
+    """A function that signs with an Ed25519 or RSA key. Raises `ValueError` for other kinds of keys."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -50,7 +50,7 @@ def _signing(key: Any) -> Sign:
         return _armored(key, b"ssh-ed25519", key.sign)
     if isinstance(key, RSAPrivateKey):
         return _armored(key, b"rsa-sha2-512", lambda content: key.sign(content, PKCS1v15(), SHA512()))
-    raise ValueError("not this kind of key")
+    raise ValueError("neither an Ed25519 nor an RSA key")
 
 
 def _armored(key: Any, algorithm: bytes, raw: Callable[[bytes], bytes]) -> Sign:

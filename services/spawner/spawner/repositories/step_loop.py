@@ -1,4 +1,4 @@
-"""Does what is due of one branch, step by step, until it is done or has to be tried again."""
+"""Runs the due steps of one branch, until there are none or one has to be retried."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -18,10 +18,10 @@ async def all_steps(
     for_now: tuple[type[Exception], ...],
     delayed: "Callable[[str, Exception], Awaitable[None]] | None" = None,
 ) -> bool:
-    """Do all that is due of this branch; returns whether to try again later.
+    """Run all due steps of this branch; return whether to retry later.
 
-    `step` does the next step, and returns whether there was one. What it raises of `for_now` may pass: `delayed` is
-    called with that.
+    `step` runs the next step, and returns whether there was one. `for_now` are its errors that are transient, besides
+    `FOR_NOW`: `delayed` is called with such an error.
     """
     passing: tuple[type[Exception], ...] = (*for_now, *FOR_NOW)
     try:

@@ -1,6 +1,6 @@
-"""Which submodules a checkout has, from what a repository names in `.gitmodules`. Pure, and all of it is hostile text.
+"""Chooses the submodules of a checkout from a repository's `.gitmodules`, all of which is hostile text. Pure.
 
-git-submodule(1) is not used: a URL or a path of a repository is never an argument before it was checked here.
+git-submodule(1) is not used, so that a URL or a path of a repository is never an argument before it was checked here.
 """
 
 import itertools
@@ -22,7 +22,7 @@ _SSH: Final = (
     re.compile(r"ssh://(?:[A-Za-z0-9_.-]+@)?(?P<host>[A-Za-z0-9.-]+)(?::22)?/(?P<path>.+)"),
     re.compile(r"(?:[A-Za-z0-9_.-]+@)?(?P<host>[A-Za-z0-9.-]+):(?P<path>[^/:].*)"),
 )
-"""A URL of ssh, and the short form of one (git-clone(1)): the same repository is fetched by https."""
+"""An ssh URL, and its short form (git-clone(1)). The repository is fetched by https instead."""
 
 
 def listed(printed: str) -> Mapping[str, Mapping[str, str]]:
@@ -46,9 +46,9 @@ def chosen(
 ) -> Sequence[Submodule]:
     """The submodules of one repository. Raises `GitError` for one that may not be fetched.
 
-    `links` are the commits that its tree names, by path; what is in only one of both is not a submodule. `inside`: the
-    submodule that the repository is itself; `url` is its own, which relative ones are relative to; `origins` are those
-    of the permitted hosts.
+    `modules`: the entries of `.gitmodules` by name. `links`: the commits of submodules in the tree, by path; only a
+    path in both is a submodule. `inside`: the submodule that this repository itself is, if any. `url`: its URL, from
+    which relative URLs are resolved. `origins`: the permitted origins.
     """
     found = []
     for name, module in sorted(modules.items()):
@@ -66,15 +66,15 @@ def chosen(
 
 
 def checked_number(found: Sequence[Submodule], depth: int) -> None:
-    """Raise `GitError` if there are too many, or these are too deep in others."""
+    """Raise `GitError` if there are too many submodules, or `depth` has too many levels."""
     if len(found) > MAX_SUBMODULES:
         raise GitError(GitFault.REFUSED, f"the checkout has more than {MAX_SUBMODULES} submodules")
     if depth > MAX_DEPTH:
-        raise refused(found[-1].path, f"it is the submodule of a submodule, in more than {MAX_DEPTH} levels")
+        raise refused(found[-1].path, f"submodules are nested in more than {MAX_DEPTH} levels")
 
 
 def resolved(text: str, parent: str | None, path: str) -> str:
-    """The URL of https that a submodule's is or stands for. Raises `GitError`."""
+    """The https or http URL for the URL of a submodule in `.gitmodules`. Raises `GitError`."""
     if text.startswith(("./", "../")):
         return _relative(text, parent, path)
     for pattern in _SSH:
@@ -83,12 +83,12 @@ def resolved(text: str, parent: str | None, path: str) -> str:
         if (match := pattern.fullmatch(text)) is not None:
             return f"https://{match['host']}/{match['path']}"
     if not text.startswith(("https://", "http://")):
-        raise refused(path, f"its URL is not one of https: {_shown(text)}")
+        raise refused(path, f"its URL is not an http or https URL: {_shown(text)}")
     return _with_valid_origin(text, path)
 
 
 def _relative(text: str, parent: str | None, path: str) -> str:
-    """As git resolves it (git-submodule(1)): each `../` removes the last part of the repository's own URL."""
+    """The URL as git resolves it (git-submodule(1)): each `../` removes the last part of the repository's own URL."""
     if parent is None:
         raise refused(path, "its URL is relative, and the repository is a local one")
     parts = parent.rstrip("/").split("/")

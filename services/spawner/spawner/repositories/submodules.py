@@ -1,7 +1,8 @@
-"""The submodules of a checkout: their commits are fetched into the mirror of the repository that names them.
+"""Fetches the submodules of a checkout into the mirror of the repository that names them.
 
-So they have its one writer, its maximum size and its way into sandboxes. `refs/submodules/KEY/heads/*` are the branches
-of one repository, by its URL, and `refs/submodules/KEY/commits/*` the commits that checkouts had.
+So its lock and maximum size apply to them, and sandboxes get them in the same way. `refs/submodules/KEY/heads/*` are
+the branches of a submodule's repository, `refs/submodules/KEY/commits/*` the commits that checkouts had. KEY is a
+digest of the submodule's URL.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ _FILES: Final = frozenset({"100644", "100755"})
 _FIELDS: Final = r"^submodule\..*\.(path|url)$"
 _LITERAL: Final = {"GIT_LITERAL_PATHSPECS": "1"}
 _MAX_PATH: Final = 4096
-"""No file system has a longer path, and no command a much longer argument."""
+"""Maximum length of a submodule's path: the longest path on Linux."""
 _NO_MATCH: Final = 1
 """The exit status of `git config --get-regexp` without a match."""
 
@@ -33,9 +34,9 @@ class SubmoduleFetcher:
         self._hosts = hosts
 
     async def fetch(self, mirror: Mirror, commit: str, url: str | None, wanted: Submodules) -> Sequence[Submodule]:
-        """The submodules of this commit, each before those in it; their commits are in the mirror then.
+        """Fetch the submodules of this commit into the mirror, and return them, each before the submodules in it.
 
-        `url` is that of the repository: None for a local one.
+        `url` is the URL of the repository; None for a local one.
         """
         found: list[Submodule] = []
         level: list[tuple[Submodule | None, str, str | None]] = [(None, commit, url)] if wanted else []
@@ -46,16 +47,17 @@ class SubmoduleFetcher:
                 new += await self._named(mirror, at, inside, own_url)
                 submodule_choice.checked_number([*found, *new], depth=depth + bool(new))
             for submodule in new:
-                await self._have(mirror, submodule)
+                await self._ensure_fetched(mirror, submodule)
             found += new
             level = [(one, one.commit, one.url) for one in new if wanted == "recursive"]
             depth += 1
         return found
 
     async def check(self, mirror: Mirror, base: str, commit: str, url: str | None) -> bool:
-        """Raise `GitError` if a commit names one of a submodule that the submodule's repository does not have.
+        """Raise `GitError` if this commit names a submodule's commit that the submodule's repository does not have.
 
-        Looks at what has changed since `base`, in mirrors that have submodules. Returns whether any was fetched.
+        Only submodules that have changed since `base` are checked, and none if the mirror has no submodules. Returns
+        whether any was fetched.
         """
         if not await mirror.run("for-each-ref", "--count=1", REFS):
             return False
@@ -63,21 +65,21 @@ class SubmoduleFetcher:
         changed = await _changed_links(mirror, base, commit)
         for submodule in await self._named(mirror, commit, None, url) if changed else ():
             if submodule.path in changed:
-                fetched |= await self._have(mirror, submodule)
+                fetched |= await self._ensure_fetched(mirror, submodule)
         return fetched
 
     async def _named(
         self, mirror: Mirror, commit: str, inside: Submodule | None, url: str | None
     ) -> Sequence[Submodule]:
-        """The submodules that the files of one commit name."""
+        """The submodules that one commit names."""
         modules = await _modules(mirror, commit)
         if len(modules) > MAX_SUBMODULES:
             raise GitError(GitFault.REFUSED, f"{_MODULES} names more than {MAX_SUBMODULES} submodules")
         links = await _links(mirror, commit, [module.get("path", "") for module in modules.values()])
         return submodule_choice.chosen(modules, links, inside=inside, url=url, origins=self._hosts.origins)
 
-    async def _have(self, mirror: Mirror, submodule: Submodule) -> bool:
-        """Fetch the submodule, unless its commit is in the mirror by a fetch from the same URL: then False."""
+    async def _ensure_fetched(self, mirror: Mirror, submodule: Submodule) -> bool:
+        """Fetch the submodule and return True; return False if its commit was fetched from this URL before."""
         if await _is_fetched(mirror, submodule):
             return False
 
@@ -98,7 +100,7 @@ def pinned(submodule: Submodule) -> str:
 
 
 async def remove_refs(mirror: Mirror) -> None:
-    """Remove what was fetched of submodules: no branch needs it, and the next checkout fetches it again."""
+    """Remove the refs of all submodules, when no branch needs them. The next checkout fetches them again."""
     async with mirror.writing():
         orders = await mirror.run("for-each-ref", "--format=delete %(refname)", REFS)
         if orders:
@@ -114,7 +116,7 @@ async def _is_fetched(mirror: Mirror, submodule: Submodule) -> bool:
 
 
 async def _fetch(mirror: Mirror, remote: RemoteRepository, submodule: Submodule) -> None:
-    """Fetch all branches; and the commit by its id, which forges permit, if it is on none of them."""
+    """Fetch all branches. If none contains the commit, fetch it by its id, which forges permit."""
     refs, commit = _refs(submodule), submodule.commit
     async with mirror.writing():
         branches = f"+refs/heads/*:{refs}heads/*"
@@ -139,7 +141,7 @@ async def _is_on_a_branch(mirror: Mirror, refs: str, commit: str) -> bool:
 
 
 async def _modules(mirror: Mirror, commit: str) -> Mapping[str, Mapping[str, str]]:
-    """The entries of `.gitmodules`, if that is a file; it includes no other file."""
+    """The entries of `.gitmodules`; none if it is not a file. Includes in it are not followed."""
     blob = next(
         (blob for mode, blob, _ in await _entries(mirror, commit, [_MODULES]) if mode in _FILES),
         None,
@@ -160,14 +162,14 @@ async def _changed_links(mirror: Mirror, base: str, commit: str) -> frozenset[st
 
 
 async def _links(mirror: Mirror, commit: str, paths: Sequence[str]) -> Mapping[str, str]:
-    """The commits at these paths, of those that are submodules in the tree of this commit."""
+    """The submodule commits in the tree of this commit at these paths, by path."""
     wanted = [path for path in paths if 0 < len(path) <= _MAX_PATH]
     entries = await _entries(mirror, commit, wanted) if wanted else ()
     return {path: link for mode, link, path in entries if mode == _LINK}
 
 
 async def _entries(mirror: Mirror, commit: str, paths: Sequence[str]) -> Sequence[tuple[str, str, str]]:
-    """The mode, the object and the path of what is at these paths."""
+    """The mode, the object id and the path of each tree entry at these paths."""
     arguments = ("ls-tree", "-z", "--full-tree", commit, "--", *paths)
     _, shown = await mirror.git(*arguments, environment=_LITERAL)
     found = []

@@ -1,6 +1,6 @@
 """Trial merges of a branch with its base and with other live branches, before there is a pull request.
 
-Bounded: with at most `MAX_OVERLAPS` branches, the base first, then those that changed last, and for at most `SECONDS`.
+At most `MAX_OVERLAPS` branches are merged, for at most `SECONDS`: the base first, then the branches that changed last.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from spawner.repositories.mirror import Mirror
 
 SECONDS: Final = 60.0
 PAIR_PATHS: Final = 20
-"""Maximum paths of a pair: an event has up to 20 pairs, and has to fit into a message."""
+"""Maximum paths of one overlap: an event has up to 20 overlaps, and has to fit into a message."""
 _log: Final = logs.get("branches")
 
 
@@ -30,7 +30,7 @@ async def find_overlaps(
     base = (await mirror.remote_branches()).get(record.base)
     wanted = {**({record.base: base} if base else {}), **heads}
     found: list[BranchOverlap] = []
-    with suppress(TimeoutError):  # what was found by then is what is known
+    with suppress(TimeoutError):  # the overlaps that were found in time are returned
         async with asyncio.timeout(SECONDS):
             for name, commit in list(wanted.items())[:MAX_OVERLAPS]:
                 if await mirror.has_commit(commit):

@@ -1,7 +1,7 @@
-"""A queue of keys to work on: several at once, one key never twice, and few of one project or host.
+"""A queue of keys that are worked on concurrently: a key never twice at once, and only a few of one project or host.
 
-So a project can't stop the others, nor can any number of hosts that do not respond: a host without work has a place, in
-each project, whatever the others have.
+So neither a project nor hosts that do not respond can block the others: a key always has a place if no key of its host
+is being worked on.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ HostOf = Callable[[str], str | None]
 Work = Callable[[str], Coroutine[Any, Any, bool]]
 """Works on a key; returns whether it is to be worked on again later. It must not raise."""
 _TURN_SECONDS: Final = 0.5
-"""After how long a key of a project or host with as many at once is looked at again."""
+"""Seconds until a key whose project or host has its maximum is tried again."""
 
 
 class WorkQueue:
-    """Keys are `<project>.<name>`. One that is to be worked on again waits by the backoff."""
+    """Keys are `<project>.<name>`. A key that is to be worked on again waits for the backoff."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class WorkQueue:
         of_host: int = 0,
         host_of: HostOf | None = None,
     ) -> None:
-        """`of_host`: how many at once may contact one host, by `host_of`. Without hosts, `at_once` is the maximum."""
+        """`at_once`, `of_project`, `of_host`: maximum keys at once: in all, of a project, of a host (see `host_of`)."""
         self._work, self._retry = work, retry
         self._at_once, self._of_project = at_once, of_project
         self._of_host, self._host_of = of_host, host_of or (lambda _: None)
@@ -48,7 +48,7 @@ class WorkQueue:
         self._failures: defaultdict[str, int] = defaultdict(int)
 
     def request(self, key: str) -> None:
-        """Have this key worked on, unless it waits for that; repeated if it is being worked on."""
+        """Queue this key, unless it is queued already. If it is being worked on, it is queued again afterwards."""
         if key in self._working:
             self._again.add(key)
         elif key not in self._active:

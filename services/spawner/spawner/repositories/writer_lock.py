@@ -54,12 +54,12 @@ class WriterLock:
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository
-        self._here = asyncio.Lock()
+        self._local_lock = asyncio.Lock()
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
         """Hold the lock. What a killed writer has left in the repository is removed first."""
-        async with self._here:
+        async with self._local_lock:
             self._repository.parent.mkdir(parents=True, exist_ok=True)
             descriptor = await self._locked()
             hold = _Hold(descriptor)
@@ -70,7 +70,7 @@ class WriterLock:
             finally:
                 hold.descriptor = None
                 _HOLDS.set(tuple(one for one in _HOLDS.get() if one is not hold))
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where a process that is being ended still has it
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that is being ended may still have it open
                 os.close(descriptor)
 
     def touch(self) -> None:
@@ -79,14 +79,14 @@ class WriterLock:
             os.utime(self._file)
 
     def touched_at(self) -> float:
-        """When that was stored last, in seconds since the epoch; 0 if there is no file."""
+        """When `touch` was called last, in seconds since the epoch; 0 if there is no file."""
         try:
             return self._file.stat().st_mtime
         except FileNotFoundError:
             return 0.0
 
     def remove(self) -> None:
-        """Remove the file of a lock that is held, with the repository; who waits for it locks a new one."""
+        """Remove the file of a lock that is held, with the repository. Writers that wait for it lock a new file."""
         self._file.unlink(missing_ok=True)
 
     @property
@@ -94,7 +94,7 @@ class WriterLock:
         return self._repository.with_suffix(".lock")
 
     async def _locked(self) -> int:
-        """The lock's file, locked. Another process has it for moments only: one that this replaces, or its git."""
+        """The descriptor of the locked file. Another process holds it only briefly: a replaced spawner, or its git."""
         while True:
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -119,7 +119,7 @@ def _is_at(descriptor: int, file: Path) -> bool:
 
 
 def _remove_leftovers(repository: Path) -> None:
-    """No other process writes now, so lock files, incomplete packs and folders are of a writer that was killed."""
+    """Remove lock files, incomplete packs and temporary folders. The lock is held, so a killed writer left them."""
     for pattern in _LEFTOVERS:
         for left in repository.glob(pattern):
             if left.is_dir():
