@@ -20,7 +20,7 @@ _STOP_REASONS: Final = {
 
 @dataclass(frozen=True)
 class ClaudeOutcome:
-    """How a turn ended. An interrupted turn is not the task's result: who stopped it decides what follows."""
+    """How a turn ended. The outcome of an interrupted turn is not the task's result."""
 
     error_type: ErrorType | None
     error: str
