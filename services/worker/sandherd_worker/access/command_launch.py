@@ -1,4 +1,4 @@
-"""Starts a command in its own session: with all of its standard input and a pipe for each output, or a terminal."""
+"""Starts a command in its own session, with its whole standard input and a pipe for each output, or with a terminal."""
 
 import asyncio
 import os
@@ -19,13 +19,13 @@ from sandherd_worker.processes import Reaper
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLaunch:
-    """What to run, and where."""
+    """A command to start: its arguments, environment, folder and input."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     folder: Path
     stdin: bytes | IO[bytes] | None
-    """All of its standard input: bytes, or a file at its beginning, as the command sees it. None: it has none."""
+    """The whole standard input: bytes, or a file that the command reads from its beginning. None for no input."""
     terminal: TerminalSize | None = None
 
 
@@ -77,7 +77,7 @@ class LaunchedCommand:
 
 
 async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
-    """Start it. Raises `OSError` or `ValueError` if it can't be started."""
+    """Start a command. Raises `OSError` or `ValueError` if it can't be started."""
     if what.terminal is not None:
         return await _launch_with_terminal(what, what.terminal, reaper)
     stdin = _in_memory(what.stdin) if isinstance(what.stdin, bytes) else None
@@ -126,7 +126,7 @@ async def _launch_with_terminal(what: CommandLaunch, size: TerminalSize, reaper:
 
 
 async def _connected(launched: LaunchedCommand) -> LaunchedCommand:
-    """The same, with its pipes. A command whose launch is cancelled is killed: no one else knows of it."""
+    """Connect the pipes of a command, and return it. If this is cancelled, kill it: no other code can end it."""
     try:
         await launched.connect()
     except BaseException:  # it is raised again
@@ -141,7 +141,7 @@ def _enter_terminal() -> None:
 
 
 def _in_memory(content: bytes) -> int:
-    """A file in memory, to be read from its beginning."""
+    """The descriptor of a file in memory with this content, at its beginning."""
     descriptor = os.memfd_create("stdin")
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
