@@ -118,7 +118,7 @@ class FileTracker:
         return count
 
     async def _report(self, what: str) -> None:
-        """Published once for each kind: every scan would find the same."""
+        """Publish that changes are not reported. Called once for each cause, because every scan finds it again."""
         await self._publish(AgentError(error=self._redactor.text(f"{what} are not reported"), phase="files"))
 
     def _next_changes(self, changes: Iterator[FileChange]) -> list[_DiffedChange]:

@@ -42,7 +42,7 @@ class ValidationResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationContext:
-    """Where the command runs, and for which sandbox."""
+    """The directory and the environment of the command, and the parts of the worker that it needs."""
 
     work_dir: Path
     environment: Mapping[str, str]
@@ -53,13 +53,13 @@ class ValidationContext:
 
 
 class Validator:
-    """Runs one validation, any number of times."""
+    """Runs the validation of one task, any number of times."""
 
     def __init__(self, wanted: Validation, place: ValidationContext) -> None:
         self._wanted, self._place = wanted, place
 
     async def run(self, turn: int, stopped: asyncio.Event) -> ValidationResult:
-        """Run it once, until its end, its timeout or until `stopped`. Raises what the sink raises."""
+        """Run the command until its end, its timeout, or until `stopped` is set. Raises what the sink raises."""
         call, began = new_name("call"), asyncio.get_running_loop().time()
         tool_input = {"command": self._wanted.command, "timeout_seconds": self._wanted.timeout_seconds}
         # Published as a program, which has its own time limit: so the monitor does not report it as stuck.
@@ -119,7 +119,7 @@ class Validator:
     async def _run(
         self, call: str, running: RunningProgram, output: TerminalOutput, stopped: asyncio.Event
     ) -> _Early | None:
-        """Run until no process of it is left; returns why it was ended early, if it was."""
+        """Run until no process of the command is left; returns why it was ended early, if it was."""
         readers = asyncio.gather(output.read(running.output), _ignore(running.events))
         readers.add_done_callback(lambda over: _kill_on_output_error(over, running))
         halt = asyncio.ensure_future(stopped.wait())
@@ -158,7 +158,7 @@ async def _end(running: RunningProgram) -> None:
 
 
 def _kill_on_output_error(readers: "asyncio.Future[Any]", running: RunningProgram) -> None:
-    """If its output can't be stored any more, it may not continue."""
+    """Kill the command if its output can't be stored any more."""
     if not readers.cancelled() and readers.exception() is not None:
         running.signal(SIGKILL)
 
