@@ -129,7 +129,7 @@ async def test_invalid_approval_request_is_denied(tool: str) -> None:
     os.close(writing)
     with os.fdopen(reading) as contents:
         assert len(contents.readlines()) == 1
-    assert (decision.granted, decision.reason) == (False, "no user can be asked: the request is too large to be shown")
+    assert (decision.granted, decision.reason) == (False, "the request is too large to be shown to a user")
 
 
 def test_deeply_nested_value_is_replaced() -> None:

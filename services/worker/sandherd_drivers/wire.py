@@ -34,7 +34,7 @@ EVENTS_VARIABLE: Final = "SANDHERD_EVENTS_FD"
 _MAX_COMMAND_BYTES: Final = 8 * 1024 * 1024
 _MAX_TOOL_NAME_LENGTH: Final = 256
 _AGENT_ENDING: Final = "the agent is ending"
-_REQUEST_TOO_LARGE: Final = "no user can be asked: the request is too large to be shown"
+_REQUEST_TOO_LARGE: Final = "the request is too large to be shown to a user"
 _STEP_SHARE: Final = 0.5
 """The share of the remaining grace period that one step of a driver's end may take."""
 

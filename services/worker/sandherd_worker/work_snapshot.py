@@ -43,7 +43,7 @@ class OutputTranscript:
         """Store it; an error is ignored: if the disk is full, the spool reports it."""
         try:
             if self._file is None or self._size >= _LONGEST_TRANSCRIPT:
-                self._turn()
+                self._rotate()
             if self._file is not None:
                 self._size += self._file.write(shown)
         except OSError:
@@ -60,7 +60,7 @@ class OutputTranscript:
             self._file.close()
         self._file, self._size = None, _LONGEST_TRANSCRIPT
 
-    def _turn(self) -> None:
+    def _rotate(self) -> None:
         if self._file is not None:
             self._file.close()
             self._new.replace(self._old)

@@ -120,7 +120,7 @@ class WorkTree:
         for path, signature in sorted(different.found.items()):
             yield from self._changes_at(path, signature, moved.get(path))
         if self._earlier.wasteful:
-            self._tidy()
+            self._compact()
 
     @property
     def unseen(self) -> str | None:
@@ -243,7 +243,7 @@ class WorkTree:
         new = {path: signature for path, signature in different.found.items() if path not in self._entries}
         return renames(missing, new, lambda path: digest_of(content_of(self._root / path, new[path]) or b""))
 
-    def _tidy(self) -> None:
+    def _compact(self) -> None:
         paths = list(self._entries)
         places = self._earlier.moved(_Entry.read(self._entries[path]).place for path in paths)
         for path, place in zip(paths, places, strict=True):

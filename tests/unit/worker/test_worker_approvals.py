@@ -205,7 +205,7 @@ async def test_question_that_cannot_be_shown_is_denied(
         deep = {"a": deep}
     await desk.request_approval("q1", "Bash", deep, None, 1)
     await eventually(lambda: asker.decided, "it is answered")
-    assert asker.decided == [("q1", False, "no user can be asked: the tool's input can't be shown")]
+    assert asker.decided == [("q1", False, "the tool's input can't be shown to a user")]
     assert desk.waiting == 0
     await desk.request_approval("q2", "Bash", {"command": "x" * 500_000}, "y" * 500_000, 1)
     assert desk.waiting == 1
