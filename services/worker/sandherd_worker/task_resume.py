@@ -81,7 +81,7 @@ async def inherit(spec: TaskSpec, parts: WorkerResources, publish: Publish) -> A
 
 
 def _begins_with_files(spec: TaskSpec) -> bool:
-    """Whether the work tree has got files after `files` were first written."""
+    """Whether files were added to the work tree after the task's `files` were first written."""
     return bool(spec.repository or spec.work or spec.inputs or (spec.resume and spec.resume.work))
 
 
@@ -115,10 +115,10 @@ async def _check_out(
 async def _unpack_work(work: ArtifactRef, who: Assignment, line: CurrentConnection, *, restored: bool) -> None:
     """Fetch the files that the task begins with, and unpack them into the work tree. Raises `NoWorkError`, `OSError`.
 
-    Into a restored tree, only what that lacks because git ignores it.
+    In a restored work tree, only files that git ignores are added, if they are missing.
 
-    The archive is not trusted: with an entry outside the work tree all of it is refused, links that lead out are left
-    out, and nothing is written through a link.
+    The archive is not trusted: if an entry is outside the work tree, the archive is refused. Links that lead out are
+    left out, and nothing is written through a link.
     """
     try:
         with tempfile.TemporaryFile(dir=who.state_dir) as file:
@@ -135,7 +135,7 @@ async def resume_session(
 ) -> None:
     """Fetch and restore what `resume` names, unless the worker must end first. Raises `NothingToResumeError`.
 
-    A later attempt that restores the previous one uses that instead, as far as it exists.
+    What was restored from the previous attempt, a session or a work tree, is used instead.
     """
     restoration = _Restoration(resume, who, line, restored=restored)
     await run_until_first(restoration.run(), stop.wait(), again_after=SHORT_CLEANUP_SECONDS)

@@ -1,4 +1,4 @@
-"""The last seen state of the work tree, and the changes since. All of it blocks; it runs in a thread."""
+"""The last seen state of the work tree, and the changes since. All functions block, and run in a thread."""
 
 import os
 import re
@@ -128,7 +128,7 @@ class WorkTree:
         return self._unseen[0].rstrip("/") or "." if self._unseen else None
 
     def ignores(self, path: str) -> bool:
-        """Whether nothing at this path, relative to the tree, is watched."""
+        """Whether changes at this path, relative to the tree, are ignored."""
         return self._ignored.within(path)
 
     def close(self) -> None:
