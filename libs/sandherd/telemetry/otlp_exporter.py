@@ -142,7 +142,7 @@ class _ExportCounter:
 
 
 class _SpanQueueSize:
-    """How many spans wait: the SDK drops the oldest silently when there are too many."""
+    """Counts the spans that wait, because the SDK drops the oldest ones silently when there are too many."""
 
     def __init__(self, size: int, export_counter: _ExportCounter) -> None:
         self.size = size

@@ -57,7 +57,7 @@ class SpanRow:
         return _PLACE.sub(filled, self.name)
 
     def attributes_of(self, values: Values) -> dict[str, Value]:
-        """Its attributes as they are exported. Raises `KeyError` for one that is not in the table."""
+        """The attributes as they are exported. Raises `KeyError` for an attribute that is not in the table."""
         for attribute in values:
             if attribute not in self.attributes:
                 raise KeyError(f"a span {self.name!r} has no {attribute.name}")

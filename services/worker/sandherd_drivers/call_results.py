@@ -1,4 +1,4 @@
-"""How a tool call ended, and the numbers in it, from what an agent reports: the values that an event accepts."""
+"""The outcome, the exit status and counts of a tool call, from an agent's report, as an event accepts them."""
 
 from dataclasses import dataclass
 from typing import Any, Final

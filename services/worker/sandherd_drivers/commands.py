@@ -54,7 +54,7 @@ class Message:
     """The origin of a turn that this message begins, as in `agent.turn_started`."""
 
     def is_expired(self, now: float) -> bool:
-        """Whether it must be refused."""
+        """Whether the message has expired, and must be refused."""
         return self.expires_at is not None and now >= self.expires_at
 
 
@@ -101,7 +101,7 @@ class Stop:
     """Stop: store the transcript, report it, and exit."""
 
     grace: float | None = None
-    """How long that may take, in seconds, before the driver is killed; None: no limit."""
+    """How long the stop may take, in seconds, before the driver is killed; None for no limit."""
 
 
 Command = Begin | Message | Interrupt | Decide | Stop

@@ -44,7 +44,7 @@ class Assignment:
     traceparent: str | None
     heartbeat_interval: float
     stop_grace: float
-    """How long the runtime waits between SIGTERM and SIGKILL."""
+    """The time between the runtime's SIGTERM and SIGKILL."""
     previous_file: Path | None
     """The file that describes the previous attempt (`contracts.offers.Previous`); None for a first attempt."""
     previous_dir: Path | None

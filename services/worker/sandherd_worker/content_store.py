@@ -53,7 +53,7 @@ class ContentStore:
 
     @property
     def wasteful(self) -> bool:
-        """Whether more bytes are dropped than stored, and enough to be worth compacting."""
+        """Whether dropped contents take more space than stored ones, and enough to compact the store."""
         return self._end - self._live > max(self._live, _MIN_WASTED_BYTES)
 
     def moved(self, places: Iterator[int]) -> Iterator[int]:

@@ -230,7 +230,7 @@ class Enrollment:
 
 
 def _admits(grant: CredentialGrant) -> bool:
-    """Whether it was issued recently enough to start an agent by it. Raises `ValueError` for an invalid one."""
+    """Whether a credential permits to start the agent: it says so, and was issued recently. Raises `ValueError`."""
     issued_at = bearer(grant.jwt).issued_at
     return grant.may_start and issued_at is not None and (now() - issued_at).total_seconds() < _ADMITS_SECONDS
 

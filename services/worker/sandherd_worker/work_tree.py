@@ -45,7 +45,7 @@ class _Entry(NamedTuple):
     sure: bool
     """Whether an equal signature means equal content."""
     place: int
-    """Where its content is in the content store."""
+    """The place of the content in the content store."""
     digest: bytes
     """The digest of the content; empty for a file that was not read."""
 

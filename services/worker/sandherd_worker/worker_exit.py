@@ -59,7 +59,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     """The environment or the task file is invalid; nothing was published."""
     NOT_DRAINED = 3
-    """It was stopped, and the broker has not acknowledged everything in time."""
+    """The worker was stopped, and the broker has not acknowledged all records in time."""
     REFUSED = 4
     """The spawner refused a credential: the sandbox has ended, or a newer attempt has replaced it."""
     SPOOL = 5
@@ -67,7 +67,7 @@ class ExitCode(IntEnum):
     BUSY = 6
     """Another worker holds this state directory."""
     NOT_STARTED = 7
-    """It was not admitted, or was ended before it was: nothing was published, and there is nothing to recover."""
+    """The worker was not admitted, or was ended before: nothing was published, and nothing is to be recovered."""
     DISK_REFUSED = 8
     """As `DRAINED`, but a sandbox without a task ended because its spool could not be written."""
 

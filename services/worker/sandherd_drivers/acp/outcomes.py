@@ -1,4 +1,4 @@
-"""How a turn ended, and what that means for the task; and the mapping of a decision to the offered options."""
+"""The outcomes of turns, their meaning for the task, and the mapping of a decision to the offered options."""
 
 import signal
 from collections.abc import Sequence

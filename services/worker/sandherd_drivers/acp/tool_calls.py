@@ -36,7 +36,7 @@ class ToolCall:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the call has ended."""
         return self._fields.get("status") in _FINAL_STATUSES
 
     @property

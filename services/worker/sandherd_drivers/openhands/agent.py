@@ -64,7 +64,7 @@ class OpenHandsAgent:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes messages."""
+        """Whether the conversation is open, so that the agent can get messages."""
         return self._conversation is not None
 
     def open(self, begin: Begin) -> OpenHandsConversation:

@@ -62,11 +62,11 @@ class UserCommand:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, with all processes it started."""
+        """Whether the command and all processes that it started have ended."""
         return self.ended_at is not None
 
     def status(self, offset: int) -> ExecState:
-        """Its current state, with its output from `offset` on. Raises `OSError`."""
+        """The current state of the command, with its output from `offset` on. Raises `OSError`."""
         output = self.log.read(offset)
         reached = offset + sum(len(piece.data) for piece in output)
         return ExecState(
@@ -131,14 +131,14 @@ class UserCommand:
         return terminal.write(request.data, request.offset)
 
     def send(self, signal: Signals) -> None:
-        """Send a signal to all of its processes."""
+        """Send a signal to all processes of the command, once it is started."""
         if not self._launched:
             self._waiting.append(signal)
         elif not self.ended:
             send(self._process_ids(), signal)
 
     async def stop(self, grace: float) -> None:
-        """End all of its processes; after `grace` seconds with SIGKILL."""
+        """End all processes of the command, by SIGKILL after `grace` seconds."""
         await end(self._process_ids, grace)
 
     def fail(self, error: str) -> None:

@@ -36,7 +36,7 @@ class LaunchedCommand:
         self, process: subprocess.Popen[bytes], exit: asyncio.Future[int], terminal: CommandTerminal | None = None
     ) -> None:
         self.exit = exit
-        """Its exit code, or the negative number of the signal that ended it."""
+        """The exit code of the command, or the negative number of the signal that ended it."""
         self.leader = process.pid
         self.terminal = terminal
         self.stdout = asyncio.StreamReader(CHUNK_BYTES)
@@ -68,7 +68,7 @@ class LaunchedCommand:
         self._process.returncode = self.exit.result() if self.exit.done() else 0
 
     def abandon(self) -> None:
-        """Kill it, and close its pipes whether they are connected or not."""
+        """Kill the command, and close its pipes, whether they are connected or not."""
         send_group(self.leader, signal.SIGKILL)
         self.close()
         for pipe in (self._process.stdout, self._process.stderr):

@@ -23,7 +23,7 @@ class CommandTerminal:
         self.resize(size)
 
     def resize(self, size: TerminalSize) -> None:
-        """Change its size: the kernel then sends SIGWINCH to the program in the foreground."""
+        """Change the terminal's size: the kernel then sends SIGWINCH to the program in the foreground."""
         fcntl.ioctl(self.worker_end, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
 
     def write(self, data: bytes, offset: int) -> int:

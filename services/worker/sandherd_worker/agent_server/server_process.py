@@ -69,7 +69,7 @@ class HealthCheckIntervals:
     answer: float = 3.0
     misses: int = 3
     grace: float = 3.0
-    """How long the server may take to end by itself."""
+    """How long the server may take to end after SIGTERM."""
     rest: float = 1.0
     """The delay before the server is restarted."""
 

@@ -33,7 +33,7 @@ class EventSink(Protocol):
         """Publish an event. False: it can't be published; an error that names it was published instead."""
 
     async def show(self, text: str) -> None:
-        """Publish terminal output, as it came from the agent."""
+        """Publish terminal output of the agent, unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)

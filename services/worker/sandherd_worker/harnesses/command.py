@@ -153,7 +153,7 @@ class CommandHarness:
             either: list[asyncio.Future[Any]] = [running.exit, readers]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if readers.done() and readers.exception() is not None:
-                # Its events and output can't be stored any more, so it may not continue.
+                # The program's events and output can't be stored any more, so it may not continue.
                 running.signal(SIGKILL)
             code = await running.exit
             await end(self._below, _LEFTOVER_GRACE)

@@ -37,7 +37,7 @@ class DriverLaunch:
 
 
 def driver_launch(harness: AnyHarness, who: Assignment) -> DriverLaunch:
-    """How to start the driver of this harness. Raises `NoToolchainError`, and `OSError`."""
+    """The start of the driver of this harness. Raises `NoToolchainError`, and `OSError`."""
     kind, options = _kind(harness)
     others = () if kind.name in OWN_KINDS else (str(kind.driver).partition(".")[0],)
     packages = link_drivers(who.state_dir / "drivers", *others)
