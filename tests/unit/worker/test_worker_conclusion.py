@@ -22,7 +22,7 @@ def conclusion_of(concluded: list[AgentEnd]) -> Conclusion:
 
 
 async def test_first_result_counts_at_once(conclusion_of: Conclusion, concluded: list[AgentEnd]) -> None:
-    """The driver may report idle before it or after it."""
+    """The first result is final, whether the driver reports itself idle before it or after it."""
     first = AgentEnd(error="1")
     conclusion_of.turn(working=True)
     conclusion_of.result(first)
@@ -46,7 +46,7 @@ async def test_message_being_delivered_delays_the_conclusion(
 
 
 async def test_refused_message_makes_no_turn(conclusion_of: Conclusion, concluded: list[AgentEnd]) -> None:
-    """The task's conclusion is unchanged."""
+    """A refused message does not change the task's conclusion."""
     conclusion_of.turn(working=True)
     with suppress(MessageRefusedError), conclusion_of.delivering():
         conclusion_of.result(AgentEnd())
