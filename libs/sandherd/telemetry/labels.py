@@ -82,7 +82,9 @@ REQUEST: Final = _label("request", "The type of the request.", _types(MessageKin
 ANSWER: Final = _label("outcome", "`ok`, or the code of the refusal.", ("ok", *Code))
 CODE: Final = _label("code", "Why the message could not be handled.", Code)
 DROPPED: Final = _label(
-    "reason", "An exchange that took too long, the oldest of too many, or invalid data.", ("slow", "evicted", "invalid")
+    "reason",
+    "An exchange that took too long, the oldest of too many connections, or invalid data.",
+    ("slow", "evicted", "invalid"),
 )
 LEASE: Final = _label("lease", "The lease: it permits work that only one replica does at a time.", LEASES)
 SIGNAL: Final = _label("signal", "What is exported.", ("traces", "metrics"))

@@ -58,7 +58,7 @@ async def test_turn_that_does_not_begin_is_not_waited_for(
     conclusion_of: Conclusion, concluded: list[AgentEnd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that accepts a message and does nothing, or has ended, keeps no task open."""
-    monkeypatch.setattr(conclusion, "_A_TURN_BEGINS", 0.01)
+    monkeypatch.setattr(conclusion, "_TURN_START_SECONDS", 0.01)
     with conclusion_of.delivering():
         conclusion_of.result(AgentEnd())
     async with asyncio.timeout(PATIENCE):

@@ -107,7 +107,7 @@ def _cut(text: str, chance: random.Random, count: int) -> list[str]:
 
 
 def test_the_reported_attacks_fail() -> None:
-    """A token of 93 characters in `base64` and HTTP Basic, and a wrapped PEM key (issue 11, finding 8), are redacted."""
+    """A token of 93 characters in `base64` and HTTP Basic, and a wrapped PEM key are redacted (issue 11, finding 8)."""
     redactor = Redactor([TOKEN, PEM])
     assert TOKEN[:60] not in _decoded(redactor.text(shell('printf "$S" | base64')(TOKEN)))
     for user in ("a", "ab", "abc"):
