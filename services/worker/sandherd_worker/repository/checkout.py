@@ -61,7 +61,7 @@ async def check_out(
             problem = await run.continue_restored() if restored else None
             if problem is not None:
                 await publish(AgentError(error=f"the restored work tree can't be continued: {problem}", phase=PHASE))
-                await asyncio.to_thread(_move_away, parts.who.work_dir, parts.who.previous_dir)
+                await asyncio.to_thread(_move_contents, parts.who.work_dir, parts.who.previous_dir)
             if not restored or problem is not None:
                 await run.check_out()
         except NoGitError as error:
@@ -228,7 +228,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _move_away(work_dir: Path, folder: Path | None) -> None:
+def _move_contents(work_dir: Path, folder: Path | None) -> None:
     """Empty the work tree; its files are moved to `work` in this folder, for the agent. Raises `OSError`."""
     aside = None if folder is None else folder / "work"
     if aside is not None:
