@@ -142,9 +142,9 @@ class Attempt:
 
         return make_rounds(self._spec, self._spec.continuous, self._parts, self, self._turned)
 
-    async def _unless_stopped(self, harness: Harness, what: Coroutine[Any, Any, T]) -> T:
+    async def _unless_stopped(self, harness: Harness, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for the result of a coroutine. If the worker must end before, stop the agent."""
-        doing = asyncio.create_task(what)
+        doing = asyncio.create_task(coroutine)
         stop_requested = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait([doing, stop_requested], return_when=asyncio.FIRST_COMPLETED)

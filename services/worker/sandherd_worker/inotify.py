@@ -28,7 +28,7 @@ class InotifyEvent(NamedTuple):
     """An event in a directory: the number of its watch, -1 for an overflow; its flags; and a name, if it has one."""
 
     watch: int
-    what: int
+    flags: int
     name: str
 
 
@@ -71,8 +71,8 @@ def notices(events: bytes) -> Iterator[InotifyEvent]:
     """Decodes the events that `read` has returned."""
     offset = 0
     while offset < len(events):
-        watch, what, _, length = _EVENT.unpack_from(events, offset)
+        watch, flags, _, length = _EVENT.unpack_from(events, offset)
         offset += _EVENT.size
         name = events[offset : offset + length].rstrip(b"\0")
         offset += length
-        yield InotifyEvent(watch, what, os.fsdecode(name))
+        yield InotifyEvent(watch, flags, os.fsdecode(name))

@@ -115,7 +115,7 @@ class _Handover:
         if session is not None:
             await self._part("its session", session.artifact, lambda file: copy(file, self._who.state_dir / _SESSION))
 
-    async def _part(self, what: str, reference: ArtifactRef | None, place: Callable[[IO[bytes]], None]) -> bool:
+    async def _part(self, part: str, reference: ArtifactRef | None, place: Callable[[IO[bytes]], None]) -> bool:
         try:
             with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
                 if reference is not None:
@@ -123,7 +123,7 @@ class _Handover:
                     file.seek(0)
                 await asyncio.to_thread(place, file)
         except (ContractError, OSError) as error:
-            text = f"{what} could not be taken over from attempt {self._previous.attempt}: {_reason(error)}"
+            text = f"{part} could not be taken over from attempt {self._previous.attempt}: {_reason(error)}"
             await self._publish(AgentError(error=text, phase=PHASE))
             return False
         return True

@@ -38,13 +38,13 @@ _ANEW: Final = "start again without `resume`"
 class NothingToResumeError(Exception):
     """The earlier task can't be resumed. The text gives cause and remedy; `passes` if another attempt may succeed."""
 
-    def __init__(self, resume: Resume, what: str, why: ContractError | OSError) -> None:
+    def __init__(self, resume: Resume, part: str, why: ContractError | OSError) -> None:
         problem = why.problem if isinstance(why, ContractError) else None
         self.passes = problem is None or problem.code is Code.UNAVAILABLE
         remedy = (
             _EXPIRED_REMEDY if problem and problem.code is Code.NOT_FOUND else (problem and problem.remedy) or _ANEW
         )
-        super().__init__(f"{what} of {resume.task} in {resume.sandbox} can't be resumed: {why}; {remedy}")
+        super().__init__(f"{part} of {resume.task} in {resume.sandbox} can't be resumed: {why}; {remedy}")
 
 
 class NoWorkError(Exception):
@@ -162,11 +162,11 @@ class _Restoration:
         if work is not None and not self._restored:
             await self._part("the work tree", work, lambda file: extract_work(file, work, who, who.work_dir))
 
-    async def _part(self, what: str, reference: ArtifactRef, write: Callable[[IO[bytes]], None]) -> None:
+    async def _part(self, part: str, reference: ArtifactRef, write: Callable[[IO[bytes]], None]) -> None:
         try:
             with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
                 await self._exchange.fetch(reference, self._resume.sandbox, file)
                 file.seek(0)
                 await asyncio.to_thread(write, file)
         except (ContractError, OSError) as error:
-            raise NothingToResumeError(self._resume, what, error) from None
+            raise NothingToResumeError(self._resume, part, error) from None

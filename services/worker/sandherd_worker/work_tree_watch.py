@@ -133,13 +133,13 @@ class TreeWatch:
             self._pausing = asyncio.get_running_loop().call_later(_PAUSE, self._arm)
 
     def _counts(self, event: InotifyEvent) -> bool:
-        if event.what & OVERFLOW:
+        if event.flags & OVERFLOW:
             if not self._reported_loss:
                 _log.warning("file events were lost, comparing all files")
             self._reported_loss = True
             return True
         directory = self._directories.get(event.watch)
-        if directory is None or event.what & ENDED:
+        if directory is None or event.flags & ENDED:
             return directory == ""  # the watch of its parent notices the end of another directory
         path = f"{directory}{event.name}".rstrip("/")
         return not path or not self._ignores(os.path.normpath(path))

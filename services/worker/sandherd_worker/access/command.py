@@ -90,12 +90,12 @@ class UserCommand:
                 while not self.ended and self.log.size <= offset:
                     await self._changed.wait()
 
-    async def run(self, what: CommandLaunch, reaper: Reaper, redactor: Redactor) -> None:
+    async def run(self, command: CommandLaunch, reaper: Reaper, redactor: Redactor) -> None:
         """Run the command until it ends. An error of the command sets its state, and is not raised."""
         try:
-            launched = await launch(what, reaper)
+            launched = await launch(command, reaper)
         except (OSError, ValueError) as error:
-            self._end("failed", error=_not_started(what, error))
+            self._end("failed", error=_not_started(command, error))
             return
         self._ownership.enter(self.request.exec, launched.leader)
         self._launched, self._terminal = True, launched.terminal
@@ -212,7 +212,7 @@ def _no_terminal(command: UserCommand) -> ContractError:
     return ContractError(Code.UNAVAILABLE, f"{name} is just starting", field="exec", remedy="retry")
 
 
-def _not_started(what: CommandLaunch, error: OSError | ValueError) -> str:
+def _not_started(command: CommandLaunch, error: OSError | ValueError) -> str:
     if isinstance(error, OSError) and error.errno:
-        return f"{what.argv[0]}: {os.strerror(error.errno)}"
-    return f"{what.argv[0]}: {error}"
+        return f"{command.argv[0]}: {os.strerror(error.errno)}"
+    return f"{command.argv[0]}: {error}"

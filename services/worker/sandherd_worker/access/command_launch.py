@@ -76,17 +76,17 @@ class LaunchedCommand:
                 pipe.close()
 
 
-async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
+async def launch(command: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
     """Start a command. Raises `OSError` or `ValueError` if it can't be started."""
-    if what.terminal is not None:
-        return await _launch_with_terminal(what, what.terminal, reaper)
-    stdin = _in_memory(what.stdin) if isinstance(what.stdin, bytes) else None
-    of_child = what.stdin if stdin is None and not isinstance(what.stdin, bytes) else stdin
+    if command.terminal is not None:
+        return await _launch_with_terminal(command, command.terminal, reaper)
+    stdin = _in_memory(command.stdin) if isinstance(command.stdin, bytes) else None
+    of_child = command.stdin if stdin is None and not isinstance(command.stdin, bytes) else stdin
     try:
         process = subprocess.Popen(  # noqa: ASYNC220  # the reaper waits for it, not asyncio's child watcher
-            list(what.argv),
-            cwd=what.folder,
-            env=dict(what.environment),
+            list(command.argv),
+            cwd=command.folder,
+            env=dict(command.environment),
             stdin=subprocess.DEVNULL if of_child is None else of_child,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -101,14 +101,14 @@ async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
     return await _connected(launched)
 
 
-async def _launch_with_terminal(what: CommandLaunch, size: TerminalSize, reaper: Reaper) -> LaunchedCommand:
+async def _launch_with_terminal(command: CommandLaunch, size: TerminalSize, reaper: Reaper) -> LaunchedCommand:
     terminal = CommandTerminal(size)
     end = terminal.command_end
     try:
         process = subprocess.Popen(  # noqa: ASYNC220  # as above
-            list(what.argv),
-            cwd=what.folder,
-            env=dict(what.environment),
+            list(command.argv),
+            cwd=command.folder,
+            env=dict(command.environment),
             stdin=end,
             stdout=end,
             stderr=end,

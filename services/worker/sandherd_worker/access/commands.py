@@ -93,22 +93,22 @@ class UserCommands:
         log = CommandLog(self._parts.who.state_dir, request.exec, self._free_output)
         command = self._known[request.exec] = UserCommand(request, log, self._parts.ownership)
         environment = {**self._environment, **request.env, **self._marks(request.exec)}
-        what = CommandLaunch(
+        command_launch = CommandLaunch(
             argv=request.command,
             environment=environment,
             folder=folder,
             stdin=request.stdin,
             terminal=request.terminal,
         )
-        self._running[request.exec] = asyncio.create_task(self._attend(command, what))
+        self._running[request.exec] = asyncio.create_task(self._attend(command, command_launch))
         self._delete_oldest()
         return command
 
-    async def _attend(self, command: UserCommand, what: CommandLaunch) -> None:
+    async def _attend(self, command: UserCommand, command_launch: CommandLaunch) -> None:
         request, parts = command.request, self._parts
         try:
             await parts.emitter.emit(AgentExecStarted(exec_id=request.exec, command=request.command, cwd=request.cwd))
-            await command.run(what, parts.reaper, parts.emitter.redactor)
+            await command.run(command_launch, parts.reaper, parts.emitter.redactor)
             await parts.emitter.emit(_completed(command))
         except SpoolError as error:
             # The worker will end because of this error; its last event has the reason.

@@ -44,7 +44,7 @@ async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -
         return None
     folder = who.state_dir / "agent-server"
     folder.mkdir(mode=0o700, exist_ok=True)
-    what = ServerCommand(
+    server_command = ServerCommand(
         argv=lambda port: [
             *(str(python), "-P", "-m", "openhands.agent_server", "--host", who.listen, "--port", str(port)),
         ],
@@ -55,7 +55,7 @@ async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -
     )
     pace = HealthCheckIntervals(start=wanted.start_seconds, grace=who.stop_grace * _SHARE_OF_GRACE)
     return Supervisor(
-        lambda stop: ServerProcess(what, pace, parts.reaper, parts.ownership, stop),
+        lambda stop: ServerProcess(server_command, pace, parts.reaper, parts.ownership, stop),
         status,
         parts.emitter.emit,
         restarts=wanted.restarts,

@@ -104,13 +104,13 @@ class ServerProcess:
 
     def __init__(
         self,
-        what: ServerCommand,
+        server_command: ServerCommand,
         pace: HealthCheckIntervals,
         reaper: Reaper,
         ownership: ProcessOwnership,
         stop: asyncio.Event,
     ) -> None:
-        self._what, self._pace, self._reaper, self._ownership = what, pace, reaper, ownership
+        self._server_command, self._pace, self._reaper, self._ownership = server_command, pace, reaper, ownership
         self._stop = stop
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self.forced = False
@@ -122,7 +122,7 @@ class ServerProcess:
         No process of the server is left afterwards.
         """
         try:
-            port = free_port(self._what.listen, self._what.ports)
+            port = free_port(self._server_command.listen, self._server_command.ports)
             launched = await launch(self._launch(port), self._reaper)
         except (OSError, ValueError) as error:
             return ServerExit(f"it could not be started: {error}")
@@ -139,7 +139,10 @@ class ServerProcess:
 
     def _launch(self, port: int) -> CommandLaunch:
         return CommandLaunch(
-            argv=self._what.argv(port), environment=self._what.environment(), folder=self._what.folder, stdin=None
+            argv=self._server_command.argv(port),
+            environment=self._server_command.environment(),
+            folder=self._server_command.folder,
+            stdin=None,
         )
 
     async def _watch(self, launched: LaunchedCommand, port: int, ready: Callable[[int], Awaitable[None]]) -> ServerExit:
@@ -169,7 +172,7 @@ class ServerProcess:
         return ServerExit(f"it has ended ({how}){self._last_lines}", code)
 
     async def _until_well(self, port: int, answers: asyncio.Event) -> None:
-        path, wait = self._what.health, self._pace.answer
+        path, wait = self._server_command.health, self._pace.answer
         while not await well(port, path, wait):  # noqa: ASYNC110  # another program: there is no event to wait for
             await asyncio.sleep(self._pace.poll)
         answers.set()
@@ -178,7 +181,7 @@ class ServerProcess:
         missed = 0
         while missed < self._pace.misses:
             await asyncio.sleep(self._pace.between if missed == 0 else self._pace.poll)
-            missed = 0 if await well(port, self._what.health, self._pace.answer) else missed + 1
+            missed = 0 if await well(port, self._server_command.health, self._pace.answer) else missed + 1
 
     async def _end(self, launched: LaunchedCommand) -> None:
         """End first the program, which ends its own processes, and then the processes that it has left."""

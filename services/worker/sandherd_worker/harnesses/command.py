@@ -135,9 +135,9 @@ class CommandHarness:
         if self._program.stdin is not None:
             await running.write_stdin(self._program.stdin.encode("utf-8", "replace"))
 
-    def _signal(self, what: Signals) -> None:
+    def _signal(self, signal: Signals) -> None:
         if self._running is not None:
-            self._running.signal(what)
+            self._running.signal(signal)
 
     async def _publish(self, data: EventData) -> None:
         self._used.count(data)

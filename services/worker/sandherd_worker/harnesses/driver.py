@@ -127,9 +127,9 @@ class DriverHarness:
             return
         in_order = grace * _SHARE_IN_ORDER
         stopping = asyncio.create_task(self._send({"do": "stop", "grace": in_order}))
-        for seconds, what in ((in_order, SIGTERM), (grace - in_order, SIGKILL)):
+        for seconds, signal in ((in_order, SIGTERM), (grace - in_order, SIGKILL)):
             await asyncio.wait([self._running.exit], timeout=seconds)
-            self._running.signal(what)
+            self._running.signal(signal)
         await cancel_and_wait([stopping], again_after=SHORT_CLEANUP_SECONDS)
         await asyncio.wait([self._attending])
 

@@ -137,14 +137,14 @@ class Git:
         self, repository: GitRepository, arguments: Sequence[str], stdin: bytes | IO[bytes] | None
     ) -> LaunchedCommand:
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        what = CommandLaunch(
+        command = CommandLaunch(
             argv=["git", *settings, *arguments],
             environment=environment(self._parts.who, repository, self._name),
             folder=self._parts.who.work_dir,
             stdin=stdin,
         )
         try:
-            launched = await launch(what, self._parts.reaper)
+            launched = await launch(command, self._parts.reaper)
         except FileNotFoundError:
             raise NoGitError(MISSING) from None
         self._started = True
