@@ -41,7 +41,7 @@ async def echo(start_driver: StartDriver) -> DriverProcess:
     ],
 )
 def test_line_is_read_as_a_command(line: str, command: Any) -> None:
-    """Each kind is read, with its optional fields."""
+    """A line of each kind is read as a command, with its optional fields."""
     assert read_command(line.encode()) == command
 
 
@@ -53,7 +53,7 @@ def test_message_expires_at_its_time(expires_at: float | None, expired: bool) ->
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"do":"fly"}', '{"do":"message"}', '{"do":"stop","how":1}'])
 def test_invalid_command_line_raises(line: str) -> None:
-    """A line that is no command raises ValueError, TypeError or KeyError, and no other error."""
+    """A line that is not a command raises ValueError, TypeError or KeyError, and no other error."""
     with pytest.raises((ValueError, TypeError, KeyError)):
         read_command(line.encode() or b"{")
 
@@ -129,7 +129,7 @@ async def test_invalid_approval_request_is_denied(tool: str) -> None:
     os.close(writing)
     with os.fdopen(reading) as contents:
         assert len(contents.readlines()) == 1
-    assert (decision.granted, decision.reason) == (False, "no user can be asked: the request is too large to be shown")
+    assert (decision.granted, decision.reason) == (False, "the request is too large to be shown to a user")
 
 
 def test_deeply_nested_value_is_replaced() -> None:
@@ -163,7 +163,7 @@ async def test_sigterm_stops_the_driver_cleanly(echo: DriverProcess) -> None:
 
 
 async def test_sigterm_suffices(echo: DriverProcess) -> None:
-    """No command on standard input is needed."""
+    """SIGTERM stops the driver without a command on standard input."""
     echo.begin("use A", {})
     await echo.received("driver.ask")
     echo.process.terminate()

@@ -1,7 +1,7 @@
-"""Spans of what has ended already, given to the exporter as they are: that takes a third of a started span's time.
+"""Exports spans of operations that have already ended, in a third of the time, because it starts no span of the SDK.
 
-Only with the SDK's own sampler, which exports what the parent's trace exports. Another one decides by its own rules,
-for which it needs the SDK's span.
+Used only with the SDK's default sampler, which exports a span if its parent is exported. Any other sampler decides by
+its own rules, for which it needs a span of the SDK.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from sandherd.telemetry.traceparents import TraceContext
 
 _FAILED: Final = Status(StatusCode.ERROR)
 _UNSET: Final = Status(StatusCode.UNSET)
-_PASSED_ON: Final = TraceFlags.RANDOM_TRACE_ID
-"""The flags that a span has because its parent has them."""
+_INHERITED_FLAGS: Final = TraceFlags.RANDOM_TRACE_ID
+"""The trace flags that a span inherits from its parent."""
 
 
 class FinishedSpans:
-    """Hands finished spans to the processor of spans that end."""
+    """Passes finished spans to a span processor."""
 
     def __init__(self, processor: SpanProcessor, resource: Resource, scope: str) -> None:
         self._processor = processor
@@ -42,7 +42,10 @@ class FinishedSpans:
         own: TraceContext | None,
         failed: bool,
     ) -> None:
-        """Export a span from one time to another, in nanoseconds, unless its parent's trace is not exported."""
+        """Export a span with this start and end, in nanoseconds, unless its parent is not exported.
+
+        `own` has the span's ids, if they were assigned before; otherwise they are random.
+        """
         outer = _context_of(parent)
         if outer is not None and not outer.trace_flags.sampled:
             return
@@ -63,7 +66,7 @@ class FinishedSpans:
     def _context(self, parent: SpanContext | None, own: TraceContext | None) -> SpanContext:
         span = own.span if own else self._random.generate_span_id()
         if parent is not None:
-            flags = TraceFlags(TraceFlags.SAMPLED | parent.trace_flags & _PASSED_ON)
+            flags = TraceFlags(TraceFlags.SAMPLED | parent.trace_flags & _INHERITED_FLAGS)
             return SpanContext(parent.trace_id, span, is_remote=False, trace_flags=flags)
         trace = own.trace if own else self._random.generate_trace_id()
         return SpanContext(trace, span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))

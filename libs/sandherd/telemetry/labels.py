@@ -1,7 +1,7 @@
 """The table of all labels: name, meaning and allowed values. Any other value is counted as `other`.
 
 So no id, subject or text ever becomes a label, whatever a service passes. Values that a service defines are repeated
-here, as libs import no service; a test compares both. Those of the monitor's rules are generated from them.
+here, because libs import no service; a test compares both. The names of the monitor's rules are generated.
 """
 
 import re
@@ -56,7 +56,7 @@ class Label:
     meaning: str
     values: frozenset[str]
     named: bool = False
-    """Whether it may have any safe name; the code that sets it limits how many there are at a time."""
+    """Whether any safe name is allowed. The code that sets the label then limits the number of its values."""
 
     def admits(self, value: str) -> bool:
         """Whether the label may have this value."""
@@ -80,19 +80,27 @@ FOLDER: Final = _label("folder", "A folder of the home.", ("home", "broker", "da
 DELIVERY: Final = _label("outcome", "Done, to be retried, or stored in DEAD.", ("done", "retry", "dead"))
 REQUEST: Final = _label("request", "The type of the request.", _types(MessageKind.REQUEST))
 ANSWER: Final = _label("outcome", "`ok`, or the code of the refusal.", ("ok", *Code))
-CODE: Final = _label("code", "Why it could not be handled.", Code)
-DROPPED: Final = _label("reason", "Too slow, the oldest of too many, or invalid.", ("slow", "evicted", "invalid"))
-LEASE: Final = _label("lease", "What only one replica does at a time.", LEASES)
+CODE: Final = _label("code", "Why the message could not be handled.", Code)
+DROPPED: Final = _label(
+    "reason",
+    "An exchange that took too long, the oldest of too many connections, or invalid data.",
+    ("slow", "evicted", "invalid"),
+)
+LEASE: Final = _label("lease", "The lease: it permits work that only one replica does at a time.", LEASES)
 SIGNAL: Final = _label("signal", "What is exported.", ("traces", "metrics"))
 EXPORT: Final = _label("outcome", "Accepted by the collector, or dropped.", ("sent", "lost"))
 TASK_STATE: Final = _label("state", "A task's state.", TaskState)
-TASK_END: Final = _label("state", "The state it ended in.", ("completed", "failed", "cancelled"))
+TASK_END: Final = _label("state", "The final state of the task.", ("completed", "failed", "cancelled"))
 SANDBOX_STATE: Final = _label("state", "A sandbox's state.", SandboxState)
 RUNTIME: Final = _label("runtime", "Where sandboxes run.", OWN_RUNTIMES)
-STATE_KIND: Final = _label("kind", "Whose state.", ("TaskState", "SandboxState", "MessageState", "ApprovalState"))
-LATE_REASON: Final = _label("reason", "Why it changes nothing.", LATE)
+STATE_KIND: Final = _label(
+    "kind", "The kind of the state.", ("TaskState", "SandboxState", "MessageState", "ApprovalState")
+)
+LATE_REASON: Final = _label("reason", "Why the event has no effect.", LATE)
 PRIORITY: Final = _label("priority", "The task's priority.", get_args(Priority))
-ATTEMPT: Final = _label("outcome", "How it ended, or that another follows.", ("retried", *TASK_END.values))
+ATTEMPT: Final = _label(
+    "outcome", "How the attempt ended; `retried` if another attempt follows.", ("retried", *TASK_END.values)
+)
 ERROR_TYPE: Final = _label("error_type", "Why the attempt failed.", ErrorType)
 COMMAND: Final = _label("command", "The type of the command.", _types(MessageKind.COMMAND))
 WARM: Final = _label("state", "The state of the warm sandbox.", WARM_STATES)
@@ -103,16 +111,16 @@ BRANCH_STEP: Final = _label(
     "A fetch before a task, commits of a sandbox, a push or deletion at a forge, or a step of a pull request.",
     BRANCH_STEPS,
 )
-BRANCH_OUTCOME: Final = _label("outcome", "Whether it was done, or why not.", BRANCH_OUTCOMES)
+BRANCH_OUTCOME: Final = _label("outcome", "Whether the step was done, or why not.", BRANCH_OUTCOMES)
 PROXY_REFUSAL: Final = _label(
     "reason",
-    "A wrong credential, a sandbox that has ended, a limit, a path, a ref or a request that is not permitted, or that "
-    "the forge or the broker did not serve it.",
+    "A wrong credential, a sandbox that has ended, a limit, a path, a ref or a request that is not permitted, or a "
+    "forge or a broker that did not serve the request.",
     PROXY_REFUSALS,
 )
 PULL_REQUEST_STATE: Final = _label(
     "state",
-    "Open, accepted by a merge queue, so for longer than an hour, or with a step that the forge refused.",
+    "Open, in a merge queue, in a merge queue for longer than an hour, or with a step that the forge refused.",
     PULL_REQUEST_STATES,
 )
 FORGE: Final = Label(
@@ -120,28 +128,33 @@ FORGE: Final = Label(
 )
 EXCESS: Final = _label("excess", "What was exceeded.", EXCESSES)
 ROLE: Final = _label("role", "The role of a user's credential.", ("client", "subscriber", "operator"))
-ORPHAN: Final = _label("outcome", "Whether it was found or removed.", ("found", "removed"))
+ORPHAN: Final = _label("outcome", "Whether the sandbox was found or removed.", ("found", "removed"))
 EXEC: Final = _label("outcome", "The outcome of the request.", ("started", "refused", "unanswered"))
 EVENT: Final = _label("type", "The type of the event.", EVENTS)
-PROJECT: Final = Label("project", "The project of one of the 100 subscriptions with most to read.", frozenset(), True)
-SUBSCRIPTION: Final = Label("subscription", "The name of that subscription.", frozenset(), True)
+PROJECT: Final = Label(
+    "project",
+    "The project of the subscription; only the 100 subscriptions with most unread events are counted.",
+    frozenset(),
+    True,
+)
+SUBSCRIPTION: Final = Label("subscription", "The name of the subscription.", frozenset(), True)
 PURGED_STREAM: Final = _label("stream", "A stream that is purged to make space.", ("EVENTS", "ARTIFACTS"))
 TOKEN: Final = _label("kind", "The kind of tokens.", ("input", "output", "cache_read", "cache_write"))
 STATUS: Final = _label("status", "The class of the response's status.", ("2xx", "4xx", "5xx"))
-MESSAGE_STATE: Final = _label("state", "The state reached.", MessageState)
-APPROVAL_STATE: Final = _label("state", "The state reached.", ("requested", "rejected", *ApprovalState))
+MESSAGE_STATE: Final = _label("state", "The new state of the message.", MessageState)
+APPROVAL_STATE: Final = _label("state", "The new state of the approval.", ("requested", "rejected", *ApprovalState))
 WEBHOOK: Final = _label("outcome", "Accepted, to be sent again, or a dead letter.", ("accepted", "failed", "given_up"))
-WEBHOOK_PARTITION: Final = _label("partition", "A part of the webhooks.", WEBHOOK_PARTITIONS)
+WEBHOOK_PARTITION: Final = _label("partition", "The partition of the webhooks.", WEBHOOK_PARTITIONS)
 FINDING: Final = _label("rule", "The housekeeping rule.", monitor_rules.HOUSEKEEPING)
 STEERING: Final = _label("rule", "The guardian's rule.", monitor_rules.GUARDIAN)
 RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor_rules.RULES))
-BUDGET_SCOPE: Final = _label("scope", "Whose budget.", get_args(BudgetScope))
-BUDGET_LEVEL: Final = _label("level", "Four fifths are used, or all.", ("warned", "exceeded"))
-BUDGET_RESULT: Final = _label("result", "`failed`: it is repeated.", ("ok", "failed"))
+BUDGET_SCOPE: Final = _label("scope", "The scope of the budget.", get_args(BudgetScope))
+BUDGET_LEVEL: Final = _label("level", "Whether 80 % or 100 % of the budget are used.", ("warned", "exceeded"))
+BUDGET_RESULT: Final = _label("result", "`failed`: the pass is repeated.", ("ok", "failed"))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
 VERDICT: Final = _label(
-    "verdict", "The model's verdict; `none`: there is none.", ("at_fault", "working", "unsure", "none")
+    "verdict", "The model's verdict; `none` if there is no verdict.", ("at_fault", "working", "unsure", "none")
 )
-CONDUCTED: Final = _label("kind", "What the finding is.", ("conflict", "duplicate", "dependency"))
+CONDUCTED: Final = _label("kind", "The kind of the finding.", ("conflict", "duplicate", "dependency"))
 STEERING_STEP: Final = _label("step", "The step of the intervention ladder.", get_args(SteeringStep))
 STEERED: Final = _label("outcome", "How the agent reacted.", get_args(InterventionOutcome))

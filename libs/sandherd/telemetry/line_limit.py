@@ -1,12 +1,12 @@
-"""How often one cause may be logged: a sender of messages must not fill the log. Pure."""
+"""Limits how often a line about one source is logged: a sender of messages must not fill the log. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
 
 LINE_SECONDS: Final = 60.0
-"""Between two lines about one source."""
+"""The minimum time between two lines about one source, in seconds."""
 MAX_SOURCES: Final = 256
-"""Sources that are counted separately at a time; those beyond share one line."""
+"""Maximum of sources that are counted separately at a time. All other sources are counted together."""
 _OTHERS: Final = ""
 
 
@@ -18,13 +18,13 @@ class _Source:
 
 
 class LineLimit:
-    """Permits one line per source and `LINE_SECONDS`, and counts what occurs meanwhile."""
+    """Permits one line per source in `LINE_SECONDS`, and counts the occurrences between two lines."""
 
     def __init__(self) -> None:
         self._sources: dict[str, _Source] = {}
 
     def add(self, source: str, now: float) -> int:
-        """Count an occurrence. Returns how many the line due now is about, or 0: no line. `now` is in seconds."""
+        """Count an occurrence at `now`, in seconds. Returns how many occurrences to log now; 0 permits no line."""
         name = self._name(source, now)
         found = self._sources.get(name)
         if found is None:

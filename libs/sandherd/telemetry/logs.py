@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Event = MutableMapping[str, Any]
 _COLOURS: Final = ("rich", "better_exceptions")
 SILENT: Final = "critical"
-"""The level of a command, which reports what matters to its user itself: it loads nothing to write logs with."""
+"""The level of a CLI command: it writes messages to its user itself, and loads no logging library."""
 
 
 def configure(service: str, level: str = "info") -> None:
-    """Send this process's logs, and those of its libraries, to standard error as JSON; none of them if `SILENT`."""
+    """Send this process's logs, and those of its libraries, to standard error as JSON. `SILENT` discards them."""
     _Logger.silent = level == SILENT
     if level == SILENT:
         logging.basicConfig(handlers=[logging.NullHandler()], force=True)
@@ -72,7 +72,7 @@ class _Logger:
     """A logger that loads structlog for its first line."""
 
     silent: ClassVar[bool] = True
-    """Until a program configures its logs: the client library raises errors, and writes nothing for its user."""
+    """True until a program configures its logs: the client library raises errors, and writes no logs."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -105,7 +105,10 @@ def load() -> None:
 
 
 def error_fields(error: BaseException) -> dict[str, Any]:
-    """The log fields of an error's class and places, without its text, which may contain the values that caused it."""
+    """The class of an error and the places where it was raised, as log fields.
+
+    The text of the error is left out, because it may contain the values that caused it.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     cause = error.__cause__ or error.__context__
     return {

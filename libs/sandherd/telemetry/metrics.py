@@ -1,6 +1,7 @@
 """The table of all metrics: name, kind, unit, meaning and labels. A label is a small enumeration, never an id.
 
-Only the metrics of subscriptions have names of users as labels, of a limited number of them.
+Only the metrics of subscriptions and forges have labels with names that users or operators chose; their number is
+limited.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ class Metric:
     name: str
     kind: MetricKind
     unit: str
-    """In UCUM. A number of things has them in braces: with `1`, collectors would call a gauge a ratio."""
+    """The unit in UCUM. For a count, it names the counted things in braces: `1` would mean a ratio to collectors."""
     meaning: str
     labels: tuple[Label, ...] = ()
     buckets: Sequence[float] = _USUAL
@@ -49,13 +50,14 @@ _EVERY: Final = (
     Metric(
         "sandherd_dead_letters_dropped_total", _C, "{message}", "Dead letters beyond the limit.", (of.CONSUMER, of.CODE)
     ),
-    Metric("sandherd_deliveries_deferred_total", _C, "{message}", "Messages beyond a rate, deferred.", (of.CONSUMER,)),
+    Metric("sandherd_deliveries_deferred_total", _C, "{message}", "Messages deferred by a rate limit.", (of.CONSUMER,)),
     Metric("sandherd_consumer_pending", _G, "{message}", "Messages of a consumer not delivered yet.", (of.CONSUMER,)),
     Metric(
         "sandherd_consumer_unacknowledged", _G, "{message}", "Messages delivered, not acknowledged yet.", (of.CONSUMER,)
     ),
     Metric(
-        "sandherd_consumer_redelivered", _G, "{message}", "Of these, those delivered more than once.", (of.CONSUMER,)
+        *("sandherd_consumer_redelivered", _G, "{message}", "Unacknowledged messages delivered more than once."),
+        (of.CONSUMER,),
     ),
     Metric("sandherd_requests_total", _C, "{request}", "Requests replied to, by outcome.", (of.REQUEST, of.ANSWER)),
     Metric("sandherd_request_seconds", _H, "s", "Time to reply to a request.", (of.REQUEST,)),
@@ -82,26 +84,33 @@ _EVERY: Final = (
         "HTTP connections closed by a limit.",
         (of.DROPPED,),
     ),
-    Metric(
-        "sandherd_exports_total", _C, "{item}", "Spans and points exported to the collector.", (of.SIGNAL, of.EXPORT)
-    ),
+    Metric("sandherd_exports_total", _C, "{item}", "Spans and metric points exported.", (of.SIGNAL, of.EXPORT)),
 )
 _SPAWNER: Final = (
     Metric("sandherd_tasks", _G, "{task}", "Tasks in the live bucket, by state.", (of.TASK_STATE,)),
     Metric("sandherd_task_seconds", _H, "s", "From a task's submission to its end.", (of.TASK_END,), _HOURS),
-    Metric("sandherd_task_wait_seconds", _H, "s", "From when a task may start to its turn.", (of.PRIORITY,), _LONG),
-    Metric("sandherd_queue_age_seconds", _G, "s", "Longest time that a task in the queue has waited for its turn."),
+    Metric(
+        "sandherd_task_wait_seconds",
+        _H,
+        "s",
+        "Time from when a task may start to its selection.",
+        (of.PRIORITY,),
+        _LONG,
+    ),
+    Metric("sandherd_queue_age_seconds", _G, "s", "Longest time that a task in the queue has waited to be selected."),
     Metric("sandherd_schedule_seconds", _H, "s", "Time to choose the next task."),
     Metric(
         "sandherd_schedule_due_times_total", _C, "{due_time}", "Due times of schedules, by outcome.", (of.DUE_TIME,)
     ),
     Metric("sandherd_attempts_total", _C, "{attempt}", "Attempts that have ended, by outcome.", (of.ATTEMPT,)),
     Metric(
-        "sandherd_retries_total", _C, "{attempt}", "Attempts that are followed by another, by error.", (of.ERROR_TYPE,)
+        "sandherd_retries_total",
+        _C,
+        "{attempt}",
+        "Failed attempts that another one follows, by error.",
+        (of.ERROR_TYPE,),
     ),
-    Metric(
-        "sandherd_refusals_total", _C, "{command}", "Commands that were rejected for good, by command.", (of.COMMAND,)
-    ),
+    Metric("sandherd_refusals_total", _C, "{command}", "Commands rejected without a retry, by command.", (of.COMMAND,)),
     Metric(
         "sandherd_branch_steps_total",
         _C,
@@ -135,7 +144,7 @@ _SPAWNER: Final = (
         "sandherd_sandboxes_lost_total",
         _C,
         "{sandbox}",
-        "Live sandboxes that their runtime no longer had.",
+        "Live sandboxes that no longer existed in their runtime.",
         (of.RUNTIME,),
     ),
     Metric(
@@ -155,7 +164,7 @@ _SPAWNER: Final = (
         "Users' credentials revoked because of repeated excess, by role.",
         (of.ROLE,),
     ),
-    Metric("sandherd_orphans_total", _C, "{sandbox}", "Sandboxes without a record: found, removed.", (of.ORPHAN,)),
+    Metric("sandherd_orphans_total", _C, "{sandbox}", "Sandboxes without a record, found or removed.", (of.ORPHAN,)),
     Metric("sandherd_disk_free_bytes", _G, "By", "Free bytes of the file system of a folder.", (of.FOLDER,)),
     Metric("sandherd_disk_free_inodes", _G, "{inode}", "Free inodes of the file system of a folder.", (of.FOLDER,)),
     Metric("sandherd_warm_sandboxes", _G, "{sandbox}", "Sandboxes that are started in advance, by state.", (of.WARM,)),
@@ -189,7 +198,7 @@ _INGEST: Final = (
     ),
     Metric("sandherd_history_held_days", _G, "{day}", "Days of the history that are due and held."),
     Metric("sandherd_history_days_dropped_total", _C, "{day}", "Days of the history that were dropped."),
-    Metric("sandherd_history_days_reduced_total", _C, "{day}", "Days that events with a shorter retention left."),
+    Metric("sandherd_history_days_reduced_total", _C, "{day}", "Days from which expired types of events were removed."),
     Metric(
         "sandherd_history_next_reduction_seconds",
         _G,
@@ -202,13 +211,13 @@ _INGEST: Final = (
         "sandherd_history_unarchived_days",
         _G,
         "{day}",
-        "Days that are due, and not dropped as they could not be archived. Absent: without an archive.",
+        "Days that are due, but not dropped because they could not be archived. Absent without an archive.",
     ),
     Metric("sandherd_artifacts_stored_total", _C, "{artifact}", "Artifacts that are in the artifact store."),
-    Metric("sandherd_artifacts_over_limit", _G, "{artifact}", "Artifacts that wait as their project is at its limit."),
+    Metric("sandherd_artifacts_over_limit", _G, "{artifact}", "Artifacts that wait because of their project's limit."),
     Metric("sandherd_artifacts_lost_total", _C, "{artifact}", "Artifacts that were not complete in their stream."),
     Metric("sandherd_artifacts_waiting", _G, "{artifact}", "Artifacts that are to be stored."),
-    Metric("sandherd_artifacts_oldest_seconds", _G, "s", "Since when the oldest of them waits; 0 if none."),
+    Metric("sandherd_artifacts_oldest_seconds", _G, "s", "Longest time that an artifact waits; 0 if none."),
     Metric("sandherd_artifact_store_bytes", _G, "By", "Size of all contents in the artifact store."),
     Metric(
         "sandherd_room_given_bytes_total",
@@ -233,7 +242,7 @@ _INGEST: Final = (
         "sandherd_subscription_unread_seconds",
         _G,
         "s",
-        "Time since something was fetched from a subscription.",
+        "Time since events were last fetched from a subscription.",
         (of.PROJECT, of.SUBSCRIPTION),
     ),
     Metric("sandherd_spans_spared_total", _C, "{span}", "Spans of calls not exported because there were too many."),
@@ -263,7 +272,7 @@ _RELAY: Final = (
         "sandherd_webhook_events_dropped_total",
         _C,
         "{event}",
-        "Events that the stream dropped before webhooks had read them, at most.",
+        "Maximum of events that the stream may have dropped before webhooks had read them.",
     ),
 )
 _MONITOR: Final = (
@@ -272,17 +281,17 @@ _MONITOR: Final = (
     Metric(
         "sandherd_spool_events", _G, "{event}", "Events in the spools of live sandboxes that are not published yet."
     ),
-    Metric("sandherd_spool_deepest_events", _G, "{event}", "The same for the sandbox with the most."),
-    Metric("sandherd_calls_in_flight", _G, "{call}", "Calls of live agents in flight."),
+    Metric("sandherd_spool_deepest_events", _G, "{event}", "Unpublished events of the sandbox with the most."),
+    Metric("sandherd_calls_in_flight", _G, "{call}", "Calls of live agents that have no result yet."),
     Metric(
         "sandherd_outage_sandboxes", _G, "{sandbox}", "Live agents that a network or a provider does not respond to."
     ),
     Metric("sandherd_monitor_lag_messages", _G, "{event}", "Events in the stream that the monitor has not read yet."),
     Metric("sandherd_monitor_partitions", _G, "{partition}", "Partitions of the monitor's sandboxes, as configured."),
     Metric("sandherd_monitor_partitions_held", _G, "{partition}", "Partitions that this replica watches."),
-    Metric("sandherd_findings_total", _C, "{finding}", "Findings of the idle watch, by rule.", (of.FINDING,)),
+    Metric("sandherd_findings_total", _C, "{finding}", "Findings of housekeeping rules, by rule.", (of.FINDING,)),
     Metric(
-        "sandherd_rules_disabled_total", _C, "{rule}", "Rules disabled for one sandbox, as they failed.", (of.RULE,)
+        "sandherd_rules_disabled_total", _C, "{rule}", "Rules that failed and were disabled for a sandbox.", (of.RULE,)
     ),
     Metric(
         "sandherd_assessments_total",
@@ -295,24 +304,24 @@ _MONITOR: Final = (
         "sandherd_steerings_total",
         _C,
         "{intervention}",
-        "Interventions decided, and patterns only published (`observe`).",
+        "Interventions that were decided, and patterns that were only published (`observe`).",
         (of.STEERING, of.STEERING_STEP),
     ),
     Metric(
         "sandherd_interventions_total", _C, "{intervention}", "Interventions, by outcome.", (of.STEERING, of.STEERED)
     ),
     Metric(
-        *("sandherd_budgets_exceeded", _G, "{budget}", "Over budget: live tasks, projects, the herd."),
+        *("sandherd_budgets_exceeded", _G, "{budget}", "Exceeded budgets of live tasks, projects and the herd."),
         (of.BUDGET_SCOPE,),
     ),
     Metric("sandherd_budget_passes_total", _C, "{pass}", "Passes over all budgets.", (of.BUDGET_RESULT,)),
     Metric("sandherd_budget_entries_unreadable", _G, "{entry}", "Ledgers and summaries that can't be read."),
     Metric(
-        *("sandherd_budget_crossings_total", _C, "{crossing}", "Budgets of which four fifths or all were used."),
+        *("sandherd_budget_crossings_total", _C, "{crossing}", "Budgets of which 80 % or 100 % were used."),
         (of.BUDGET_SCOPE, of.BUDGET_LEVEL),
     ),
     Metric(
-        "sandherd_budget_stops_total", _C, "{sandbox}", "Sandboxes ended as a budget is exceeded.", (of.BUDGET_SCOPE,)
+        "sandherd_budget_stops_total", _C, "{sandbox}", "Sandboxes ended by an exceeded budget.", (of.BUDGET_SCOPE,)
     ),
     Metric(
         "sandherd_notifications_total",
@@ -339,12 +348,10 @@ _GATEWAY: Final = (
         "Requests to the HTTP API, by class of status.",
         (of.STATUS,),
     ),
-    Metric("sandherd_gateway_request_seconds", _H, "s", "From a request to the begin of its response."),
+    Metric("sandherd_gateway_request_seconds", _H, "s", "From a request to the start of its response."),
     Metric("sandherd_gateway_streams", _G, "{client}", "Open streams of events."),
-    Metric("sandherd_gateway_event_delay_seconds", _H, "s", "From the broker's time of an event to its sending."),
-    Metric(
-        "sandherd_gateway_streams_dropped_total", _C, "{client}", "Streams closed as their clients read too slowly."
-    ),
+    Metric("sandherd_gateway_event_delay_seconds", _H, "s", "From the broker's time of an event until it is sent."),
+    Metric("sandherd_gateway_streams_dropped_total", _C, "{client}", "Streams closed because the client was too slow."),
 )
 
 GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {
@@ -355,7 +362,7 @@ GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {
     "monitor": _MONITOR,
     "gateway": _GATEWAY,
 }
-"""The metrics of each service. A gauge that only the holder of a lease knows is exposed by no other replica."""
+"""The metrics of each service. If only the holder of a lease knows a gauge's value, no other replica exposes it."""
 
 METRICS: Final = tuple(metric for group in GROUPS.values() for metric in group)
 BY_NAME: Final = {metric.name: metric for metric in METRICS}
@@ -372,4 +379,4 @@ BORROWED: Final[Mapping[str, str]] = {
     "python_gc_objects_uncollectable_total": "{object}",
     "python_gc_collections_total": "{collection}",
 }
-"""Metrics that every Python program with prometheus-client exposes. Values: their units."""
+"""The units of the metrics that every Python program with prometheus-client exposes, by name."""

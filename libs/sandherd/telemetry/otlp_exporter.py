@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 LAST: Final = 2.0
 """How long the end of a process waits for the last export, in seconds."""
 _TIMEOUT: Final = 5.0
-_EVERY: Final = 60_000
-_WAITING: Final = 2048
+_INTERVAL_MS: Final = 60_000
+_MAX_WAITING: Final = 2048
 """Maximum of spans that wait for the collector; beyond it the oldest are dropped."""
 _BATCH: Final = 512
 _SIGNALS: Final = ("traces", "metrics")
@@ -47,23 +47,27 @@ class OtlpExporter:
     """The exporters of one process."""
 
     def __init__(self, service: str, endpoint: str, registry: "CollectorRegistry", meters: "Meters") -> None:
-        # It would log every failed try; `_Toll` logs once when the collector is unavailable, and when it is back.
+        # OpenTelemetry would log every failed export. `_ExportCounter` logs only changes of the collector's state.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-        base, toll, timeout = endpoint.rstrip("/"), _Toll(meters), _timeout()
+        base, export_counter, timeout = endpoint.rstrip("/"), _ExportCounter(meters), _timeout()
         resource = Resource.create({"service.name": f"sandherd-{service}", "service.version": version("sandherd")})
-        self._provider = _Provider(resource=resource, id_generator=_Numbers(), shutdown_on_exit=False)
-        queue_size = _SpanQueueSize(_number("OTEL_BSP_MAX_QUEUE_SIZE", _WAITING), toll)
-        spans = _Counted(OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=timeout), queue_size, toll)
+        self._provider = _Provider(resource=resource, id_generator=_SpanIds(), shutdown_on_exit=False)
+        queue_size = _SpanQueueSize(_number("OTEL_BSP_MAX_QUEUE_SIZE", _MAX_WAITING), export_counter)
+        spans = _CountedSpanExporter(
+            OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=timeout), queue_size, export_counter
+        )
         self._provider.add_exporting(_Queue(spans, queue_size))
-        self._metrics = _Pushing(
-            OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=timeout), Points(registry, resource), toll
+        self._metrics = _MetricsPush(
+            OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=timeout),
+            Points(registry, resource),
+            export_counter,
         )
         trace.set_tracer_provider(self._provider)
         self._metrics.start()
         _log.info("exporting traces and metrics")
 
     def stop(self) -> None:
-        """Send what is left, as far as the collector accepts it within `LAST`; called before the process ends."""
+        """Send the remaining spans and metrics, for at most `LAST` seconds. Called before the process ends."""
         until = time.monotonic() + LAST
         self._metrics.ending.set()
         ending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
@@ -73,7 +77,7 @@ class OtlpExporter:
 
 
 def _timeout() -> float | None:
-    """The timeout in seconds; None: OpenTelemetry reads its own variable."""
+    """The timeout in seconds; None if OpenTelemetry's own variable sets it."""
     return None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _TIMEOUT
 
 
@@ -84,19 +88,19 @@ def _number(name: str, usual: int) -> int:
 
 
 class _Provider(TracerProvider):
-    """The SDK's provider, which also takes finished spans if its sampler needs no others."""
+    """The SDK's provider. It has `finished_spans` unless its sampler needs spans of the SDK."""
 
     finished_spans: FinishedSpans | None = None
 
     def add_exporting(self, queue: "_Queue") -> None:
-        """Export spans by this queue."""
+        """Export spans through this queue."""
         self.add_span_processor(queue)
         disabled = isinstance(self.get_tracer(SCOPE), trace.NoOpTracer)  # by OTEL_SDK_DISABLED
         if self.sampler is DEFAULT_ON and not disabled:
             self.finished_spans = FinishedSpans(queue, self.resource, SCOPE)
 
 
-class _Numbers(RandomIdGenerator):
+class _SpanIds(RandomIdGenerator):
     """Random ids, unless a span's id was assigned before the span is exported."""
 
     def generate_span_id(self) -> int:
@@ -108,29 +112,29 @@ class _Numbers(RandomIdGenerator):
         return assigned.trace if assigned else super().generate_trace_id()
 
 
-class _Toll:
-    """Counts what was accepted and what was dropped, and logs when that changes."""
+class _ExportCounter:
+    """Counts accepted and dropped items, and logs when the collector stops or starts to accept them."""
 
     def __init__(self, meters: "Meters") -> None:
         self._meters = meters
         self._lock = threading.Lock()
         # Per signal: some collectors accept only one, and that must not be logged each time.
-        self._taken = dict.fromkeys(_SIGNALS, True)
+        self._accepted = dict.fromkeys(_SIGNALS, True)
         for signal in _SIGNALS:
             for outcome in ("sent", "lost"):  # created here: two threads must not create them at the same time
                 self._meters.count("sandherd_exports_total", 0, signal=signal, outcome=outcome)
 
-    def count(self, signal: str, amount: int, *, taken: bool) -> None:
+    def count(self, signal: str, amount: int, *, accepted: bool) -> None:
         """Count this many as accepted, or as dropped."""
-        self._meters.count("sandherd_exports_total", amount, signal=signal, outcome="sent" if taken else "lost")
+        self._meters.count("sandherd_exports_total", amount, signal=signal, outcome="sent" if accepted else "lost")
 
-    def note(self, signal: str, amount: int, *, taken: bool) -> None:
+    def note(self, signal: str, amount: int, *, accepted: bool) -> None:
         """Count this many as accepted, or as dropped, and log a change of the collector's state."""
-        self.count(signal, amount, taken=taken)
+        self.count(signal, amount, accepted=accepted)
         with self._lock:
-            before = all(self._taken.values())
-            self._taken[signal] = taken
-            after = all(self._taken.values())
+            before = all(self._accepted.values())
+            self._accepted[signal] = accepted
+            after = all(self._accepted.values())
         if after and not before:
             _log.info("collector accepts exports again")
         elif before and not after:
@@ -138,21 +142,21 @@ class _Toll:
 
 
 class _SpanQueueSize:
-    """How many spans wait: the SDK drops the oldest silently when there are too many."""
+    """Counts the spans that wait, because the SDK drops the oldest ones silently when there are too many."""
 
-    def __init__(self, size: int, toll: _Toll) -> None:
+    def __init__(self, size: int, export_counter: _ExportCounter) -> None:
         self.size = size
-        self._toll = toll
+        self._export_counter = export_counter
         self._waiting = 0
         self._lock = threading.Lock()
 
     def add(self) -> None:
-        """Count one more waiting span, or one that replaces the oldest."""
+        """Count a new waiting span. If the queue is full, it replaces the oldest one, which counts as dropped."""
         with self._lock:
             full = self._waiting == self.size
             self._waiting += not full
         if full:
-            self._toll.count("traces", 1, taken=False)
+            self._export_counter.count("traces", 1, accepted=False)
 
     def remove(self, amount: int) -> None:
         """Count this many as removed."""
@@ -175,19 +179,19 @@ class _Queue(BatchSpanProcessor):
         super().on_end(span)
 
 
-class _Counted(SpanExporter):
+class _CountedSpanExporter(SpanExporter):
     """An exporter of spans whose success is counted."""
 
-    def __init__(self, exporter: SpanExporter, queue_size: _SpanQueueSize, toll: _Toll) -> None:
+    def __init__(self, exporter: SpanExporter, queue_size: _SpanQueueSize, export_counter: _ExportCounter) -> None:
         self._exporter = exporter
         self._queue_size = queue_size
-        self._toll = toll
+        self._export_counter = export_counter
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export spans, and count the result."""
         self._queue_size.remove(len(spans))
         result = self._exporter.export(spans)
-        self._toll.note("traces", len(spans), taken=result is SpanExportResult.SUCCESS)
+        self._export_counter.note("traces", len(spans), accepted=result is SpanExportResult.SUCCESS)
         return result
 
     def shutdown(self) -> None:
@@ -199,15 +203,15 @@ class _Counted(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
-class _Pushing(threading.Thread):
+class _MetricsPush(threading.Thread):
     """Sends all metrics periodically, and once at the end."""
 
-    def __init__(self, exporter: OTLPMetricExporter, points: Points, toll: _Toll) -> None:
+    def __init__(self, exporter: OTLPMetricExporter, points: Points, export_counter: _ExportCounter) -> None:
         super().__init__(name="metrics", daemon=True)
         self._exporter = exporter
         self._points = points
-        self._toll = toll
-        self._every = _number("OTEL_METRIC_EXPORT_INTERVAL", _EVERY) / 1000
+        self._export_counter = export_counter
+        self._every = _number("OTEL_METRIC_EXPORT_INTERVAL", _INTERVAL_MS) / 1000
         self.ending = threading.Event()
 
     def run(self) -> None:
@@ -223,4 +227,4 @@ class _Pushing(threading.Thread):
         except Exception as error:  # noqa: BLE001  # the next push may succeed; telemetry ends no service
             _log.warning("metrics export failed", error=repr(error))
             return
-        self._toll.note("metrics", amount, taken=result is MetricExportResult.SUCCESS)
+        self._export_counter.note("metrics", amount, accepted=result is MetricExportResult.SUCCESS)

@@ -1,4 +1,4 @@
-"""Metrics in OTLP's form, read from the Prometheus registry: each is counted once, however many read it."""
+"""Metrics in the format of OTLP, read from the Prometheus registry: both show the same counts."""
 
 import time
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ Series = tuple[tuple[str, str], ...]
 
 
 class Points:
-    """The points of one registry."""
+    """Reads the metric points of one registry."""
 
     def __init__(self, registry: CollectorRegistry, resource: Resource) -> None:
         self._registry = registry
@@ -74,7 +74,7 @@ class Points:
     def _point(self, series: Series, buckets: list[tuple[float, float]], total: float, now: int) -> HistogramDataPoint:
         """A point with separate buckets: Prometheus' buckets include all smaller values, OTLP's do not."""
         counts = [int(count) for _, count in buckets]
-        apart = [count - before for count, before in zip(counts, [0, *counts[:-1]], strict=True)]
+        separate = [count - before for count, before in zip(counts, [0, *counts[:-1]], strict=True)]
         bounds = [bound for bound, _ in buckets[:-1]]
         return HistogramDataPoint(
             dict(series),
@@ -82,10 +82,10 @@ class Points:
             now,
             count=counts[-1],
             sum=total,
-            bucket_counts=apart,
+            bucket_counts=separate,
             explicit_bounds=bounds,
             min=None,  # type: ignore[arg-type]  # not known here, and optional on the wire
-            max=None,  # type: ignore[arg-type]  # the same
+            max=None,  # type: ignore[arg-type]  # as above
         )
 
 

@@ -16,7 +16,7 @@ _PLACE: Final = re.compile(r" ?\{([a-z_.]+)\}")
 
 @dataclass(frozen=True, eq=False)
 class Attribute:
-    """An attribute of spans. There is one object of each, which is equal only to itself."""
+    """An attribute of spans. Attributes are compared by identity."""
 
     name: str
     meaning: str
@@ -41,12 +41,13 @@ class SpanRow:
 
     name: str
     by: str
+    """The service that exports the span."""
     kind: SpanKind
     meaning: str
     attributes: tuple[Attribute, ...]
 
     def named(self, values: Values) -> str:
-        """The name of one such span."""
+        """The name of a span with these attributes."""
         known = {attribute.name: value for attribute, value in values.items()}
 
         def filled(match: re.Match[str]) -> str:
@@ -56,7 +57,7 @@ class SpanRow:
         return _PLACE.sub(filled, self.name)
 
     def attributes_of(self, values: Values) -> dict[str, Value]:
-        """Its attributes as they are exported. Raises `KeyError` for one that is not in the table."""
+        """The attributes as they are exported. Raises `KeyError` for an attribute that is not in the table."""
         for attribute in values:
             if attribute not in self.attributes:
                 raise KeyError(f"a span {self.name!r} has no {attribute.name}")
@@ -70,7 +71,7 @@ def _shortened(value: Value) -> Value:
 PROJECT: Final = Attribute("sandherd.project", "The project.")
 TASK_ID: Final = Attribute("sandherd.task", "The task.")
 SANDBOX_ID: Final = Attribute("sandherd.sandbox", "The sandbox.")
-ATTEMPT: Final = Attribute("sandherd.attempt", "Which attempt at the task, from 1.")
+ATTEMPT: Final = Attribute("sandherd.attempt", "The number of the attempt at the task, from 1.")
 RUNTIME: Final = Attribute("sandherd.runtime", "The runtime of the sandbox.")
 PRIORITY: Final = Attribute("sandherd.priority", "The task's priority.")
 STATE: Final = Attribute("sandherd.state", "The final state.")
@@ -103,7 +104,7 @@ TASK: Final = SpanRow(
     "task",
     "spawner",
     _I,
-    "A task from its submission to its end, with all its attempts; if a user retries it, another one within it, from "
+    "A task from its submission to its end, with all its attempts. If a user retries the task, a span within it from "
     "the retry to the next end.",
     (*_IN, AGENT_NAME, PRIORITY, ATTEMPT, STATE, ERROR_TYPE),
 )

@@ -21,7 +21,7 @@ class TraceContext(NamedTuple):
 
 
 def new_traceparent() -> str:
-    """A new trace, for where there is none.
+    """The traceparent of a new trace.
 
     Its span id is the second half of the trace id, by which `is_span_unused` recognizes it. The only span that is
     exported with this id is that of the task or sandbox that begins the trace.
@@ -31,20 +31,20 @@ def new_traceparent() -> str:
 
 
 def is_span_unused(traceparent: str) -> bool:
-    """Whether no span has the span id in it yet."""
+    """Whether no exported span has the span id of this traceparent yet."""
     _, trace, span, _ = traceparent.split("-")
     return span == trace[16:]
 
 
 def derived(traceparent: str, name: str) -> str:
-    """The span called `name` within another; always the same id."""
+    """The traceparent of a span within another one. Its id is computed from `traceparent` and `name` only."""
     version, trace, _, flags = traceparent.split("-")
     span = hashlib.sha256(f"{traceparent}/{name}".encode()).hexdigest()[:16]
     return f"{version}-{trace}-{span}-{flags}"
 
 
 def new_span(traceparent: str) -> str:
-    """Another span of this trace, with a random id."""
+    """The traceparent of another span of this trace, with a random id."""
     version, trace, _, flags = traceparent.split("-")
     return f"{version}-{trace}-{secrets.token_hex(8)}-{flags}"
 
@@ -63,10 +63,10 @@ def read(traceparent: str | None) -> TraceContext | None:
 
 
 def of_sandbox(task: str, sandbox: str) -> str:
-    """The span of a task's sandbox."""
+    """The traceparent of the span of a sandbox. `task` is the traceparent of its task."""
     return derived(task, sandbox)
 
 
 def of_agent(sandbox: str) -> str:
-    """The span of the agent in a sandbox: the parent of what the agent does."""
+    """The traceparent of the span of the agent in a sandbox, which is the parent of the agent's operations."""
     return derived(sandbox, "agent")

@@ -35,7 +35,7 @@ def current_traceparent() -> str | None:
 
 @lru_cache(maxsize=2)
 def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
-    """The tracer, cached: creating it each time costs a third of a span."""
+    """The tracer. It is cached, because creating it takes a third of the time of a span."""
     return provider.get_tracer(SCOPE)
 
 
@@ -55,7 +55,7 @@ def span(
     """A span that continues the trace in `traceparent`, or that of the current asyncio task.
 
     A span that ends with an error has failed. The error's text is not exported: it may contain values. With `root` the
-    span has no parent: no span with the id in `traceparent` is ever exported.
+    span has no parent, for a `traceparent` whose span is never exported.
     """
     started = _started(row, traceparent, values or {}, root=root)
     with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False):
@@ -91,14 +91,14 @@ def record(
     """Export a span of something that happened elsewhere or earlier, between two times.
 
     A sandbox connects only to the broker, so the service that receives its worker's events exports the spans of what
-    the worker did. `own` is the span's predetermined id, where others refer to it already.
+    the worker did. `own` is the traceparent with the span's id, if other spans already refer to that id.
     """
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider):
         return
     times = _nanoseconds(begun), _nanoseconds(max(begun, ended))
     failed = values.get(spans.ERROR_TYPE) is not None
-    # Read by name: the SDK is imported by services that export only.
+    # Read by name, because only services that export spans import the SDK, and so the class with this attribute.
     finished: FinishedSpans | None = getattr(provider, "finished_spans", None)
     if finished is None:
         _record_started(row, traceparent, times, values, own, failed=failed)
@@ -111,7 +111,7 @@ def record(
 def _record_started(
     row: SpanRow, traceparent: str | None, times: tuple[int, int], values: Values, own: str | None, *, failed: bool
 ) -> None:
-    """By a span of the SDK, for samplers that need it."""
+    """Export it as a span of the SDK, for samplers that need one."""
     token = next_context.set(traceparents.read(own))
     try:
         emitted = _tracer().start_span(

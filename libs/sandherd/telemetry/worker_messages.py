@@ -11,8 +11,8 @@ WORKER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     "worker": (
         _info("connected to broker", "Events are published."),
         _warning("broker connection failed, retrying", "Events wait in the spool.", CHECK_BROKER),
-        _info("credential renewed", "It is valid until `expires_at`."),
-        _warning("credential not renewed yet", "The old one is used until it expires.", "Check the spawner."),
+        _info("credential renewed", "The new credential is valid until `expires_at`."),
+        _warning("credential not renewed yet", "The old credential is used until it expires.", "Check the spawner."),
         _warning(
             "credential unreadable, requesting one",
             "The credential that the spawner sent with the assignment of the sandbox is not valid.",

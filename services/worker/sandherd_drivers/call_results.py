@@ -1,4 +1,4 @@
-"""How a tool call ended, and the numbers in it, from what an agent reports: the values that an event accepts."""
+"""The outcome, the exit status and counts of a tool call, from an agent's report, as an event accepts them."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,7 +26,7 @@ def exit_status(value: Any) -> int | None:
 
 
 def count(value: Any) -> int | None:
-    """A number of things as an agent reports it; None for anything else."""
+    """A count as an agent reports it; None for anything else."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT
     return value if is_count else None
 

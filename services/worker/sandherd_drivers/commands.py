@@ -13,7 +13,7 @@ EXPIRED: Final = "it expired before the agent could take it"
 
 @dataclass(frozen=True)
 class Resume:
-    """The session to resume, and the file it was stored in; empty if the agent stores its sessions itself."""
+    """The session to resume. `transcript` is its file; empty if the agent stores its sessions itself."""
 
     session_id: str
     transcript: str
@@ -34,13 +34,13 @@ class Begin:
 
     @property
     def origin(self) -> str:
-        """What begins the first turn, as in `agent.turn_started`."""
+        """The origin of the first turn, as in `agent.turn_started`."""
         return "task" if self.resume is None else "resume"
 
 
 @dataclass(frozen=True)
 class Message:
-    """Pass this to the agent, in any state; must be answered by `report_taken` or `report_refused`."""
+    """A message for the agent, sent in any state. The driver replies by `report_taken` or `report_refused`."""
 
     message: str
     message_type: str
@@ -51,15 +51,15 @@ class Message:
     afterwards.
     """
     origin: str | None = None
-    """What begins a turn that begins with this message, as in `agent.turn_started`."""
+    """The origin of a turn that this message begins, as in `agent.turn_started`."""
 
     def is_expired(self, now: float) -> bool:
-        """Whether it must be refused."""
+        """Whether the message has expired, and must be refused."""
         return self.expires_at is not None and now >= self.expires_at
 
 
 def origin_of_turn(messages: Iterable[str | None]) -> str | None:
-    """What begins a turn with messages of these origins: a user if one is a user's, else the first."""
+    """The origin of a turn that messages of these origins begin: `user` if it is among them, else the first."""
     origins = list(messages)
     return USER if USER in origins else next(iter(origins), None)
 
@@ -101,7 +101,7 @@ class Stop:
     """Stop: store the transcript, report it, and exit."""
 
     grace: float | None = None
-    """How long that may take, in seconds, before the driver is killed; None: no limit."""
+    """How long the stop may take, in seconds, before the driver is killed; None for no limit."""
 
 
 Command = Begin | Message | Interrupt | Decide | Stop

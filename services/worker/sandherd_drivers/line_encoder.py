@@ -1,4 +1,4 @@
-"""Encodes a line that the worker accepts: for all values, it is JSON, and not too long."""
+"""Encodes an event as a line that the worker accepts: JSON of limited length, whatever the values are."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def _json_line(type: str, data: Any) -> bytes:
 
 
 def _to_json_types(value: Any, max_depth: int) -> Any:
-    """The value as JSON types: other objects become text, and values nested too deeply for readers a note."""
+    """The value as JSON types. Other objects become text; a note replaces what is nested deeper than `max_depth`."""
     if max_depth == 0 and isinstance(value, dict | list | tuple | set | frozenset):
         return _TOO_DEEP
     if isinstance(value, dict):

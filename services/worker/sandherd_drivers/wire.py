@@ -34,7 +34,7 @@ EVENTS_VARIABLE: Final = "SANDHERD_EVENTS_FD"
 _MAX_COMMAND_BYTES: Final = 8 * 1024 * 1024
 _MAX_TOOL_NAME_LENGTH: Final = 256
 _AGENT_ENDING: Final = "the agent is ending"
-_REQUEST_TOO_LARGE: Final = "no user can be asked: the request is too large to be shown"
+_REQUEST_TOO_LARGE: Final = "the request is too large to be shown to a user"
 _STEP_SHARE: Final = 0.5
 """The share of the remaining grace period that one step of a driver's end may take."""
 
@@ -114,7 +114,7 @@ class Wire:
     # --- publishing
 
     def publish_event(self, type: str, /, **data: Any) -> None:
-        """Publish an event: `agent.message`, with its fields. What is too long for one line is shortened."""
+        """Publish an event of a type such as `agent.message`, with its fields. Long texts are cut to fit a line."""
         calls = self._calls
         if calls is None:
             self._write_line(type, **data)
@@ -123,21 +123,21 @@ class Wire:
             self._write_lines([*calls.events_before(type), (type, data), *calls.events_after(type, data)])
 
     def derive_model_calls(self) -> None:
-        """Also publish model calls from now on, as derived from the events."""
+        """From now on, also publish the model calls that are derived from the events."""
         self._calls = ModelCalls()
 
     def report_ready(
         self, *, session_id: str | None = None, model: str | None = None, version: str | None = None
     ) -> None:
-        """The agent can take messages."""
+        """Report that the agent can take messages."""
         self._write_line("driver.ready", session_id=session_id, model=model, version=version)
 
     def report_taken(self, message: str) -> None:
-        """The agent has taken this message."""
+        """Report that the agent has taken this message."""
         self._write_line("driver.taken", message=message)
 
     def report_refused(self, message: str, reason: str) -> None:
-        """The agent can't receive this message."""
+        """Report that the agent can't receive this message."""
         self._write_line("driver.refused", message=message, reason=reason)
 
     def report_turn(self, turn: int, state: Literal["running", "idle"]) -> None:
@@ -148,7 +148,7 @@ class Wire:
         self._write_line("driver.turn", turn=turn, state=state)
 
     def report_transcript(self, path: str | os.PathLike[str], session_id: str, *, keep: bool = True) -> None:
-        """This file is the session so far; the worker stores it now, or with `keep=False` if the driver is killed."""
+        """Report the file of the session. The worker stores it now, or, without `keep`, if the driver is killed."""
         absolute_path = os.path.abspath(path)  # noqa: PTH100  # pathlib leaves `..` in, or follows links
         self._write_line("driver.transcript", path=absolute_path, session_id=session_id, keep=keep)
 
@@ -224,7 +224,7 @@ class Wire:
             self._queue.put_nowait(command)
 
     def _stop(self, command: Stop) -> None:
-        """The first command with a grace period counts."""
+        """Request the driver's stop. The first command with a grace period sets the deadline."""
         if command.grace is not None and self._deadline is None:
             self._deadline = self._loop.time() + command.grace
         self.stopping.set()

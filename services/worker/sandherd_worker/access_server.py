@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from sandherd_worker.agent_server.supervisor import Supervisor
 
 MAX_CONCURRENT: Final = 128
-"""Maximum requests handled at once; each may wait some seconds for its reply."""
+"""Maximum of requests that are handled at the same time. Each may wait some seconds for its reply."""
 _log: Final = logs.get("access_server")
 
 Handler = Callable[[Any], Awaitable[BaseModel]]
 
 
 class AccessServer:
-    """Handles each request concurrently, so that none waits for another. An invalid request is refused with a reply."""
+    """Handles requests concurrently, so that none waits for another. An invalid request gets an error as its reply."""
 
     def __init__(self, parts: WorkerResources, spec: SandboxSpec) -> None:
         self._parts, self._spec = parts, spec
@@ -57,7 +57,7 @@ class AccessServer:
         self._server: Supervisor | None = None
 
     async def serve(self, bus: Bus) -> None:
-        """Receive requests from this connection. Returns at once; ends with the connection."""
+        """Subscribe to requests on this connection. Returns at once; the subscriptions end with the connection."""
         who = self._parts.who
         for kind in _KINDS:
             subject = sandbox_request_subject(kind.type, who.project, who.sandbox)
@@ -66,7 +66,7 @@ class AccessServer:
     async def open(self) -> None:
         """Handle requests from now on, and start the agent server if the spec has one. Raises `SpoolError`.
 
-        Earlier requests have waited: nothing may be published of a sandbox before its start.
+        Earlier requests have waited, because no event of a sandbox may be published before its start.
         """
         self._opened.set()
         if self._spec.agent_server is not None:
@@ -77,7 +77,10 @@ class AccessServer:
                 self._server.start()
 
     async def close(self) -> None:
-        """Stop handling requests; end the running commands and the agent server, and publish that. Idempotent."""
+        """Stop handling requests, and end the running commands and the agent server. Idempotent.
+
+        The events of their ends are published.
+        """
         self._closed = True
         self._opened.set()
         for close in self._closing:
@@ -88,7 +91,7 @@ class AccessServer:
         await cancel_and_wait(self._responding, again_after=SHORT_CLEANUP_SECONDS)
 
     async def handle(self, kind: type[Request[Any]], document: bytes) -> bytes:
-        """The reply to a request. Never raises because of the request."""
+        """The reply to a request. Every error of its handler becomes an error reply."""
         try:
             reply = _ok(await self._handle(kind, document))
         except ContractError as error:
@@ -101,7 +104,7 @@ class AccessServer:
         return reply.model_dump_json(exclude_none=True).encode()
 
     async def _on_request(self, kind: type[Request[Any]], message: Msg) -> None:
-        """Handle it concurrently: nats-py delivers the next request only after this callback returns."""
+        """Handle the request in a task: nats-py delivers the next request only after this callback returns."""
         if self._parts.inbox.misdirected.ignores(message):
             return
         task = asyncio.create_task(self._respond(kind, message))
@@ -109,11 +112,11 @@ class AccessServer:
         task.add_done_callback(self._responding.discard)
 
     async def _respond(self, kind: type[Request[Any]], message: Msg) -> None:
-        answer = await self.handle(kind, message.data)
+        reply = await self.handle(kind, message.data)
         try:
-            await message.respond(answer)
+            await message.respond(reply)
         except (nats.errors.Error, OSError) as error:
-            # The client repeats it: every request may be repeated.
+            # The client repeats the request: every request may be repeated.
             _log.warning("reply not sent", request=kind.type, error=repr(error))
 
     async def _handle(self, kind: type[Request[Any]], document: bytes) -> BaseModel:

@@ -1,4 +1,4 @@
-"""Artifacts for ARTIFACTS: each chunk is a record of the spool, stored before the event that refers to it."""
+"""Artifacts for the stream ARTIFACTS. Each chunk is a spool record, before the event that refers to the artifact."""
 
 import io
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ JSON: Final = "application/json"
 
 @dataclass(frozen=True)
 class Artifact:
-    """A reference, and the records that it refers to."""
+    """The reference to an artifact, and the records with its chunks."""
 
     reference: ArtifactRef
     records: tuple[SpoolRecord, ...]
@@ -29,7 +29,7 @@ class ArtifactRecords:
         self._builder = ArtifactBuilder(project, sandbox, new_name("art"), media_type)
 
     def cut(self, file: IO[bytes]) -> Iterator[SpoolRecord]:
-        """Records of at most `CHUNK_BYTES`; at least one, which may be empty."""
+        """Records of up to `CHUNK_BYTES` each. An empty file is one empty record."""
         builder = self._builder
         while (chunk := file.read(CHUNK_BYTES)) or builder.chunks == 0:
             yield SpoolRecord(RecordKind.ARTIFACT, builder.subject, builder.add(chunk), chunk)
@@ -40,7 +40,7 @@ class ArtifactRecords:
 
 
 def make_artifact(content: bytes, project: str, sandbox: str, media_type: str = TEXT) -> Artifact:
-    """Cut the content into records of at most `CHUNK_BYTES`."""
+    """The artifact with this content, cut into records of up to `CHUNK_BYTES` each."""
     parts = ArtifactRecords(project, sandbox, media_type)
     records = tuple(parts.cut(io.BytesIO(content)))
     return Artifact(parts.reference(), records)

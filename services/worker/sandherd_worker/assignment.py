@@ -28,14 +28,14 @@ class Assignment:
     project: str
     sandbox: str
     task: str | None
-    """None: the sandbox was created without a task, and no agent runs in it."""
+    """The task's id. None if the sandbox was created without a task: no agent runs in it."""
     attempt: int
     fence: int
     nats_url: str
     credentials: Path | None
     """The credentials file for joining; None for a broker without credentials."""
     grant: str | None = field(repr=False)
-    """The first credential, as the JSON of a `CredentialGrant`; None: it has to be requested."""
+    """The first credential, as the JSON of a `CredentialGrant`; None if it has to be requested."""
     task_file: Path
     state_dir: Path
     work_dir: Path
@@ -44,7 +44,7 @@ class Assignment:
     traceparent: str | None
     heartbeat_interval: float
     stop_grace: float
-    """How long the runtime waits between SIGTERM and SIGKILL."""
+    """The time between the runtime's SIGTERM and SIGKILL."""
     previous_file: Path | None
     """The file that describes the previous attempt (`contracts.offers.Previous`); None for a first attempt."""
     previous_dir: Path | None
@@ -63,9 +63,9 @@ class Assignment:
     toolchains: Path | None
     """The directory with the SDKs of agents, each under its kind's name; None if there are none."""
     listen: str
-    """The address at which a server in this sandbox listens: loopback, or one reachable from outside the sandbox."""
+    """The address on which a server in this sandbox listens: loopback, or an address reachable from outside."""
     repository: Path
-    """Where the mirror of the task's repository is mounted, if it is."""
+    """The directory where the mirror of the task's repository is mounted, if there is one."""
     ports: tuple[int, ...]
     """The only ports that are reachable; empty means any."""
     inherited: Mapping[str, str]
@@ -73,7 +73,7 @@ class Assignment:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> "Assignment":
-        """The assignment in these variables. Raises `AssignmentError` naming the one that is wrong."""
+        """The assignment in these variables. Raises `AssignmentError`, which names the wrong variable."""
         return cls(
             project=_name(environ, "SANDHERD_PROJECT"),
             sandbox=_name(environ, "SANDHERD_SANDBOX_ID"),
@@ -107,12 +107,12 @@ class Assignment:
 
     @property
     def source(self) -> str:
-        """The source of everything this worker publishes."""
+        """The source of all events of this worker."""
         return f"/sandherd/sandbox/{self.sandbox}"
 
     @property
     def inbox(self) -> str:
-        """The prefix of its reply subjects."""
+        """The prefix of the worker's reply subjects."""
         return f"_INBOX_{self.sandbox}"
 
 

@@ -80,13 +80,13 @@ class Attempt:
     # --- the harness's event sink
 
     async def publish(self, data: EventData) -> bool:
-        """Publish an event, with what is found about a call."""
+        """Publish an event. Events of tool calls get facts about checks and outages."""
         return await self._emitter.emit(self._calls.annotate(data))
 
     async def show(self, text: str) -> None:
         """Publish terminal output, once the backlog for the broker is small enough."""
-        bound = min(_OUTPUT_BACKLOG, self._who.spool_limit // 2)
-        await self._spool.until(lambda: self._spool.backlog <= bound or self._spool.trouble is not None)
+        limit = min(_OUTPUT_BACKLOG, self._who.spool_limit // 2)
+        await self._spool.until(lambda: self._spool.backlog <= limit or self._spool.trouble is not None)
         shown = text.encode("utf-8", "surrogateescape")
         self._transcript.add(shown)
         await self._emitter.output(shown)
@@ -142,9 +142,9 @@ class Attempt:
 
         return make_rounds(self._spec, self._spec.continuous, self._parts, self, self._turned)
 
-    async def _unless_stopped(self, harness: Harness, what: Coroutine[Any, Any, T]) -> T:
-        """Wait for this; if the worker must end meanwhile, stop the agent."""
-        doing = asyncio.create_task(what)
+    async def _unless_stopped(self, harness: Harness, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait for the result of a coroutine. If the worker must end before, stop the agent."""
+        doing = asyncio.create_task(coroutine)
         stop_requested = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait([doing, stop_requested], return_when=asyncio.FIRST_COMPLETED)
@@ -190,7 +190,7 @@ class Attempt:
         if not self._follows_up:
             self._heartbeat.status = "waiting"
         if self._heartbeat.status == "waiting":
-            await self._wait_openly()
+            await self._publish_waiting()
         await self._stop.wait()
         if self._harness is not None and not self._agent_ended:
             await self._end_agent(self._harness)
@@ -203,9 +203,9 @@ class Attempt:
         if self._lingering and not working:
             await self._tracker.scan()
             await self._branch.save()
-            await self._wait_openly()
+            await self._publish_waiting()
 
-    async def _wait_openly(self) -> None:
+    async def _publish_waiting(self) -> None:
         text = "the agent is done; " + (
             "it waits for a message" if self._follows_up else "the sandbox waits to be stopped"
         )
@@ -216,7 +216,7 @@ class Attempt:
         return self._harness is not None and self._harness.follows_up
 
     async def _fail(self, why: str, reason: str | None = None) -> None:
-        """End the agent and everything beside it; publish its end and the last event in the remaining space."""
+        """End the agent, commands and the agent server; publish the last events in the space reserved for them."""
         self._inbox.close("the worker must end")
         self._tracker.abandon()
         if self._harness is not None:

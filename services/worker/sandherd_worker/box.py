@@ -1,7 +1,8 @@
 """The first process of a box (a container, a pod, a rented machine): runs the worker and reaps orphans.
 
-A lost worker is replaced at once by one that recovers; in a restarted box the worker recovers as well. The exit status
-is that of the last worker, in shell convention (128 + signal). No code here could fail together with the worker.
+If the worker is lost, a second one is started at once, which recovers. In a restarted box the worker recovers as well.
+The exit status is that of the last worker, in shell convention (128 + signal). This process runs no agent and has no
+connection, so that it does not fail together with the worker.
 """
 
 import os
@@ -27,14 +28,14 @@ def main() -> int:
     state = Path(os.environ.get("SANDHERD_STATE_DIR", ""))
     try:
         variables = read_environment(state / ENVIRONMENT)
-        again = _prepare(state)
+        recovering = _prepare(state)
     except (WarmError, OSError) as error:
         sys.stderr.write(f"sandherd-box: {error}\n")
         return ExitCode.USAGE
     environ, first = worker_environment(variables, os.environ), WorkerProcess()
     killed = _kills(environ)
-    code = first.run(environ, recovering=again)
-    if code not in FINAL and not again and not first.end_requested:
+    code = first.run(environ, recovering=recovering)
+    if code not in FINAL and not recovering and not first.end_requested:
         loss_variables = {"SANDHERD_LOST_SIGNAL": str(-code)} if code < 0 else {}
         if code == -signal.SIGKILL and _kills(environ) > killed:
             loss_variables["SANDHERD_LOST_FOR_MEMORY"] = "1"
@@ -43,7 +44,7 @@ def main() -> int:
 
 
 def _kills(environ: Mapping[str, str]) -> int:
-    """The number of out-of-memory kills by the kernel here; 0 if that is not available."""
+    """The number of out-of-memory kills in the worker's cgroup; 0 if that is unknown."""
     group = environ.get("SANDHERD_CGROUP")
     return (oom.kills(Path(group)) or 0) if group else 0
 
@@ -102,7 +103,7 @@ def _reap(worker: int) -> int | None:
 
 
 def _prepare(state: Path) -> bool:
-    """Whether a worker was started here before. Raises `OSError`."""
+    """Whether a worker was started here before. If not, note that one is. Raises `OSError`."""
     mark = state / BEGUN
     if mark.exists():
         return True

@@ -1,4 +1,4 @@
-"""The worker's link to the herd: enrollment, uplink, inbox and access together, and draining of the spool."""
+"""The worker's connection to the herd: enrollment, uplink, inbox and access together, and draining of the spool."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -40,7 +40,7 @@ class CurrentConnection:
 
 
 _SHARE_OF_GRACE: Final = 0.85
-"""The share of the runtime's grace period that may be used; SIGKILL follows at the end of it."""
+"""The share of the runtime's grace period in which the spool may be drained. At its end, the runtime sends SIGKILL."""
 _log: Final = logs.get("broker_session")
 
 Serve = Callable[[Bus], Awaitable[None]]
@@ -66,7 +66,7 @@ class BrokerSession:
         self._running = asyncio.create_task(self._run())
 
     async def admitted(self) -> bool:
-        """Wait to be admitted; False if the start is refused, or if the worker must end first."""
+        """Wait until the agent may start. False if the start is refused, or if the worker must end first."""
         stop_requested = asyncio.create_task(self._stop.wait())
         waiting: list[asyncio.Future[Any]] = [self._admitted, stop_requested, self._running]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -74,7 +74,7 @@ class BrokerSession:
         return self._admitted.done() and self._admitted.result()
 
     async def drain(self) -> ExitCode:
-        """Wait until the broker has acknowledged everything, or until waiting is useless or the time is up."""
+        """Wait until the broker has acknowledged all records, the session has ended, or the grace period expires."""
         empty = asyncio.create_task(self._spool.until(lambda: self._spool.depth == 0))
         late = asyncio.create_task(self._stop.terminated(self._who.stop_grace * _SHARE_OF_GRACE))
         await asyncio.wait([empty, late, self._running], return_when=asyncio.FIRST_COMPLETED)

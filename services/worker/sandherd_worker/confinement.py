@@ -24,7 +24,7 @@ _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _NOT_RUN: Final = 126
 _OOM_SCORE_MAX: Final = 1000
 _OOM_SCORE_ADDED: Final = 500
-"""In thousandths of the memory that may be used (proc(5), `oom_score_adj`)."""
+"""What is added to `oom_score_adj`, in thousandths of the memory that may be used (proc(5))."""
 _ABOVE: Final = 10
 """The lowest number for the ruleset's descriptor: smaller ones are used by programs."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -41,10 +41,10 @@ def hide_from_agents() -> None:
 
 
 def enter() -> None:
-    """For the child, between fork and exec: enter a new domain. One system call; if it is refused, the child exits.
+    """Enter a new Landlock domain. Called in the child between fork and exec; if it is refused, the child exits.
 
-    Not done as a domain of a worker thread that children inherit: an agent could then signal that thread, and so the
-    worker.
+    Children could also inherit the domain of a thread of the worker. But an agent could then signal that thread, and so
+    the worker.
     """
     rules = _rules()
     if rules is not None and _LIBC.syscall(_RESTRICT_SELF, rules, 0) != 0:
@@ -52,15 +52,15 @@ def enter() -> None:
 
 
 def entry() -> Callable[[], None] | None:
-    """`enter`, for `preexec_fn`. None without a domain: with a function, each start copies the page tables."""
+    """`enter`, for `preexec_fn`. None if there is no domain, because `preexec_fn` makes each start copy page tables."""
     return enter if _rules() is not None else None
 
 
 def prefer_as_oom_victim(process: int) -> None:
     """Have the kernel choose this process, and what it will start, before the worker when memory is short.
 
-    The worker then reports the end as `out_of_memory`. For the parent, after exec: before, the child is not dumpable,
-    and its files in `/proc` belong to root.
+    The worker then reports the end as `out_of_memory`. Called in the parent after exec: before it, the child is not
+    dumpable, and its files in `/proc` belong to root.
     """
     score = Path(f"/proc/{process}/oom_score_adj")
     with suppress(OSError):  # it has ended, or has another uid: the kernel then chooses by size alone

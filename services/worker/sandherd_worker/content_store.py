@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Final
 
 NOWHERE: Final = (1 << 64) - 1
+"""The place of a content that is not stored."""
 _LENGTH_BITS: Final = 24
-_WORTH_IT: Final = 1024 * 1024
+_MIN_WASTED_BYTES: Final = 1024 * 1024
 
 
 class ContentStore:
-    """Contents by their places. Dropped contents stay on disk until the store is `wasteful` and is compacted."""
+    """Contents of files by their places. Dropped ones stay on disk until a `wasteful` store is compacted (`moved`)."""
 
     def __init__(self, directory: Path, limit: int) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,14 +47,14 @@ class ContentStore:
         return content if len(content) == length else None
 
     def drop(self, place: int) -> None:
-        """The content is no longer needed."""
+        """Mark the content at this place as no longer needed."""
         if place != NOWHERE:
             self._live -= place & ((1 << _LENGTH_BITS) - 1)
 
     @property
     def wasteful(self) -> bool:
-        """Whether more bytes are dropped than stored, and enough to be worth compacting."""
-        return self._end - self._live > max(self._live, _WORTH_IT)
+        """Whether dropped contents take more space than stored ones, and enough to compact the store."""
+        return self._end - self._live > max(self._live, _MIN_WASTED_BYTES)
 
     def moved(self, places: Iterator[int]) -> Iterator[int]:
         """Move the contents of these places to a new file; yields the new places, in the same order."""

@@ -33,8 +33,8 @@ _PATIENCE: Final = 20.0
 """How long one attempt to connect may take before all steps are repeated, in seconds."""
 _ANSWER: Final = 5.0
 _ADMITS_SECONDS: Final = 10.0
-"""How long after its issue the credential of an assignment lets the agent start, in seconds: later, the attempt may
-have ended meanwhile, as while the spawner or the broker was stopped."""
+"""How long after its issue the credential of an assignment permits to start the agent, in seconds. Later, the attempt
+may have ended meanwhile, for example while the spawner or the broker was stopped."""
 _SOONEST_RENEWAL: Final = 1.0
 _BACKOFF: Final = Backoff(base=0.05, cap=10.0)
 _log: Final = logs.get("enrollment")
@@ -111,7 +111,10 @@ class Enrollment:
             raise EnrollmentRefusedError(f"the sandbox's joiner credential expired at {expires_at.isoformat()}")
 
     async def _once(self) -> None:
-        """Join once, and keep the connection until it ends. The joiner's connection is closed beside opening it."""
+        """Join once, and run the session until the main connection ends.
+
+        The joiner's connection is closed while the main one is opened.
+        """
         if self._who.credentials is None:
             await self._stay(ConnectionIdentity.anonymous(), None)
             return
@@ -132,7 +135,7 @@ class Enrollment:
                 await closing
 
     def _take_issued(self) -> CredentialGrant | None:
-        """The credential that came with the assignment: used once, as a refused one is not valid later either."""
+        """The credential that came with the assignment, if it is still valid. It is used only once, even if refused."""
         text, self._issued = self._issued, None
         try:
             grant = CredentialGrant.model_validate_json(text) if text else None
@@ -227,12 +230,12 @@ class Enrollment:
 
 
 def _admits(grant: CredentialGrant) -> bool:
-    """Whether it was issued recently enough to start an agent by it. Raises `ValueError` for an invalid one."""
+    """Whether a credential permits to start the agent: it says so, and was issued recently. Raises `ValueError`."""
     issued_at = bearer(grant.jwt).issued_at
     return grant.may_start and issued_at is not None and (now() - issued_at).total_seconds() < _ADMITS_SECONDS
 
 
 def _until_renewal(grant: CredentialGrant) -> float:
-    """Seconds until about half of the remaining lifetime; random, so that a herd that started together is spread."""
+    """Seconds until about half of the remaining lifetime; random, so that sandboxes renew at different times."""
     left = (grant.expires_at - now()).total_seconds()
     return max(_SOONEST_RENEWAL, left * random.uniform(0.4, 0.6))

@@ -1,7 +1,7 @@
-"""What changed in a file: counts of lines and a unified diff, with a bound on the work that it takes.
+"""The change of a file: counts of lines and a unified diff. Large contents are not compared.
 
-The contents are compared as they are; what is shown of both is without secrets. Each is redacted as a whole, before it
-is a diff: in a diff, the signs at the beginning of lines would be within a secret that has several lines.
+The contents are compared unredacted, and the diff shows redacted lines. Each content is redacted as a whole: in the
+diff, the signs at the beginning of lines would divide a secret of several lines.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from typing import Final
 MAX_DIFF_BYTES: Final = 512 * 1024
 """Maximum size of a text that is compared line by line; above it, only its size is reported."""
 MAX_DIFF_LINES: Final = 64 * 1024
-"""Maximum number of lines likewise: a line takes more memory than its text."""
+"""Maximum number of lines of a text that is compared: a line takes more memory than its text."""
 MAX_COMPARED_LINES: Final = 8000
 """Maximum number of lines of a text that are compared with those of another, which is the expensive part. Common lines
 at the beginning and the end don't count, and text that is only added or only removed is not compared at all.
@@ -52,9 +52,9 @@ def is_binary(content: bytes) -> bool:
 def compare(
     path: str, before: bytes | None, after: bytes | None, *, previous: str | None = None, clean: Clean = str
 ) -> FileDiff:
-    """The change from `before` to `after`; None stands for a missing file. `previous` is its older path.
+    """The change from `before` to `after`; None stands for a missing file. `previous` is the path before a rename.
 
-    The counts are those of the contents as they are; the diff is of the lines that `clean` makes of them.
+    The unredacted contents decide which lines have changed. The diff shows these lines as `clean` returns them.
     """
     if is_binary(before or b"") or is_binary(after or b""):
         return FileDiff(True, 0, 0, None, f"binary: {len(before or b'')} bytes before, {len(after or b'')} after")
@@ -124,7 +124,7 @@ def _span(start: int, stop: int) -> str:
 
 @dataclass(frozen=True)
 class _Shown:
-    """The lines of both texts as they may be seen, one for each that there is."""
+    """The redacted lines of both texts, one for each original line."""
 
     old: list[str]
     new: list[str]

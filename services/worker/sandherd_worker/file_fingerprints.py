@@ -1,6 +1,6 @@
 """Identifies files by signatures without reading them, also under another path, and reads contents.
 
-Follows no link and never blocks.
+No link is followed, and opening a pipe does not block.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ class RemovedFile(NamedTuple):
 def renames(removed: Iterable[RemovedFile], new: Mapping[str, bytes], digest: Callable[[str], bytes]) -> dict[str, str]:
     """Maps each renamed new path to its old one; `new` maps new paths to signatures.
 
-    A rename is the same file, or one of the same content: only new files of the size of a removed one are read.
+    A renamed file is the same file, or one with the same content. Only new files with a removed file's size are read.
     """
     left = {one.path: one for one in removed}
     files = {one.signature[:IDENTITY_BYTES]: one.path for one in left.values()}
@@ -76,7 +76,7 @@ def signature_of(entry: os.DirEntry[str]) -> bytes | None:
 
 
 def size_of(signature: bytes) -> int:
-    """The file's size at that time."""
+    """The size of the file in its signature, in bytes."""
     return int(_SIGNATURE.unpack(signature)[1])
 
 
@@ -86,20 +86,20 @@ def changed_at(signature: bytes) -> int:
 
 
 def digest_of(content: bytes) -> bytes:
-    """Equal for equal contents."""
+    """A digest of the content."""
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def published_digest(content: bytes | None, clean: Clean) -> str | None:
     """The SHA-256 of the content, in hexadecimal; None for a content that was not read.
 
-    With a secret in it, it is that of the text without the secret: a short one could be found by trying.
+    If the content contains a secret, this is the digest of the redacted text: a short secret could be guessed.
     """
     if content is None:
         return None
     text = content.decode("utf-8", "replace")
     cleaned = clean(text)
-    # What `clean` makes of characters that can't be stored is not a secret.
+    # `clean` also replaces characters that can't be stored: if only these differ, there is no secret.
     hidden = cleaned != text and cleaned != valid_text(text)
     return hashlib.sha256(cleaned.encode("utf-8", "replace") if hidden else content).hexdigest()
 

@@ -117,9 +117,9 @@ class FileTracker:
             await self._report(f"the directory {path!r} can't be read; changes in such directories")
         return count
 
-    async def _report(self, what: str) -> None:
-        """Published once for each kind: every scan would find the same."""
-        await self._publish(AgentError(error=self._redactor.text(f"{what} are not reported"), phase="files"))
+    async def _report(self, problem: str) -> None:
+        """Publish that changes are not reported. Called once for each cause, because every scan finds it again."""
+        await self._publish(AgentError(error=self._redactor.text(f"{problem} are not reported"), phase="files"))
 
     def _next_changes(self, changes: Iterator[FileChange]) -> list[_DiffedChange]:
         """The next few changes, with their redacted diffs."""

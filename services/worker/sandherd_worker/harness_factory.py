@@ -114,7 +114,7 @@ def _driver(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Tur
 
 
 def environment(spec: SandboxSpec, who: Assignment) -> dict[str, str]:
-    """The agent's whole environment: defaults, the spec's variables, and its identity; no worker credential."""
+    """The agent's whole environment: defaults, the spec's variables, the sandbox's identity; no worker credential."""
     plain = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(who.work_dir), "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
     own = {SANDBOX_VARIABLE: who.sandbox, PLACE_VARIABLE: who.place}
     # Spans that an agent exports itself join the trace of its task.

@@ -31,7 +31,7 @@ class Heartbeat:
         self.status: Status = "alive"
 
     async def beat(self) -> None:
-        """Publish heartbeats until cancelled; time spent publishing does not add up. Raises `SpoolError`."""
+        """Publish heartbeats until cancelled. The time of publishing is part of the interval. Raises `SpoolError`."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:

@@ -1,4 +1,4 @@
-"""What a restored work tree lacks of the files that its task begins with: those that git ignores are never stored."""
+"""Finds input files of a task that a restored work tree lacks: files that git ignores are not stored with it."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from sandherd.archives.ignore import IgnoreRules
 
 
 def missing_ignored_inputs(work_dir: Path) -> Callable[[str], bool]:
-    """Returns whether the work tree ignores this relative path, and can have a file there but has none."""
+    """A function that returns whether a relative path is ignored, does not exist, and could be created as a file."""
     rules = IgnoreRules()
     for place, folders, files in os.walk(work_dir):
         above = Path(place).relative_to(work_dir)

@@ -64,8 +64,10 @@ class Inbox:
 
     A message that is received before the agent is ready waits. Once the agent has ended, messages are rejected with
     a reason, and so is a message that expires while it waits. A redelivered message gets the same receipt as
-    before. Two kinds do not wait for earlier messages, since these may wait for them: an answer to an approval,
-    which has its own order, and an interrupt's stop of the current turn.
+    before.
+
+    Two operations do not wait for earlier messages, because these may wait for them: answers to approvals, which have
+    their own order, and the stop of the current turn for an interrupt.
     """
 
     def __init__(
@@ -78,8 +80,8 @@ class Inbox:
         self.misdirected = MisdirectedReplies()
         self._rejected: dict[str, Receipt] = {}
         self._taker: asyncio.Future[MessageTaker] = asyncio.get_running_loop().create_future()
-        self._turn = asyncio.Lock()
-        self._answers = asyncio.Lock()
+        self._delivery_lock = asyncio.Lock()
+        self._approval_lock = asyncio.Lock()
         self._taking: set[asyncio.Task[None]] = set()
         self._seen: set[str] = set()
         self._rejecting: MessageTaker | None = None
@@ -95,12 +97,12 @@ class Inbox:
         self.ready(self._rejecting)
 
     async def serve(self, bus: Bus) -> None:
-        """Receive deliveries from this connection. Returns at once; ends with the connection."""
+        """Subscribe to deliveries on this connection. Returns at once; the subscription ends with the connection."""
         subject = DELIVER.fill(project=self._who.project, sandbox=self._who.sandbox)
         await bus.client.subscribe(subject, cb=self._on_delivery)
 
     async def deliver(self, document: bytes) -> Receipt | None:
-        """Pass a message to the agent once, and return the receipt. None for what is not a message to this sandbox."""
+        """Pass a message to the agent once, and return the receipt. None if it is not a message to this sandbox."""
         try:
             message = InboxMessage.model_validate_json(document)
         except ValidationError as error:
@@ -111,7 +113,7 @@ class Inbox:
             _log.warning("message for another sandbox ignored", message=message.message)
             return None
         await self._stop_waiting_turn(message)
-        async with self._answers if message.message_type == "approval" else self._turn:
+        async with self._approval_lock if message.message_type == "approval" else self._delivery_lock:
             return self._earlier_receipt(message) or await self._inject(message)
 
     def _earlier_receipt(self, message: InboxMessage) -> Receipt | None:
@@ -121,16 +123,16 @@ class Inbox:
         return self._rejected.get(_identity(message))
 
     async def _stop_waiting_turn(self, message: InboxMessage) -> None:
-        """An interrupt behind a message that the agent has not taken yet stops the turn for both; once."""
+        """Stop the turn for an interrupt now, and only once, if an earlier message still waits for the agent."""
         known = _identity(message) in self._seen
         self._seen.add(_identity(message))
         if message.message_type != "interrupt" or known or self._clock() >= message.expires_at:
             return
-        if self._turn.locked() and self._taker.done():
+        if self._delivery_lock.locked() and self._taker.done():
             await self._taker.result().interrupt(message.message)
 
     async def _on_delivery(self, delivery: Msg) -> None:
-        """Handle it concurrently; the lock preserves the order. An empty delivery only checks for a response."""
+        """Handle a delivery in a task; the lock preserves the order. An empty one only checks for a response."""
         if self.misdirected.ignores(delivery):
             return
         task = asyncio.create_task(self._reply(delivery))
@@ -178,7 +180,7 @@ class Inbox:
 
 
 def _identity(message: InboxMessage) -> str:
-    """What identifies a message to this worker. A name may be that of an earlier message, or of an agent's."""
+    """The identity of a message for this worker. Its id alone is not unique: senders may use an id again."""
     kind = "approval" if message.message_type == "approval" else "message"
     return f"{kind}.{message.source or f'{message.message}.{message.sent_at.isoformat()}'}"
 

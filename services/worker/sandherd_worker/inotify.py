@@ -1,4 +1,4 @@
-"""The kernel's notifications about directories: a thin layer over inotify(7). On another system, `OSError`."""
+"""The kernel's notifications about directories: a thin layer over inotify(7), on Linux only."""
 
 import ctypes
 import os
@@ -9,29 +9,31 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 OVERFLOW: Final = 0x4000
-"""Events were dropped, as they were not read."""
+"""The flag of an overflow: events were dropped because they were not read in time."""
 ENDED: Final = 0x8000
-"""This watch has ended, as its directory was removed."""
+"""The flag of the end of a watch: its directory was removed."""
 DIRECTORY: Final = 0x40000000
-"""The name is that of a directory."""
+"""The flag of an event about a directory in the watched one."""
 _CHANGES: Final = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-"""Content, attributes, closed after writing, moved from and to, created, deleted; itself deleted, moved."""
+"""The watched changes: content, attributes, close after writing, move from and to, creation, deletion, and the
+deletion and the move of the directory itself.
+"""
 _HOW: Final = 0x01000000 | 0x02000000 | 0x04000000
-"""Only if it is a directory, not through a link, and nothing about files that are open but deleted."""
+"""Watch directories only, follow no link, and report nothing about files that are open but deleted."""
 _EVENT: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 64 * 1024
 
 
 class InotifyEvent(NamedTuple):
-    """What has happened in a directory: the number of its watch, -1 for an overflow; and the name, if it has one."""
+    """An event in a directory: the number of its watch, -1 for an overflow; its flags; and a name, if it has one."""
 
     watch: int
-    what: int
+    flags: int
     name: str
 
 
 class Inotify:
-    """One instance. Raises `OSError` if there are too many for this user."""
+    """One inotify instance. Raises `OSError` if this user has too many, or on another system than Linux."""
 
     def __init__(self) -> None:
         if sys.platform != "linux":
@@ -40,11 +42,11 @@ class Inotify:
         self.descriptor: Final = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def watch(self, directory: str | os.PathLike[str]) -> int:
-        """Watch the entries of a directory; again returns the same number. Raises `OSError`."""
+        """Watch the entries of a directory; returns the number of the watch, one per directory. Raises `OSError`."""
         return self._checked(self._libc.inotify_add_watch(self.descriptor, os.fsencode(directory), _CHANGES | _HOW))
 
     def read(self) -> bytes:
-        """Events that wait, in the kernel's format: at most 64 KiB; empty if none does."""
+        """The waiting events in the kernel's format, up to 64 KiB; empty if there are none."""
         try:
             return os.read(self.descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -66,11 +68,11 @@ class Inotify:
 
 
 def notices(events: bytes) -> Iterator[InotifyEvent]:
-    """The events that `read` has returned."""
+    """Decodes the events that `read` has returned."""
     offset = 0
     while offset < len(events):
-        watch, what, _, length = _EVENT.unpack_from(events, offset)
+        watch, flags, _, length = _EVENT.unpack_from(events, offset)
         offset += _EVENT.size
         name = events[offset : offset + length].rstrip(b"\0")
         offset += length
-        yield InotifyEvent(watch, what, os.fsdecode(name))
+        yield InotifyEvent(watch, flags, os.fsdecode(name))

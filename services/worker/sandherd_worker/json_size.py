@@ -1,24 +1,24 @@
-"""Whether a value as JSON exceeds a size: the JSON is written only if bounds of its size leave that open."""
+"""Decides whether a value as JSON exceeds a size. The JSON is only written if an estimate does not decide it."""
 
 import json
 from typing import Any, Final
 
 _ESCAPED: Final = 6
-"""Maximum characters that JSON takes for one of ASCII, as `\\u0000`."""
+"""Maximum characters in JSON for one ASCII character, as `\\u0000`."""
 _SURROGATE_PAIR: Final = 12
-"""Maximum characters that JSON takes for any other."""
+"""Maximum characters in JSON for one character outside ASCII."""
 _SHORT: Final = frozenset({int, float, bool, type(None)})
 _MAX_DIFFERENCE: Final = len("Infinity") - len("inf")
-"""How much longer than Python's form the JSON of one of these may be; `None` is as long as `null`."""
+"""How much longer the JSON of a value of these types may be than its `repr`; `None` is as long as `null`."""
 _MAX_PARTS: Final = 32
-"""Maximum parts that are added up: writing the JSON of many small ones takes less time."""
+"""Maximum parts of which the sizes are added up: for more parts, writing the JSON takes less time."""
 
 
 def exceeds(value: Any, limit: int) -> bool:
     """Whether `json.dumps(value, default=str)` has more than `limit` characters. `value` contains no cycle.
 
-    A walk over the value adds up the minimum size of each part, and by how much it may be larger. It stops when the
-    minimum exceeds the limit, after `_MAX_PARTS` parts, or at a type that JSON does not have.
+    Adds up the minimum size of each part of the value, and how much larger each part may be. Stops when the minimum
+    exceeds the limit, after `_MAX_PARTS` parts, or at a type that JSON does not have.
     """
     minimum, spread = 0, 0
     waiting = [value]
@@ -32,7 +32,7 @@ def exceeds(value: Any, limit: int) -> bool:
             spread += len(item) * ((_ESCAPED if item.isascii() else _SURROGATE_PAIR) - 1)
         elif kind is dict:
             minimum += 4 * len(item) or 2
-            spread += 2 * len(item)  # the quotes of names that are no strings
+            spread += 2 * len(item)  # the quotes of names that are not strings
             waiting += item
             waiting += item.values()
         elif kind is list:

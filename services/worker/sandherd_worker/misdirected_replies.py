@@ -15,7 +15,7 @@ _log: Final = logs.get("misdirected_replies")
 
 
 class MisdirectedReplies:
-    """Counts such messages, and logs their number when it is 1, 10, 100 and so on; any client may send some."""
+    """Counts messages without a reply subject, and logs their number at 1, 10, 100 and so on."""
 
     def __init__(self) -> None:
         self.ignored = 0

@@ -14,10 +14,10 @@ _LIMIT: Final = ("memory.max", "memory.limit_in_bytes")
 
 
 def kills(cgroup: Path | None, machine: Path = _MACHINE) -> int | None:
-    """The number of processes killed by the kernel's OOM killer, as far as it can be read here.
+    """The number of processes killed by the kernel's OOM killer; None if it can't be read.
 
-    The count of the sandbox's own cgroup (version 2 or 1) if the runtime exposes it, else the machine's: a kill
-    elsewhere, between two readings, then counts too. None if neither can be read.
+    It is the count of the sandbox's own cgroup (version 2 or 1) if the runtime exposes it, else that of the machine,
+    which also includes kills outside of the sandbox.
     """
     own = (cgroup / "memory.events", cgroup / "memory.oom_control") if cgroup else ()
     counts = (_count(path) for path in (*own, machine))
@@ -39,7 +39,7 @@ def _count(path: Path) -> int | None:
 def memory_fields(cgroup: Path | None) -> dict[str, int | None]:
     """The peak memory of the sandbox's cgroup, and its limit, as fields of the event that ends an attempt.
 
-    None for what can't be read here, and for no limit.
+    A value is None if it can't be read, or if there is no limit.
     """
     return {"memory_peak_bytes": _bytes(cgroup, _PEAK), "memory_limit_bytes": _bytes(cgroup, _LIMIT)}
 

@@ -31,10 +31,10 @@ Publish = Callable[[EventData], Awaitable[object]]
 async def restore_previous(
     description: Path, who: Assignment, line: CurrentConnection, stop: StopRequest, publish: Publish
 ) -> bool:
-    """Fetch and restore what the file offers, unless the worker must end first.
+    """Fetch and restore the parts of the previous attempt that a file describes, unless the worker must end first.
 
-    Returns whether the work tree is now that of the previous attempt.
-    Errors are published, and the attempt continues without the missing part. Raises `SpoolError`.
+    Returns whether the work tree was restored. Errors are published, and the attempt continues without the missing
+    part. Raises `SpoolError`.
     """
     try:
         previous = Previous.model_validate_json(description.read_bytes())
@@ -69,7 +69,7 @@ def extract_work(
 ) -> None:
     """Extract a stored work tree as `name` in a folder; without `outward`, no links that lead out of it.
 
-    With `keeps`, only the files whose paths it accepts. Raises `ContractError`, `OSError`.
+    If `keeps` is set, only the files for whose paths it returns True. Raises `ContractError`, `OSError`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     limit = max(work.size, who.max_work_bytes) * _SHARE
@@ -96,7 +96,7 @@ class _Handover:
         """Whether the work tree was restored."""
 
     async def run(self) -> None:
-        """Each part separately, so that one that is missing does not prevent the other."""
+        """Restore each part separately, so that a missing part does not prevent the others."""
         previous, beside = self._previous, self._who.previous_dir
         restores = previous.use == "restore"
         if beside is not None:
@@ -115,7 +115,7 @@ class _Handover:
         if session is not None:
             await self._part("its session", session.artifact, lambda file: copy(file, self._who.state_dir / _SESSION))
 
-    async def _part(self, what: str, reference: ArtifactRef | None, place: Callable[[IO[bytes]], None]) -> bool:
+    async def _part(self, part: str, reference: ArtifactRef | None, place: Callable[[IO[bytes]], None]) -> bool:
         try:
             with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
                 if reference is not None:
@@ -123,7 +123,7 @@ class _Handover:
                     file.seek(0)
                 await asyncio.to_thread(place, file)
         except (ContractError, OSError) as error:
-            text = f"{what} could not be taken over from attempt {self._previous.attempt}: {_reason(error)}"
+            text = f"{part} could not be taken over from attempt {self._previous.attempt}: {_reason(error)}"
             await self._publish(AgentError(error=text, phase=PHASE))
             return False
         return True
@@ -134,7 +134,7 @@ class _Handover:
 
 
 def _write_description(previous: Previous, folder: Path) -> None:
-    """Writes for the agent which attempt it was, and why it failed."""
+    """Write a file for the agent with the number of the previous attempt, and why it failed."""
     folder.mkdir(parents=True, exist_ok=True)
     description = previous.model_dump_json(include={"attempt", "sandbox", "error", "error_type"}, exclude_none=True)
     (folder / "attempt.json").write_text(description)

@@ -1,4 +1,4 @@
-"""The processes below the worker: reaping them, and telling which belong to the agent and which to a command.
+"""The processes below the worker: reaps them, and finds those of the agent and those of each command.
 
 The worker may be PID 1 of its namespace.
 """
@@ -40,7 +40,7 @@ class Reaper:
     def stop(self) -> None:
         """Stop handling SIGCHLD.
 
-        It is blocked meanwhile: for one that arrives just before its handler is removed, Python raises `OSError`.
+        It is blocked meanwhile, because Python raises `OSError` if it arrives just before its handler is removed.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         try:
@@ -70,7 +70,7 @@ class Reaper:
 
 
 def descendants(root: int | None = None) -> set[int]:
-    """The ids of all living processes below `root` (default: this process); ended ones don't count."""
+    """The ids of all living processes below `root`; by default, below this process."""
     return below({root or os.getpid()}, living())
 
 
@@ -101,29 +101,29 @@ class ProcessOwnership:
         self._leaders[name] = leader
 
     def remove(self, name: str) -> None:
-        """Remove a command of which no process is left."""
+        """Remove a command that has no process any more."""
         self._leaders.pop(name, None)
 
     def of(self, name: str) -> set[int]:
         """The living processes of a command."""
         table = living()
-        place_marker = below({os.getpid()}, table)
-        return self._of(name, place_marker, table)
+        candidates = below({os.getpid()}, table)
+        return self._of(name, candidates, table)
 
     def agents(self) -> set[int]:
         """The living processes below the worker that belong to no command."""
         if not self._leaders:
             return descendants()
         table = living()
-        place_marker = below({os.getpid()}, table)
-        return place_marker.difference(*(self._of(name, place_marker, table) for name in self._leaders))
+        candidates = below({os.getpid()}, table)
+        return candidates.difference(*(self._of(name, candidates, table) for name in self._leaders))
 
-    def _of(self, name: str, place_marker: set[int], table: Mapping[int, ProcessStat]) -> set[int]:
+    def _of(self, name: str, candidates: set[int], table: Mapping[int, ProcessStat]) -> set[int]:
         leader = self._leaders.get(name)
         mark = f"{EXEC_VARIABLE}={name}".encode()
         roots = {
             process
-            for process in place_marker
+            for process in candidates
             if process == leader or table[process]["session"] == leader or mark in environment_of(process)
         }
-        return roots | below(roots, table) & place_marker
+        return roots | below(roots, table) & candidates

@@ -27,7 +27,7 @@ _log: Final = logs.get("recovery")
 
 
 async def recover(parts: WorkerResources) -> None:
-    """Publish what the lost worker could not; nothing if its last event was stored. Raises `SpoolError`."""
+    """Publish the events that the lost worker did not store; none if its last event was stored. Raises `SpoolError`."""
     who, spool, emitter = parts.who, parts.spool, parts.emitter
     await end(lambda: orphans(who.place) - {os.getpid()}, grace=0)
     if spool.closed:
@@ -72,10 +72,9 @@ async def _save_branch(parts: WorkerResources) -> None:
 
 
 def loss(signal: int | None, *, memory: bool = False) -> AgentFailed:
-    """The end of a task whose worker ended without one; `signal` is the signal that ended the worker, if known.
+    """The end of an attempt whose worker was lost; `signal` is the signal that ended the worker, if known.
 
-    A worker that is killed by SIGTERM had not yet installed its handler; the task was stopped
-    anyway.
+    SIGTERM only ends a worker that has not installed its handler yet: the attempt was stopped while it started.
     """
     if signal == SIGTERM:
         return AgentFailed(error="it was stopped while its worker was starting", error_type=STOPPED, signal=signal)

@@ -22,7 +22,7 @@ _BEFORE_BASE32: Final = 5
 
 
 class TextReading(StrEnum):
-    """The view of the text in which a form is searched for."""
+    """The view of a text in which an encoding of a secret is searched for."""
 
     TEXT = "text"
     UNESCAPED = "unescaped"
@@ -32,7 +32,7 @@ class TextReading(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SecretEncoding:
-    """One encoding of secrets. `tools` are programs that produce it; `shortest` is the minimum secret in bytes."""
+    """One encoding of secrets. `tools` are programs that produce it; `shortest` is a secret's minimum size in bytes."""
 
     name: str
     tools: str
@@ -42,18 +42,18 @@ class SecretEncoding:
 
 
 def literal_forms(secret: str) -> Iterator[str]:
-    """A secret as it may appear in a text, in JSON and in a URL; and its longer lines."""
+    """A secret as it may appear in a text, in JSON and in a URL, and its lines of `SHORTEST_LINE` or more."""
     yield quote(secret, safe="", errors="surrogatepass")
     for text in dict.fromkeys((secret, secret.replace("\\n", "\n"))):
-        yield from _written(text)
+        yield from _plain_and_in_json(text)
         for line in text.splitlines():
             if len(line) >= SHORTEST_LINE:
                 yield from (line, *_in_json(line))
 
 
-def _written(text: str) -> Iterator[str]:
+def _plain_and_in_json(text: str) -> Iterator[str]:
     yield text
-    for form in _as_some_write_it(text):
+    for form in _json_variants(text):
         yield form
         yield from _in_json(form)
 
@@ -67,8 +67,8 @@ _ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 _FOR_HTML: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 
-def _as_some_write_it(text: str) -> Iterator[str]:
-    """As JSON, also with characters escaped that some languages escape unnecessarily."""
+def _json_variants(text: str) -> Iterator[str]:
+    """The text in JSON, also with escapes that only some languages write."""
     for form in _in_json(text):
         yield form
         yield _ESCAPE.sub(lambda found: found[0][:2] + found[0][2:].upper(), form)
@@ -93,13 +93,13 @@ def _unescaped(secret: bytes) -> Iterator[Needle]:
 
 
 def _in_latin(secret: bytes) -> bytes:
-    """As it reads where a hexadecimal escape is a letter, and not a byte: so `ascii()` and `escape()` write it."""
+    """The secret with each character below 256 as one byte: `ascii()` writes its code as a hexadecimal escape."""
     letters = secret.decode("utf-8", "surrogatepass")
     return b"".join(bytes([ord(one)]) if ord(one) < 256 else one.encode("utf-8", "surrogatepass") for one in letters)
 
 
 def _in_pieces(secret: bytes) -> Iterator[Needle]:
-    """Only its letters and digits; of a PEM file, only the body."""
+    """The letters and digits of the secret; for a PEM file, those of its body."""
     plain = secret.replace(b"\\n", b"\n")
     body = b"\n".join(line for line in plain.splitlines() if not line.strip().startswith(b"-----"))
     found = compact(body).data
@@ -108,7 +108,7 @@ def _in_pieces(secret: bytes) -> Iterator[Needle]:
 
 
 def _cores(encode: Callable[[bytes], bytes], bits: int, before: int) -> Callable[[bytes], Iterator[Needle]]:
-    """The letters and digits that a secret alone determines, for each number of bytes in front of it."""
+    """Encoded forms of a secret, for each alignment. They only have characters that no adjacent byte affects."""
 
     def needles(secret: bytes) -> Iterator[Needle]:
         for ahead in range(before):
@@ -125,7 +125,7 @@ def _base32_lower(secret: bytes) -> bytes:
 
 
 def _dumped(secret: bytes) -> Iterator[Needle]:
-    """Consecutive bytes: hexadecimal, after `0x`, octal, decimal; and as UTF-16."""
+    """The bytes of a secret one after the other: in hexadecimal, octal and decimal, and as UTF-16."""
     yield Needle(secret.hex().encode())
     yield Needle("".join(f"0{one:02x}" for one in secret).encode())
     yield Needle("".join(f"{one:03o}" for one in secret).encode())
@@ -135,7 +135,7 @@ def _dumped(secret: bytes) -> Iterator[Needle]:
 
 
 def _swapped(secret: bytes) -> Iterator[Needle]:
-    """Words of two bytes, the second first, as `od -x` and `hexdump` write them on little-endian machines."""
+    """The secret in words of two swapped bytes, as `od -x` and `hexdump` write them on little-endian machines."""
     for first in (0, 1):
         half = (len(secret) - first) % 2
         inner = secret[first : len(secret) - half]
@@ -203,7 +203,7 @@ NOT_COVERED: Final = (
 
 
 def needles(secrets: Iterable[str], reading: TextReading) -> Iterator[Needle]:
-    """What to search for in a view of the text."""
+    """The byte strings to search for in this view of a text."""
     for secret in secrets:
         raw = secret.encode("utf-8", "surrogatepass")
         for encoding in ENCODINGS:

@@ -1,7 +1,7 @@
 """Exact search for many byte strings at once, in linear time.
 
-A text is sampled: the eight bytes at every eighth, sixteenth or 24th position are searched in the set of blocks at the
-beginnings of the strings. Ordinary text has none of them, so it is read once, by C code. Only where one is found, the
+A text is sampled: the blocks of eight bytes at every eighth, 16th or 24th position are looked up in the set of blocks
+at the beginnings of the strings. Ordinary text has none of them, so C code reads it once. Where a block is found, the
 strings that contain it are compared.
 """
 
@@ -24,7 +24,7 @@ PIECE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Needle:
-    """A byte string to find. `before` and `after` are how many adjacent bytes also depend on the secret."""
+    """A byte string to find. `before` and `after` are the numbers of adjacent bytes that also depend on the secret."""
 
     text: bytes
     before: int = 0
@@ -33,7 +33,7 @@ class Needle:
 
 @dataclass(frozen=True, slots=True)
 class NeedlePart:
-    """What is searched for: a whole needle, or a piece of it."""
+    """A needle or a piece of one, which is searched for. `at` is its position in the needle."""
 
     text: bytes
     needle: Needle
@@ -124,7 +124,7 @@ def _parts(needle: Needle, *, pieces: bool) -> Iterable[NeedlePart]:
 
 
 def _heads(tail: bytes, head: bytes, texts: Sequence[bytes]) -> Iterable[int]:
-    """The first position from which the rest of the text is the beginning of one of these."""
+    """The first position at which the rest of the text is the beginning of one of these texts, if there is any."""
     at = tail.find(head)
     while at >= 0:
         if _is_beginning(tail[at:], texts):

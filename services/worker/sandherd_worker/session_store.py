@@ -92,6 +92,6 @@ def _resolved(path: Path) -> Path:
 
 
 def _within(path: Path, state_dir: Path) -> bool:
-    """Whether the path is the worker's own: in its state directory, but outside the driver's directory."""
+    """Whether the path is in the worker's state directory, but outside the driver's directory."""
     state = state_dir.resolve()
     return path.is_relative_to(state) and not path.is_relative_to(state / DRIVER)

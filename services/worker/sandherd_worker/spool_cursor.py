@@ -13,7 +13,10 @@ _NAME: Final = "cursor.json"
 
 @dataclass(frozen=True)
 class SpoolCursor:
-    """`acknowledged` is the number of the last record up to which the broker has stored all."""
+    """The saved state. The broker has stored all records up to the number `acknowledged`.
+
+    `terminal` and `last_word` are whether the event that ends the attempt, and the source's last event, are stored.
+    """
 
     acknowledged: int = 0
     sequence: int = 0
@@ -22,7 +25,7 @@ class SpoolCursor:
 
     @property
     def mark(self) -> RecordMark:
-        """The same as a record's `RecordMark`."""
+        """`terminal` and `last_word` as a `RecordMark`."""
         ended = RecordMark.TERMINAL if self.terminal else RecordMark.NONE
         return ended | (RecordMark.LAST_EVENT if self.last_word else RecordMark.NONE)
 

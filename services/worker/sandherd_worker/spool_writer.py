@@ -21,7 +21,7 @@ class SpoolWriter:
         self._thread: Thread | None = None
 
     def call(self, work: Callable[[], object], done: Done) -> None:
-        """Do this in the thread, then call `done` in the event loop with what was raised, or None."""
+        """Run `work` in the thread. Then call `done` in the event loop with the raised exception, or None."""
         if self._thread is None:
             # A disk that hangs must not keep the process from ending.
             self._thread = Thread(target=self._run, name="spool", daemon=True)
@@ -39,7 +39,7 @@ class SpoolWriter:
         self._calls.put(run)
 
     async def result(self, work: Callable[[], ResultT]) -> ResultT:
-        """Do this in the thread, and wait for its result. A cancelled call is done nevertheless."""
+        """Run `work` in the thread, and wait for its result. It is run even if the caller is cancelled."""
         finished: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
         results: list[ResultT] = []
 
@@ -55,7 +55,7 @@ class SpoolWriter:
         return await finished
 
     def shutdown(self) -> None:
-        """End the thread after the calls so far, and wait for that."""
+        """End the thread after all earlier calls, and wait for its end."""
         if self._thread is not None:
             self._calls.put(None)
             self._thread.join()

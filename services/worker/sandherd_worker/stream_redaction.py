@@ -1,4 +1,4 @@
-"""Redaction of text that arrives in pieces: what may begin a secret is held until its rest has arrived."""
+"""Redaction of text that arrives in pieces: text that may begin a secret is held until the rest has arrived."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ class StreamRedactor:
         self._released_tail = ""
         """The end of the released text, unredacted: a secret may have begun in it."""
         self._ends_in_mark = False
-        """Whether the released text ends in a mark: the rest of that secret gets no second one."""
+        """Whether the released text ends in a mark of a secret: the rest of that secret gets no second mark."""
 
     def feed(self, text: str) -> str:
         """Take a piece and return the text that may be released."""
@@ -41,7 +41,7 @@ class StreamRedactor:
         return pending
 
     def _release(self, end: int) -> str:
-        """Never splits a secret: its parts would not be recognised."""
+        """Release the text up to `end`, or up to a secret that continues after it: parts of it would not be found."""
         if end <= 0:  # the usual case within a word: without it each piece would cost a search of the text before it
             return ""
         whole, start = self._released_tail + self._pending, len(self._released_tail)
@@ -56,7 +56,7 @@ class StreamRedactor:
         return out
 
     def _unfinished(self) -> int:
-        """Where a possible beginning of a secret starts."""
+        """The position in the pending text where a secret may begin that is incomplete; its length if none does."""
         key = open_key(self._pending)
         if len(self._pending) > _LONGEST_PENDING:
             longest = len(self._pending) - _LONGEST_WORD
@@ -65,7 +65,7 @@ class StreamRedactor:
         return start if key is None else min(start, key)
 
     def _partial_start(self, *, sure: bool) -> int:
-        """Where a known secret begins at the end of the pending text; its length if none does."""
+        """The position where a known secret begins at the end of the pending text; its length if none does."""
         window = (self._released_tail + self._pending)[-max(_LONGEST_WORD, self._redactor.longest) :]
         begun = self._redactor.partial_start(window, sure=sure)
         return len(self._pending) if begun is None else max(0, len(self._pending) - len(window) + begun)

@@ -29,7 +29,7 @@ class NoInputError(Exception):
 
 
 class PathPatterns:
-    """Paths and patterns of an input, and which of them have matched."""
+    """The paths and patterns of an input. Records which of them have matched."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         # Anchored: a name without a slash is meant at the top of the work tree, unlike in `.gitignore`.
@@ -37,9 +37,9 @@ class PathPatterns:
         self._matched: set[str] = set()
 
     def match(self, path: str) -> bool:
-        """Whether a file or a folder that contains it matches one of them; remembers all that do.
+        """Whether a file, or a folder that contains it, matches a pattern. Records all patterns that match.
 
-        What belongs to a `.git` matches only a pattern that names one: git runs programs that its configuration names.
+        A path with `.git` matches only a pattern with `.git`, because git runs programs that are configured there.
         """
         hidden = _has_git(path)
         found = {
@@ -59,8 +59,9 @@ async def place_inputs(
 ) -> None:
     """Fetch the results of the dependencies, one after the other, and unpack the wanted files into the work tree.
 
-    Into a restored tree, only what that lacks because git ignores it. The archives are not trusted: one with an entry
-    outside the work tree is refused, and links that lead out are left out. Raises `NoInputError`, `OSError`.
+    In a restored work tree, only files that git ignores are added, if they are missing. The archives are not trusted:
+    one with an entry outside the work tree is refused, and links that lead out are left out. Raises `NoInputError`,
+    `OSError`.
     """
     for one in inputs:
         try:

@@ -38,13 +38,13 @@ _ANEW: Final = "start again without `resume`"
 class NothingToResumeError(Exception):
     """The earlier task can't be resumed. The text gives cause and remedy; `passes` if another attempt may succeed."""
 
-    def __init__(self, resume: Resume, what: str, why: ContractError | OSError) -> None:
+    def __init__(self, resume: Resume, part: str, why: ContractError | OSError) -> None:
         problem = why.problem if isinstance(why, ContractError) else None
         self.passes = problem is None or problem.code is Code.UNAVAILABLE
         remedy = (
             _EXPIRED_REMEDY if problem and problem.code is Code.NOT_FOUND else (problem and problem.remedy) or _ANEW
         )
-        super().__init__(f"{what} of {resume.task} in {resume.sandbox} can't be resumed: {why}; {remedy}")
+        super().__init__(f"{part} of {resume.task} in {resume.sandbox} can't be resumed: {why}; {remedy}")
 
 
 class NoWorkError(Exception):
@@ -81,7 +81,7 @@ async def inherit(spec: TaskSpec, parts: WorkerResources, publish: Publish) -> A
 
 
 def _begins_with_files(spec: TaskSpec) -> bool:
-    """Whether the work tree has got files after `files` were first written."""
+    """Whether files were added to the work tree after the task's `files` were first written."""
     return bool(spec.repository or spec.work or spec.inputs or (spec.resume and spec.resume.work))
 
 
@@ -115,10 +115,10 @@ async def _check_out(
 async def _unpack_work(work: ArtifactRef, who: Assignment, line: CurrentConnection, *, restored: bool) -> None:
     """Fetch the files that the task begins with, and unpack them into the work tree. Raises `NoWorkError`, `OSError`.
 
-    Into a restored tree, only what that lacks because git ignores it.
+    In a restored work tree, only files that git ignores are added, if they are missing.
 
-    The archive is not trusted: with an entry outside the work tree all of it is refused, links that lead out are left
-    out, and nothing is written through a link.
+    The archive is not trusted: if an entry is outside the work tree, the archive is refused. Links that lead out are
+    left out, and nothing is written through a link.
     """
     try:
         with tempfile.TemporaryFile(dir=who.state_dir) as file:
@@ -135,7 +135,7 @@ async def resume_session(
 ) -> None:
     """Fetch and restore what `resume` names, unless the worker must end first. Raises `NothingToResumeError`.
 
-    A later attempt that restores the previous one uses that instead, as far as it exists.
+    What was restored from the previous attempt, a session or a work tree, is used instead.
     """
     restoration = _Restoration(resume, who, line, restored=restored)
     await run_until_first(restoration.run(), stop.wait(), again_after=SHORT_CLEANUP_SECONDS)
@@ -162,11 +162,11 @@ class _Restoration:
         if work is not None and not self._restored:
             await self._part("the work tree", work, lambda file: extract_work(file, work, who, who.work_dir))
 
-    async def _part(self, what: str, reference: ArtifactRef, write: Callable[[IO[bytes]], None]) -> None:
+    async def _part(self, part: str, reference: ArtifactRef, write: Callable[[IO[bytes]], None]) -> None:
         try:
             with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
                 await self._exchange.fetch(reference, self._resume.sandbox, file)
                 file.seek(0)
                 await asyncio.to_thread(write, file)
         except (ContractError, OSError) as error:
-            raise NothingToResumeError(self._resume, what, error) from None
+            raise NothingToResumeError(self._resume, part, error) from None

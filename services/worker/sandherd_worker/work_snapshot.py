@@ -18,7 +18,7 @@ from sandherd_worker.worker_exit import StopRequest
 
 _ARCHIVE: Final = "application/gzip"
 SHARE_OF_GRACE: Final = 0.6
-"""The share of the runtime's grace period after which no archive is made; the rest is for uploading it."""
+"""The share of the runtime's grace period after which no archive is written; the rest is for uploading it."""
 SHARE_OF_FREE_SPACE: Final = 0.4
 """The share of the spool's free space that an archive may take; the rest is for events, and for the archive itself,
 which is on disk twice for a moment.
@@ -27,7 +27,7 @@ _LONGEST_TRANSCRIPT: Final = 4 * 1024 * 1024
 
 
 def time_to_save(who: Assignment, stop: StopRequest) -> Callable[[], bool]:
-    """Returns whether it is too late to continue an archive. Thread-safe."""
+    """A function that returns whether it is too late to continue an archive. Thread-safe."""
     return lambda: stop.past(who.stop_grace * SHARE_OF_GRACE)
 
 
@@ -40,17 +40,17 @@ class OutputTranscript:
         self._size = 0
 
     def add(self, shown: bytes) -> None:
-        """Store it; an error is ignored: if the disk is full, the spool reports it."""
+        """Store output. Errors are ignored, because the spool reports a full disk."""
         try:
             if self._file is None or self._size >= _LONGEST_TRANSCRIPT:
-                self._turn()
+                self._rotate()
             if self._file is not None:
                 self._size += self._file.write(shown)
         except OSError:
             return
 
     def read(self) -> bytes:
-        """The last 4 MiB."""
+        """The last 4 MiB of the stored output."""
         parts = [path.read_bytes() for path in (self._old, self._new) if path.exists()]
         return b"".join(parts)[-_LONGEST_TRANSCRIPT:]
 
@@ -60,7 +60,7 @@ class OutputTranscript:
             self._file.close()
         self._file, self._size = None, _LONGEST_TRANSCRIPT
 
-    def _turn(self) -> None:
+    def _rotate(self) -> None:
         if self._file is not None:
             self._file.close()
             self._new.replace(self._old)

@@ -1,4 +1,4 @@
-"""The last seen state of the work tree, and the changes since. All of it blocks; it runs in a thread."""
+"""The last seen state of the work tree, and the changes since. All functions block, and run in a thread."""
 
 import os
 import re
@@ -45,7 +45,7 @@ class _Entry(NamedTuple):
     sure: bool
     """Whether an equal signature means equal content."""
     place: int
-    """Where its content is in the content store."""
+    """The place of the content in the content store."""
     digest: bytes
     """The digest of the content; empty for a file that was not read."""
 
@@ -120,7 +120,7 @@ class WorkTree:
         for path, signature in sorted(different.found.items()):
             yield from self._changes_at(path, signature, moved.get(path))
         if self._earlier.wasteful:
-            self._tidy()
+            self._compact()
 
     @property
     def unseen(self) -> str | None:
@@ -128,7 +128,7 @@ class WorkTree:
         return self._unseen[0].rstrip("/") or "." if self._unseen else None
 
     def ignores(self, path: str) -> bool:
-        """Whether nothing at this path, relative to the tree, is watched."""
+        """Whether changes at this path, relative to the tree, are ignored."""
         return self._ignored.within(path)
 
     def close(self) -> None:
@@ -243,7 +243,7 @@ class WorkTree:
         new = {path: signature for path, signature in different.found.items() if path not in self._entries}
         return renames(missing, new, lambda path: digest_of(content_of(self._root / path, new[path]) or b""))
 
-    def _tidy(self) -> None:
+    def _compact(self) -> None:
         paths = list(self._entries)
         places = self._earlier.moved(_Entry.read(self._entries[path]).place for path in paths)
         for path, place in zip(paths, places, strict=True):

@@ -21,9 +21,9 @@ _REMOVED: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _UNREADABLE: Final = errno.EACCES
 """A directory that can't be watched can't be listed either; the watch above it notices when that changes."""
 _MAX_DRAINED: Final = 64
-"""How many reads at most drop what the next comparison finds anyway: an agent may raise events faster than we read."""
+"""Maximum of reads that drop events before a comparison: an agent may raise events faster than they are read."""
 _PAUSE: Final = 0.05
-"""How long nothing is read after events that do not count, in seconds: many ignored files may change at once."""
+"""How long no events are read after events about ignored files, in seconds: many of them may change at once."""
 _log: Final = logs.get("tree_watch")
 
 
@@ -32,7 +32,7 @@ See = Callable[[str], None]
 
 
 def unwatched(_directory: str) -> None:
-    """For a comparison without a watch."""
+    """Does nothing: for a comparison without a watch."""
 
 
 class TreeWatch:
@@ -44,7 +44,7 @@ class TreeWatch:
         self._noticed = noticed
         self._inotify: Inotify | None = None
         self._directories: dict[int, str] = {}
-        """By the number of its watch, the path of a directory that the last comparison has seen, with a slash."""
+        """The paths of the directories of the last comparison, with a slash, by the numbers of their watches."""
         self._seen: dict[int, str] = {}
         self._failure: OSError | None = None
         self._reported = self._reported_loss = self._doubted = False
@@ -58,7 +58,7 @@ class TreeWatch:
         return self._inotify is not None and self._failure is None and not self._doubted
 
     def begin(self) -> None:
-        """A comparison begins: drop the events so far."""
+        """Begin a comparison: drop earlier events, because it finds their changes."""
         self._disarm()
         self._seen, self._failure = {}, None
         try:
@@ -78,12 +78,12 @@ class TreeWatch:
         try:
             self._seen[self._inotify.watch(self._root / directory)] = directory
         except OSError as error:
-            # A directory that is gone has been noticed by the watch above it; the tree itself has none.
+            # The watch of the parent notices the removal of a directory; the root of the tree has no such watch.
             if not directory or (error.errno not in _REMOVED and error.errno != _UNREADABLE):
                 self._failure = error
 
     def end(self) -> None:
-        """The comparison has ended: read events from now on, those since its beginning first."""
+        """End a comparison: read events from now on, first those since its beginning."""
         self._directories = self._seen
         if self._failure is not None and not self._reported:
             _log.warning("file watch is not complete, comparing more often", error=str(self._failure))
@@ -91,7 +91,7 @@ class TreeWatch:
         self._arm()
 
     def missed(self) -> None:
-        """The comparison has found a change without a notification: unless there was one meanwhile, don't rely on it.
+        """Note a change that was found without a notification. The watch is incomplete then, unless there is one now.
 
         Some file systems and ways to write raise no events.
         """
@@ -121,7 +121,7 @@ class TreeWatch:
         self._armed = False
 
     def _read(self) -> None:
-        """After an event that counts, nothing more is read until the next comparison; after others there is a pause."""
+        """Read events. Reading stops until the next comparison, or for `_PAUSE` if all are about ignored files."""
         assert self._inotify is not None
         events = dict.fromkeys(notices(self._inotify.read()))
         if not events:
@@ -133,13 +133,13 @@ class TreeWatch:
             self._pausing = asyncio.get_running_loop().call_later(_PAUSE, self._arm)
 
     def _counts(self, event: InotifyEvent) -> bool:
-        if event.what & OVERFLOW:
+        if event.flags & OVERFLOW:
             if not self._reported_loss:
                 _log.warning("file events were lost, comparing all files")
             self._reported_loss = True
             return True
         directory = self._directories.get(event.watch)
-        if directory is None or event.what & ENDED:
-            return directory == ""  # that of others is noticed by the watch above them
+        if directory is None or event.flags & ENDED:
+            return directory == ""  # the watch of its parent notices the end of another directory
         path = f"{directory}{event.name}".rstrip("/")
         return not path or not self._ignores(os.path.normpath(path))

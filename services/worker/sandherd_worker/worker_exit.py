@@ -1,4 +1,4 @@
-"""How the worker ends: why and when it must end before its agent has, and its exit statuses."""
+"""The end of the worker: requests to end before the agent has ended, and exit statuses."""
 
 import asyncio
 import time
@@ -11,7 +11,10 @@ SPOOL: Final = "spool"
 
 
 class StopRequest:
-    """Requested by SIGTERM, by a refused credential, or by a spool that can't be written. The first reason applies."""
+    """Records that the worker must end: after SIGTERM, for a refused credential, or for a spool that can't be written.
+
+    The first reason applies.
+    """
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -25,7 +28,7 @@ class StopRequest:
         self._requested.set()
 
     def terminate(self) -> None:
-        """SIGTERM has come: the runtime's grace period begins."""
+        """Handle SIGTERM: the runtime's grace period begins."""
         if not self._terminated.is_set():
             self._terminated_at = asyncio.get_running_loop().time()
             self._terminated.set()
@@ -47,7 +50,7 @@ class StopRequest:
 
 
 class ExitCode(IntEnum):
-    """The meaning of the worker's exit status. `FINAL` ones require no run with `--recover`, all others do."""
+    """The worker's exit statuses. After those in `FINAL` nothing has to be recovered; after all others, `--recover`."""
 
     DRAINED = 0
     """The broker has acknowledged everything; the directory may be removed."""
@@ -56,7 +59,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     """The environment or the task file is invalid; nothing was published."""
     NOT_DRAINED = 3
-    """It was stopped, and the broker has not acknowledged everything in time."""
+    """The worker was stopped, and the broker has not acknowledged all records in time."""
     REFUSED = 4
     """The spawner refused a credential: the sandbox has ended, or a newer attempt has replaced it."""
     SPOOL = 5
@@ -64,7 +67,7 @@ class ExitCode(IntEnum):
     BUSY = 6
     """Another worker holds this state directory."""
     NOT_STARTED = 7
-    """It was not admitted, or was ended before it was: nothing was published, and there is nothing to recover."""
+    """The worker was not admitted, or was ended before: nothing was published, and nothing is to be recovered."""
     DISK_REFUSED = 8
     """As `DRAINED`, but a sandbox without a task ended because its spool could not be written."""
 
@@ -74,5 +77,5 @@ FINAL: Final = frozenset({ExitCode.DRAINED, ExitCode.USAGE, ExitCode.NOT_STARTED
 
 
 def without_task(status: ExitCode, *, disk_refused: bool) -> ExitCode:
-    """The exit status of a sandbox without a task: no final event of one names the disk, so the status does."""
+    """The exit status of a sandbox without a task. It has no final event for a full disk, so the status shows it."""
     return ExitCode.DISK_REFUSED if disk_refused and status is ExitCode.DRAINED else status

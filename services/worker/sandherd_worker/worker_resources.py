@@ -13,7 +13,7 @@ from sandherd_worker.worker_exit import StopRequest
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerResources:
-    """One object of each kind."""
+    """The objects that all parts of one worker use."""
 
     who: Assignment
     spool: Spool

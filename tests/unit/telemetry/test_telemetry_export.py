@@ -56,7 +56,7 @@ def publish_event(own: str, parent: str | None = None) -> None:
 
 
 async def test_span_is_exported_with_its_derived_id() -> None:
-    """A span that others named before has that very id, its parent, its times and its failure."""
+    """A span to which other spans refer has the derived id, its parent, its times and its failure."""
     async with collecting() as collector:
         exported = Exported(collector.endpoint)
         task = new_traceparent()
@@ -78,7 +78,7 @@ async def test_span_is_exported_with_its_derived_id() -> None:
 
 
 async def test_span_contains_no_error_text() -> None:
-    """An error's text may contain a secret: the span has failed, without it."""
+    """A failed span does not contain the text of its error, which may contain a secret."""
     async with collecting() as collector:
         exported = Exported(collector.endpoint)
         with suppress(ValueError), traces.span(spans.ANSWER, None, {spans.TYPE: "spawner.exec"}):
@@ -91,7 +91,7 @@ async def test_span_contains_no_error_text() -> None:
 
 
 async def test_failed_span_has_the_type_of_its_error() -> None:
-    """The code of a refusal, and else the class of the exception; a span that did not fail has none."""
+    """The type is the code of a refusal, or the class of the exception; a span without a failure has no type."""
     async with collecting() as collector:
         exported = Exported(collector.endpoint)
         for number, error in enumerate((ContractError(Code.NOT_FOUND, "there is no task"), KeyError("task-1"), None)):
@@ -130,7 +130,7 @@ async def test_trace_is_sampled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_finished_spans_are_those_of_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exported without the SDK's span, which the default sampler does not need, or with it, a span is the same."""
+    """A span that is exported without a span of the SDK equals one that is exported with it."""
     task = new_traceparent()
     documents = []
     for sampler in ("parentbased_always_on", "always_on"):

@@ -5,7 +5,7 @@ from sandherd.telemetry.line_limit import LINE_SECONDS, MAX_SOURCES, LineLimit
 
 
 def test_one_line_per_source_and_interval_counts_the_others() -> None:
-    """The first is logged at once, and then one a minute with the number since; another source has its own lines."""
+    """The first occurrence is logged at once, then one line a minute with the number since, for each source."""
     limit = LineLimit()
     assert limit.add("a", 0) == 1
     assert not any(limit.add("a", 1) for _ in range(1000))
@@ -15,7 +15,7 @@ def test_one_line_per_source_and_interval_counts_the_others() -> None:
 
 
 def test_any_number_of_sources_is_limited() -> None:
-    """Beyond the maximum all further ones share one line, and none takes the place of another."""
+    """All sources beyond the maximum share one line, and none replaces a source that is counted separately."""
     limit = LineLimit()
     lines = [limit.add(f"source-{number}", 1) for number in range(10 * MAX_SOURCES)]
     assert sum(1 for times in lines if times) <= MAX_SOURCES + 1
@@ -24,7 +24,7 @@ def test_any_number_of_sources_is_limited() -> None:
 
 
 def test_replies_count_as_one_source() -> None:
-    """Each reply subject is used once; other subjects are distinguished."""
+    """All reply subjects are one source, because each is used only once; other subjects are separate sources."""
     denied = 'nats: permissions violation for publish to "{}"'
     replies = {source_of(denied.format(f"_r_.abcdef.{number}")) for number in range(100)}
     assert len(replies) == 1

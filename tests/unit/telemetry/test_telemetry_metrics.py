@@ -42,7 +42,7 @@ def fill(meters: Meters, metric: Metric, values: dict[str, str]) -> None:
 
 
 def test_observations_together_count_as_one_by_one() -> None:
-    """Each value in its bucket, those on a limit and beyond the last one, too."""
+    """Each value is counted in its bucket, also values on the limit of a bucket and above the last one."""
     values = [0.0, 0.1, 0.25, 0.2500001, 3.0, 1800.0, 1e9, -1.0, 3.0]
     together, single = CollectorRegistry(), CollectorRegistry()
     Meters(together).observe_all("sandherd_tool_call_seconds", values)
@@ -68,7 +68,7 @@ def test_labels_are_small_enumerations() -> None:
 
 
 def test_units_are_of_ucum() -> None:
-    """Seconds, bytes, things in braces, or `1`: that is a ratio, and named so."""
+    """Units are seconds, bytes, counted things in braces, or `1` for a metric named as a ratio."""
     units = {metric.name: metric.unit for metric in METRICS} | dict(BORROWED)
     assert [name for name, unit in units.items() if not re.fullmatch(r"s|By|1|(10\*-6\.)?\{[a-zA-Z_]+\}", unit)] == []
     assert [name for name, unit in units.items() if (unit == "1") != name.endswith("_ratio")] == []
@@ -90,7 +90,7 @@ def test_no_id_becomes_a_label() -> None:
 
 
 def test_only_declared_metrics_are_exposed() -> None:
-    """A library's additional series would duplicate them."""
+    """No series of a library is exposed that would duplicate a declared metric."""
     for metric in METRICS:
         registry = CollectorRegistry()
         fill(Meters(registry), metric, {label.name: min(label.values, default="a-name") for label in metric.labels})
@@ -125,7 +125,7 @@ def test_hidden_gauge_has_no_series() -> None:
 
 
 def test_metric_with_few_series_is_exposed_as_zero() -> None:
-    """The first count is then an increase; a metric with many series begins with its first count."""
+    """Its first count is then an increase. A metric with many series is only exposed after its first count."""
     registry = CollectorRegistry()
     meters = Meters(registry)
     meters.expose(METRICS)

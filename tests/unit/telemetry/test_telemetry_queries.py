@@ -43,13 +43,13 @@ BAD = {
 
 @pytest.mark.parametrize("query", GOOD)
 def test_declared_metric_may_be_queried(query: str) -> None:
-    """The labels of the result are known."""
+    """A query of declared metrics is accepted, and the labels of its result are known."""
     assert labels_of(query) == GOOD[query]
 
 
 @pytest.mark.parametrize("query", BAD)
 def test_undeclared_or_invalid_query_is_refused(query: str) -> None:
-    """The error has the query and the reason."""
+    """The query is refused with an error that has the query and the reason."""
     with pytest.raises(QueryError, match=r".") as refused:
         labels_of(query)
     assert query in str(refused.value)
@@ -57,7 +57,7 @@ def test_undeclared_or_invalid_query_is_refused(query: str) -> None:
 
 
 def test_legend_names_existing_labels() -> None:
-    """Grafana would show an empty text."""
+    """A legend with a label that the result lacks is refused: Grafana would show an empty text."""
     query = "max by (state) (sandherd_tasks)"
     assert legend_of("{{state}}", query) == "{{state}}"
     with pytest.raises(QueryError, match="has no runtime"):

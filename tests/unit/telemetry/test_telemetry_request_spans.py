@@ -43,7 +43,7 @@ async def exported(requests: RequestSpans, *errors: Exception | None) -> list[Re
 
 
 async def test_one_request_in_a_hundred_has_a_span() -> None:
-    """Of a thousand that succeed or are refused, ten; each is a trace of its own."""
+    """Ten of a thousand requests that succeed or are refused have a span; each is a trace of its own."""
     draws = iter([draw / 1000 for draw in range(1000)])
     found = await exported(
         RequestSpans(0.01, lambda: next(draws)), *[None, ContractError(Code.NOT_FOUND, "none")] * 500
@@ -53,7 +53,7 @@ async def test_one_request_in_a_hundred_has_a_span() -> None:
 
 
 async def test_every_failure_of_the_service_has_a_span() -> None:
-    """Even with a share of 0; refusals that the requester caused have none."""
+    """Failures of the service have a span even if the share is 0; refusals that the requester caused have none."""
     faults = [KeyError("x"), ContractError(Code.UNAVAILABLE, "down"), ContractError(Code.INTERNAL, "broken")]
     refusals = [ContractError(code, "no") for code in Code if code not in {Code.UNAVAILABLE, Code.INTERNAL}]
     found = await exported(RequestSpans(0), *faults, *refusals, None)
@@ -62,7 +62,7 @@ async def test_every_failure_of_the_service_has_a_span() -> None:
 
 
 async def test_every_slow_request_has_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that takes longer than the limit, though it succeeds; its span lasts as long as the request."""
+    """A request that takes longer than the limit has a span of the same duration, even if it succeeds."""
     assert [is_notable(None, seconds) for seconds in (SLOW / 2, SLOW * 2)] == [False, True]
     monkeypatch.setattr(request_spans, "SLOW", -1.0)
     (span,) = await exported(RequestSpans(0), None)
@@ -70,6 +70,6 @@ async def test_every_slow_request_has_a_span(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_without_a_collector_there_are_no_spans() -> None:
-    """Nothing is drawn or measured."""
+    """No random number is drawn, and no time is measured."""
     with RequestSpans(1, lambda: pytest.fail("drawn")).span(GOOD):
         assert current_traceparent() is None

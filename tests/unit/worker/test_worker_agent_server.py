@@ -117,7 +117,7 @@ async def test_unresponsive_server_is_restarted(server: Server, eventually: Call
 
 
 async def test_server_that_never_responds_fails_to_start(server: Server, eventually: Callable[..., Any]) -> None:
-    """The time to start is bounded, and no process remains."""
+    """The time to start is limited, and no process remains."""
     pace = HealthCheckIntervals(start=1, poll=0.02, between=1, answer=0.2, misses=2, grace=1, rest=0.01)
     server.start("deaf", restarts=0, pace=pace)
     await eventually(lambda: "server_failed" in server.listener.types(), "it is given up")
@@ -150,7 +150,7 @@ async def test_server_listens_on_the_first_free_port(server: Server, eventually:
 
 
 def test_worker_port_from_the_box_is_the_default() -> None:
-    """The spawner's value of `SANDHERD_PORTS` wins over that of the box."""
+    """The spawner's value of `SANDHERD_PORTS` has precedence over that of the box."""
     own = {"SANDHERD_PORTS": "12000", "OTHER": "x"}
     assert worker_environment({"PATH": "p"}, own)["SANDHERD_PORTS"] == "12000"
     assert worker_environment({"SANDHERD_PORTS": "8000"}, own)["SANDHERD_PORTS"] == "8000"

@@ -29,7 +29,7 @@ from sandherd_worker.spool import Spool
     ],
 )
 def test_most_specific_rule_counts(tool: str, verdict: Verdict) -> None:
-    """A name before a pattern, a long pattern before a short one, the stricter of two alike; else the default."""
+    """A name precedes a pattern, a long pattern a short one; of two with the same length, the stricter one applies."""
     tools: dict[str, Verdict] = {
         "Bash": "ask",
         "mcp__*": "allow",
@@ -198,14 +198,14 @@ async def test_cancelled_question_to_a_user_is_withdrawn(desk: ApprovalGate, lis
 async def test_question_that_cannot_be_shown_is_denied(
     asker: Asker, seconds: int | None, spool: Spool, emitter: Emitter, eventually: Any
 ) -> None:
-    """The agent gets the denial at once, and doesn't wait for ever."""
+    """The agent gets the denial at once, and does not wait for a decision that can't come."""
     desk = ApprovalGate(Approvals(otherwise="ask", timeout_seconds=seconds), emitter.emit, asker.decide)
     deep: dict[str, Any] = {}
     for _ in range(300):
         deep = {"a": deep}
     await desk.request_approval("q1", "Bash", deep, None, 1)
     await eventually(lambda: asker.decided, "it is answered")
-    assert asker.decided == [("q1", False, "no user can be asked: the tool's input can't be shown")]
+    assert asker.decided == [("q1", False, "the tool's input can't be shown to a user")]
     assert desk.waiting == 0
     await desk.request_approval("q2", "Bash", {"command": "x" * 500_000}, "y" * 500_000, 1)
     assert desk.waiting == 1

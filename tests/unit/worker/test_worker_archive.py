@@ -67,7 +67,7 @@ def test_tree_is_packed_and_unpacked_unchanged(tmp_path: Path, compress: bool) -
 
 
 def test_names_other_than_utf8_survive(tmp_path: Path) -> None:
-    """A file's name is bytes."""
+    """Names that are not UTF-8 are packed and unpacked unchanged."""
     (tmp_path / "source").mkdir()
     (tmp_path / "target").mkdir()
     name = os.fsdecode(b"\xff\xfe")
@@ -77,7 +77,7 @@ def test_names_other_than_utf8_survive(tmp_path: Path) -> None:
 
 
 def test_unreadable_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other files are packed."""
+    """The unreadable file is named in the result, and the other files are packed."""
     (tmp_path / "a").write_text("x")
     (tmp_path / "b").write_text("x")
     really = os.open
@@ -144,7 +144,7 @@ def test_entry_outside_the_target_is_refused(tmp_path: Path, entries: list[tuple
 
 
 def test_link_is_unpacked_wherever_it_leads(tmp_path: Path) -> None:
-    """Every virtual environment has one; later entries are unpacked, and nothing is written through it."""
+    """Every virtual environment has a link that leads out. Later entries are unpacked, and none through the link."""
     archive = made(
         ("a/one", tarfile.REGTYPE, "1"),
         ("m/python", tarfile.SYMTYPE, "/usr/bin/python3"),
@@ -212,14 +212,14 @@ def test_decompression_bomb_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"no archive", bytes(10)], ids=range(3))
 def test_bytes_other_than_an_archive_are_refused(tmp_path: Path, content: bytes) -> None:
-    """Bytes that are no archive are an invalid field."""
+    """Bytes that are not an archive are an invalid field."""
     with pytest.raises(ContractError) as refusal:
         unpack(io.BytesIO(content), tmp_path, LIMIT)
     assert refusal.value.problem.code is Code.INVALID_FIELD
 
 
 def test_truncated_archive_is_refused(tmp_path: Path) -> None:
-    """The archive may end anywhere."""
+    """An archive is refused wherever it is cut off."""
     (tmp_path / "source").mkdir()
     (tmp_path / "source/a").write_bytes(os.urandom(50_000))
     whole = packed(tmp_path / "source", compress=True).getvalue()

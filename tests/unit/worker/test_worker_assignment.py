@@ -32,7 +32,7 @@ from sandherd_worker.worker_exit import ExitCode
     ],
 )
 def test_invalid_variable_is_reported(tmp_path: Path, assignment: Any, name: str, value: str) -> None:
-    """Hostile and senseless values are refused with the variable's name."""
+    """The error for an invalid value names the variable."""
     with pytest.raises(AssignmentError, match=name):
         assignment(tmp_path, **{name: value})
 
@@ -96,7 +96,7 @@ def test_agent_continues_the_trace_of_its_task(tmp_path: Path, assignment: Any) 
 
 
 def test_files_of_the_task_are_put_into_the_work_tree(tmp_path: Path) -> None:
-    """Missing directories are created."""
+    """The files are written, and missing directories are created."""
     spec = TaskSpec.model_validate(
         {"text": "x", "harness": {"kind": "command", "argv": ["true"]}, "files": {"a/b/c.txt": "hello\n"}}
     )

@@ -11,7 +11,10 @@ from sandherd_worker.attempt_events import started
 
 @pytest.mark.parametrize("kind", [None, "review"])
 def test_kind_of_work_is_stated(kind: TaskKind | None) -> None:
-    """It is in the worker's file if the submitter states it, and in the first event; a worker of before knows none."""
+    """The kind is in the worker's file only if the submitter states it, because older workers refuse the field.
+
+    It is also in the first event.
+    """
     spec = TaskSpec.model_validate({"text": "look", "harness": {"kind": "command", "argv": ["true"]}, "kind": kind})
     read = TaskSpec.model_validate_json(spec.to_json())
     assert started(read, 1, Path("/work")).task_kind == kind
@@ -19,7 +22,7 @@ def test_kind_of_work_is_stated(kind: TaskKind | None) -> None:
 
 
 def test_work_tree_is_stated_and_constraints_stay_with_the_spawner() -> None:
-    """The monitor needs to know where it is; a worker of before refuses fields that it does not know."""
+    """The first event has the work tree, for the monitor. Older workers would refuse the constraints as unknown."""
     fields = {"text": "look", "harness": {"kind": "command", "argv": ["true"]}, "constraints": {"paths": ["a"]}}
     spec = TaskSpec.model_validate(fields)
     assert started(spec, 1, Path("/home/agent/work")).work_tree == "/home/agent/work"

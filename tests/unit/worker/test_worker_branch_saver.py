@@ -10,7 +10,7 @@ from tests.unit.worker.agent_tree import SECRET, AgentTree, files, log
 
 
 async def test_branch_is_published_only_when_it_has_changed(tree: AgentTree) -> None:
-    """Once without a bundle while it is unchanged; then with a bundle of all commits for each change."""
+    """An unchanged branch has one event without a bundle, and each change one with a bundle of all commits."""
     await tree.check_out()
     await tree.saver.save()
     await tree.saver.save()
@@ -33,7 +33,10 @@ UNUSUAL = ["-rf", "--all", "a b", "new\nline", "tab\t", "ünï", "Case", "cASE",
 
 
 async def test_names_are_never_read_as_options_or_patterns(tree: AgentTree) -> None:
-    """Also two that differ in case, a folder in the place of a file, a link in the place of a folder, no UTF-8."""
+    """Unusual file names and changes of a file's kind are committed as they are.
+
+    They include names that differ in case only, names that are not UTF-8, and a folder or a link that replaces a file.
+    """
     await tree.check_out()
     for name in UNUSUAL:
         (tree.work / name).write_text(name)
@@ -153,7 +156,7 @@ BROKEN: dict[str, tuple[str, str | None, list[str] | None]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_branch_is_saved_from_a_broken_repository(tree: AgentTree, name: str) -> None:
-    """What can't be saved is stated; saving never raises."""
+    """The event states what can't be saved; saving never raises."""
     script, left_out, commits = BROKEN[name]
     await tree.check_out()
     tree.agent(script)
@@ -168,7 +171,7 @@ async def test_a_branch_is_saved_from_a_broken_repository(tree: AgentTree, name:
 
 
 async def test_oversized_rest_does_not_cost_the_commits(tree: AgentTree) -> None:
-    """The bundle has the agent's commits then."""
+    """If the uncommitted changes are too large, the bundle has the agent's commits without them."""
     await tree.check_out()
     tree.agent(
         "echo 1 > one; git add .; git commit -qm One; for n in 1 2 3; do head -c 400000 /dev/urandom > r$n; done"
@@ -180,7 +183,7 @@ async def test_oversized_rest_does_not_cost_the_commits(tree: AgentTree) -> None
 
 
 async def test_message_of_the_rest_has_no_secret(tree: AgentTree) -> None:
-    """It is the first line of the task's text, without secrets and control characters, and names the co-author."""
+    """The message is the first line of the task's text, without secrets and control characters, and a co-author."""
     env = {
         "GIT_AUTHOR_NAME": "Bot <x>\n",
         "GIT_AUTHOR_EMAIL": "bot@example.org",
@@ -200,7 +203,7 @@ async def test_message_of_the_rest_has_no_secret(tree: AgentTree) -> None:
 
 
 async def test_commits_of_the_agent_name_the_co_author(tree: AgentTree) -> None:
-    """Once each, also after an amendment, and after other trailers; a message of an editor stays as it is."""
+    """Each commit has the co-author once, also after an amendment; a message from an editor is unchanged."""
     await tree.check_out(co_author={"name": 'Ann $(touch x) "A"', "email": "ann@example.org"})
     tree.agent(
         "echo 1 > one; git add .; git commit -qm One; git commit -q --amend --no-edit --no-verify;"
@@ -216,7 +219,7 @@ async def test_commits_of_the_agent_name_the_co_author(tree: AgentTree) -> None:
 
 
 async def test_file_with_a_secret_is_not_committed(tree: AgentTree) -> None:
-    """A file that an agent has written its key to is left out, and stated."""
+    """A file with a key of the task is left out, and the event states that."""
     await tree.check_out(env={"API_KEY": SECRET}, secret_env=["API_KEY"])
     tree.agent(f"echo KEY={SECRET} > .env; echo 1 > new")
     saved = await tree.saved()

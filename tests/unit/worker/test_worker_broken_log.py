@@ -28,6 +28,6 @@ def test_error_log_names_places_but_no_values() -> None:
 
 
 def test_worker_never_logs_exception_texts() -> None:
-    """A worker handles secrets, and its log is not redacted."""
+    """No module logs with `exc_info`: an exception may quote a secret, and the log of the worker is not redacted."""
     sources = Path(sandherd_worker.__path__[0]).rglob("*.py")
     assert [path.name for path in sources if "exc_info" in path.read_text()] == []

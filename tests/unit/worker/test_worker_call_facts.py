@@ -66,12 +66,12 @@ CHECKS = {
 
 @pytest.mark.parametrize("wanted", CHECKS)
 def test_check_is_found_by_its_arguments(wanted: str) -> None:
-    """Behind other commands, variables, and programs that start it; the strongest of several."""
+    """A check is found after other commands, variables and launchers; of several checks, the strongest counts."""
     assert {command: kind(command) for command in CHECKS[wanted]} == dict.fromkeys(CHECKS[wanted], wanted)
 
 
 def test_other_commands_are_no_checks() -> None:
-    """Names of checks in other places, programs that only format, and what is written to a file."""
+    """Names of checks in arguments or in text for a file, and programs that only format, are not checks."""
     others = (
         *(
             "echo pytest",
@@ -133,12 +133,12 @@ def test_check_passed_only_if_the_status_shows_it(command: str, after_ok: Any, a
 
 @given(st.text(alphabet="ab \"'\\\n;|&()<>$`#={}!-", max_size=200))
 def test_any_text_is_parsed(command: str) -> None:
-    """Whatever an agent runs, the parser ends, and returns programs."""
+    """The parser returns programs for any text."""
     assert all(program.argv for program in programs_of({"command": command}))
 
 
 def test_parsing_is_limited() -> None:
-    """The length of a command, the number of its programs, and shells within shells."""
+    """The length of a command, the number of its programs, and the depth of shells within shells are limited."""
     assert programs_of({"command": "pytest " + "x" * MAX_CHARS}) == []
     assert len(programs_of({"command": "a;" * MAX_PROGRAMS})) == MAX_PROGRAMS
     assert programs_of({"command": "a;" * (MAX_PROGRAMS + 1)}) == []
@@ -162,7 +162,7 @@ def test_parsing_is_limited() -> None:
     ],
 )
 def test_only_calls_that_fetch_may_be_outages(command: str, fetches: bool) -> None:
-    """A failing test may print the texts of an outage, and a server of the sandbox itself may be down."""
+    """Calls that fetch nothing from outside of the sandbox, such as tests, are never outages."""
     assert may_be_outage("Bash", {"command": command}) is fetches
     assert may_be_outage("WebFetch", {})
     assert may_be_outage("mcp__tracker__search", {"command": command})
@@ -183,7 +183,7 @@ def test_only_calls_that_fetch_may_be_outages(command: str, fetches: bool) -> No
     ],
 )
 def test_outage_is_found_by_documented_texts(text: str, outage: bool) -> None:
-    """Statuses of servers, errors of the network; a package that does not exist is none."""
+    """Statuses of servers and network errors are outages; a missing package is not."""
     assert is_outage(text) is outage
 
 
@@ -200,7 +200,7 @@ def end(call: str, text: str, **fields: Any) -> list[Any]:
 
 
 def test_facts_are_added_to_all_events_of_a_call() -> None:
-    """The call and both events of its end have them, whatever the agent sets; other events are unchanged."""
+    """The event of a call and both events of its end get facts, which replace the agent's. Others are unchanged."""
     calls = CallAnnotations()
     begun: Any = calls.annotate(use("t1", "cd x && pytest").model_copy(update={"check": "lint"}))
     ends: list[Any] = [calls.annotate(event) for event in end("t1", "1 failed")]
@@ -216,7 +216,7 @@ def test_facts_are_added_to_all_events_of_a_call() -> None:
 
 
 def test_remembered_calls_are_limited() -> None:
-    """An agent that never ends its calls takes no more memory; the end of an old one has no facts."""
+    """Calls that never end take limited memory; the end of a call beyond the limit gets no facts."""
     calls = CallAnnotations()
     for number in range(MAX_CALLS + 1):
         calls.annotate(use(f"t{number}", "pytest"))

@@ -28,7 +28,7 @@ def empty(folder: Path) -> Path:
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_packs_and_loose_objects_are_copied(origin: Origin, tmp_path: Path, packed: bool) -> None:
-    """All of them and nothing else of the mirror: no alternates, no locks, no unfinished files."""
+    """All packs and loose objects are copied, and no other files, such as alternates, locks and unfinished files."""
     mirror = origin.mirrored()
     if packed:
         git(mirror, "repack", "-adq", "--write-bitmap-index")
@@ -46,7 +46,7 @@ def test_packs_and_loose_objects_are_copied(origin: Origin, tmp_path: Path, pack
 
 
 def test_mirror_may_be_repacked_meanwhile(origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pack that is gone when it is to be copied was replaced by another one, which is copied then."""
+    """If a pack was removed before it is copied, the pack that has replaced it is copied."""
     mirror, copy = origin.mirrored(), empty(tmp_path / "copy")
     git(mirror, "repack", "-adq")
     names = object_copy._names
@@ -68,7 +68,7 @@ def test_mirror_may_be_repacked_meanwhile(origin: Origin, tmp_path: Path, monkey
 
 
 def test_missing_mirror_and_a_stop_end_the_copy(origin: Origin, tmp_path: Path) -> None:
-    """The one as an error of the system, the other as one of its own, without an object that is cut off."""
+    """A missing mirror raises `OSError`, and a stop `StoppedError`. Incomplete files only have temporary names."""
     copy = empty(tmp_path / "copy")
     with pytest.raises(FileNotFoundError):
         copy_objects(tmp_path / "none", copy / "objects")
@@ -79,7 +79,7 @@ def test_missing_mirror_and_a_stop_end_the_copy(origin: Origin, tmp_path: Path) 
 
 
 def test_copy_needs_no_support_of_the_kernel(origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where files can't be copied within the kernel, as between some file systems, they are sent."""
+    """If `copy_file_range` fails, as between some file systems, `sendfile` is used."""
 
     def refuse(*_: object) -> int:
         raise OSError(18, "Invalid cross-device link")
@@ -101,7 +101,10 @@ def test_copy_needs_no_support_of_the_kernel(origin: Origin, tmp_path: Path, mon
     ],
 )
 def test_identity_is_that_of_the_tasks_variables(env: dict[str, str], secret: list[str], found: CommitIdentity) -> None:
-    """What git would refuse or misread is removed, and a secret is no name. The co-author is a field of the task."""
+    """Characters that git would refuse or misread are removed, and secret variables are ignored.
+
+    The co-author is a field of the task.
+    """
     document = {"text": "x", "harness": {"kind": "command", "argv": ["x"]}, "env": env, "secret_env": secret}
     assert identity_of(TaskSpec.model_validate(document)) == found
     known = document | {"co_author": {"name": "Ann Example", "email": "ann@x.org"}}
@@ -121,5 +124,5 @@ def test_identity_is_that_of_the_tasks_variables(env: dict[str, str], secret: li
     ],
 )
 def test_summary_is_one_short_line_of_the_task(text: str, summary: str) -> None:
-    """Without control characters."""
+    """The summary is one line of limited length without control characters."""
     assert message_of(text, "task-1", CommitIdentity()).split("\n")[0] == summary

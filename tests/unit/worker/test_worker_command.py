@@ -112,7 +112,7 @@ async def test_missing_program_is_a_start_error(make: Make, listener: Any) -> No
 
 
 async def test_messages_reach_standard_input_as_lines(make: Make, listener: Any, eventually: Any) -> None:
-    """Messages come during the work, in order, each one line whatever is in it."""
+    """Messages arrive during the work and in order. Each is one line, whatever it contains."""
     harness = make(
         sys.executable, "-uc", "import sys\nprint('up')\nfor n in range(2): print(repr(sys.stdin.readline()))"
     )
@@ -125,7 +125,7 @@ async def test_messages_reach_standard_input_as_lines(make: Make, listener: Any,
 
 
 def test_escaped_line_restores_the_message() -> None:
-    """The escape is unambiguous."""
+    """The escapes in a line are unambiguous."""
     text = "a\\n\n\\\\\r\n"
     line = one_line(text).decode().rstrip("\n")
     assert "\n" not in line
@@ -177,7 +177,7 @@ async def test_one_interrupt_sends_one_sigint(
 
 
 async def test_closed_input_and_ended_program_refuse_messages(make: Make, listener: Any, eventually: Any) -> None:
-    """The reason is stated; no message is silently dropped."""
+    """Each message is refused with a reason, and none is silently dropped."""
     harness = make("/bin/sh", "-c", "exec 0<&-; echo closed; exec sleep 600")
     await harness.start()
     await eventually(lambda: "closed" in listener.output, "the input is closed")
@@ -311,7 +311,7 @@ def test_output_is_rate_limited() -> None:
 
 
 async def test_processes_of_a_lost_worker_are_found_by_their_environment(make: Make) -> None:
-    """Only those of that sandbox's agent are found."""
+    """Only processes of the agent of this sandbox are found."""
     harness = make("/bin/sleep", "600", **{PLACE_VARIABLE: "sbx-lost"})
     await harness.start()
     assert len(orphans("sbx-lost")) == 1
@@ -321,7 +321,7 @@ async def test_processes_of_a_lost_worker_are_found_by_their_environment(make: M
 
 
 def test_oom_kills_are_read_from_the_sandboxs_group_first(tmp_path: Path) -> None:
-    """Version 2, version 1, then the machine; None if nothing is readable."""
+    """The count is that of cgroup version 2, else of version 1, else of the machine; None if none can be read."""
     machine = tmp_path / "vmstat"
     assert oom.kills(tmp_path, machine) is None
     machine.write_text("pgfault 1\noom_kill 7\n")
@@ -345,7 +345,7 @@ def test_oom_kills_are_read_from_the_sandboxs_group_first(tmp_path: Path) -> Non
 def test_memory_figures_are_those_of_the_sandboxs_group(
     tmp_path: Path, files: dict[str, str], peak: int | None, limit: int | None
 ) -> None:
-    """Versions 1 and 2 are read; unreadable figures are absent, and no limit is None."""
+    """The figures of cgroup versions 1 and 2 are read. A figure is None if it can't be read, or without a limit."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert oom.memory_fields(tmp_path) == {"memory_peak_bytes": peak, "memory_limit_bytes": limit}

@@ -13,7 +13,7 @@ from sandherd_worker.processes import Reaper
 async def test_command_of_a_cancelled_launch_is_killed(
     reaper: Reaper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other part of the worker knows of it, so it would never end."""
+    """The command is killed, because no other part of the worker could end it."""
     begun = asyncio.get_running_loop().create_future()
 
     async def connect(command: LaunchedCommand) -> None:
@@ -32,6 +32,6 @@ async def test_command_of_a_cancelled_launch_is_killed(
 
 @pytest.mark.parametrize("rules", [None, 17])
 def test_command_is_only_copied_where_it_enters_a_domain(rules: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without rules nothing is run before it is executed, so it is started without a copy of the worker."""
+    """Without Landlock rules there is no `preexec_fn`, so a start does not copy the worker's page tables."""
     monkeypatch.setattr(confinement, "_rules", lambda: rules)
     assert confinement.entry() is (None if rules is None else confinement.enter)

@@ -22,7 +22,7 @@ def conclusion_of(concluded: list[AgentEnd]) -> Conclusion:
 
 
 async def test_first_result_counts_at_once(conclusion_of: Conclusion, concluded: list[AgentEnd]) -> None:
-    """The driver may report idle before it or after it."""
+    """The first result is final, whether the driver reports itself idle before it or after it."""
     first = AgentEnd(error="1")
     conclusion_of.turn(working=True)
     conclusion_of.result(first)
@@ -46,7 +46,7 @@ async def test_message_being_delivered_delays_the_conclusion(
 
 
 async def test_refused_message_makes_no_turn(conclusion_of: Conclusion, concluded: list[AgentEnd]) -> None:
-    """The task's conclusion is unchanged."""
+    """A refused message does not change the task's conclusion."""
     conclusion_of.turn(working=True)
     with suppress(MessageRefusedError), conclusion_of.delivering():
         conclusion_of.result(AgentEnd())
@@ -58,7 +58,7 @@ async def test_turn_that_does_not_begin_is_not_waited_for(
     conclusion_of: Conclusion, concluded: list[AgentEnd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that accepts a message and does nothing, or has ended, keeps no task open."""
-    monkeypatch.setattr(conclusion, "_A_TURN_BEGINS", 0.01)
+    monkeypatch.setattr(conclusion, "_TURN_START_SECONDS", 0.01)
     with conclusion_of.delivering():
         conclusion_of.result(AgentEnd())
     async with asyncio.timeout(PATIENCE):

@@ -89,7 +89,7 @@ async def test_iteration_that_reports_cost_at_its_end_is_completed(listener: Any
 
 
 async def test_signal_is_found_across_pieces_of_output(listener: Any) -> None:
-    """The search is limited to one iteration."""
+    """The signal is found across pieces, but not across two iterations."""
     hearing = IterationEvents(listener, "ALL DONE", shown=True)
     for piece in ("it is AL", "L", " DONE", " now"):
         await hearing.show(piece)
@@ -109,7 +109,7 @@ async def test_printed_signal_is_ignored(listener: Any) -> None:
 
 
 async def test_only_an_error_that_ends_its_turn_is_a_fault(listener: Any) -> None:
-    """An error after which the agent continues is none."""
+    """An error after which the agent continues is not a fault."""
     hearing = IterationEvents(listener, None, shown=False)
     await hearing.publish(AgentError(error="slow", phase="model"))
     await hearing.publish(AgentTurnCompleted(turn=1, stop_reason="end_turn"))
@@ -121,7 +121,7 @@ async def test_only_an_error_that_ends_its_turn_is_a_fault(listener: Any) -> Non
 
 
 async def test_turns_of_several_runs_are_numbered_on(listener: Any) -> None:
-    """No two have the same number."""
+    """Turns of different runs never have the same number."""
     hearing = IterationEvents(listener, None, shown=False)
     for _ in range(2):
         hearing.run_begins()

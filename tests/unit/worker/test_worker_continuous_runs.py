@@ -54,7 +54,7 @@ def letter(content: str, seconds: int) -> InboxMessage:
 
 
 async def test_message_that_expires_before_the_next_run_is_refused(listener: Any) -> None:
-    """The run continues with the messages that have not expired."""
+    """An expired message is refused; the next run gets the messages that have not expired."""
     moment = [BEGAN]
     hearing = IterationEvents(listener, None, shown=False)
 

@@ -28,7 +28,7 @@ async def test_task_is_done_at_the_driver_result(make: Make, listener: Any, work
 
 
 async def test_usage_is_summed_into_the_result(make: Make) -> None:
-    """Each event has a difference, the result the sum."""
+    """Each event of usage has the difference to the last one, and the result has the sum."""
     harness = make("usage 10 5 300", "usage 1 2 30")
     await harness.start()
     used = (await harness.wait_done()).used
@@ -63,7 +63,7 @@ async def test_interrupt_stops_the_turn_and_session_continues(
 async def test_message_after_the_end_is_another_turn(
     make: Make, listener: Any, worker: Worker, eventually: Any
 ) -> None:
-    """The task's outcome is unchanged."""
+    """A message after the end begins another turn; the task's outcome is unchanged."""
     harness = make("say one")
     await harness.start()
     done = await harness.wait_done()
@@ -125,7 +125,7 @@ async def test_invalid_or_forbidden_driver_line_becomes_an_error(
 
 
 async def test_unknown_receipt_and_second_result_are_ignored(make: Make, listener: Any) -> None:
-    """The first result counts."""
+    """A receipt for an unknown message is ignored, and of two results, the first one counts."""
     taken = json.dumps({"type": "driver.taken", "data": {"message": "msg-9"}})
     harness = make(f"raw {taken}", "say on")
     await harness.start()

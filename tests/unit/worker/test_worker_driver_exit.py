@@ -92,7 +92,7 @@ async def test_driver_that_reads_nothing_does_not_block_the_worker(make: Make) -
 
 
 async def test_long_task_is_written_whole_and_first(make: Make, listener: Any) -> None:
-    """Commands sent at once follow the task."""
+    """The whole task is written before commands that are sent immediately after the start."""
     harness = make("say " + "x" * 200_000)
     await harness.start()
     await harness.interrupt()

@@ -69,7 +69,7 @@ async def test_trace_is_continued(spool: Spool, tmp_path: Any, assignment: Any, 
 async def test_event_is_serialised_once(
     spool: Spool, tmp_path: Any, assignment: Any, published_of: Any, text: str, times: int
 ) -> None:
-    """Serialisation takes each record's time once. Only an event too large as JSON is made a second time, from less."""
+    """An event is serialised once. Only one that is too large as JSON is serialised again, after it was shortened."""
     taken: list[datetime] = []
 
     def clock() -> datetime:
@@ -154,7 +154,7 @@ async def test_deeply_nested_event_is_replaced_by_an_error(
 
 @pytest.mark.parametrize("text", ["\ud800", "\x00\x01\x1b[31m", "\u2028" * 90_000, "\x01" * 60_000])
 async def test_unusual_characters_do_no_harm(spool: Spool, emitter: Emitter, published_of: Any, text: str) -> None:
-    """Half a surrogate pair, control characters, and text that JSON writes six times as long."""
+    """Half a surrogate pair, control characters, and text that is six times as long in JSON are published."""
     await emitter.emit(message(text))
     assert [event.type for event in published_of(spool)] == ["agent.message"]
 

@@ -44,7 +44,7 @@ def test_output_is_readable_from_any_offset(tmp_path: Path, writes: list[tuple[S
 
 
 def test_many_small_pieces_come_in_several_replies(log: CommandLog) -> None:
-    """Each piece costs more than its bytes."""
+    """A reply has a limited number of pieces, because each piece takes more space than its bytes."""
     for number in range(2000):
         log.add("stdout" if number % 2 else "stderr", b"x")
     assert len(log.read(0)) < 2000
@@ -52,7 +52,7 @@ def test_many_small_pieces_come_in_several_replies(log: CommandLog) -> None:
 
 
 def test_output_beyond_the_cap_is_counted(log: CommandLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The beginning of the output is stored."""
+    """The output up to the limit is stored, and the rest is counted."""
     monkeypatch.setattr(module, "MAX_STORED_BYTES", 100)
     for _ in range(3):
         log.add("stdout", b"x" * 60)

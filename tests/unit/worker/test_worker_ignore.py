@@ -99,7 +99,7 @@ def repository(tmp_path_factory: Any) -> Path:
 def test_watched_files_are_those_that_git_would_add(
     repository: Path, top: str, inner: str, innermost: str, exclude: str
 ) -> None:
-    """Negations, directories, globs, lists further down, and the repository's own list, in git's order."""
+    """Negations, directories, globs, lists in subfolders, and the repository's own list apply in git's order."""
     for path, text in {
         ".gitignore": top, "a/.gitignore": inner, "a/b/.gitignore": innermost, ".git/info/exclude": exclude
     }.items():  # fmt: skip
@@ -144,13 +144,13 @@ def test_ignore_rules_equal_those_of_git(tmp_path: Path, path: str, directory: b
 
 @pytest.mark.parametrize("rule", ["[", "[]", "[z-a]", "\\", "!", "/", "**", "***", "(", "+?", "{a,b}"])
 def test_senseless_rule_does_no_harm(tmp_path: Path, rule: str) -> None:
-    """An agent may write anything into `.gitignore`."""
+    """Any content of `.gitignore` is accepted, because an agent may write anything into it."""
     ruled(tmp_path, rule)("a/b", directory=False)
 
 
 @pytest.mark.parametrize("stars", ["*a" * 60, "**/" * 60 + "b", "/x" + "*?" * 60 + "y", "**/a" * 30 + "/**/b"])
 def test_no_pattern_takes_exponential_time(tmp_path: Path, stars: str) -> None:
-    """A pattern that could match in very many ways is tried in one."""
+    """A pattern that could match in very many ways is matched in linear time."""
     assert not ruled(tmp_path, f"{stars}c")("/".join(["a" * 120] * 30) + "x", directory=False)
 
 

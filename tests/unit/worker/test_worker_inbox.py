@@ -99,7 +99,7 @@ async def test_answer_with_the_name_of_a_message_is_injected(inbox: Inbox) -> No
 
 
 async def test_name_that_is_used_again_is_another_message(inbox: Inbox) -> None:
-    """A name is free again some time after its message has ended: what was sent later is another message."""
+    """A name may be used again some time after its message has ended. The later message is a different one."""
     agent = Agent()
     inbox.ready(agent)
     for sent_at in (SENT, SENT + timedelta(days=2), SENT):
@@ -276,7 +276,7 @@ async def test_invalid_delivery_gets_no_receipt(inbox: Inbox, document: bytes) -
 
 
 def test_torn_last_line_of_the_list_is_ignored(tmp_path: Path) -> None:
-    """Half an id would name another message."""
+    """An incomplete last id is ignored, because it could be the id of another message."""
     (tmp_path / "injected").write_bytes(b"msg-1\nmsg-12")
     known = DeliveredMessages(tmp_path / "injected")
     assert "msg-1" in known

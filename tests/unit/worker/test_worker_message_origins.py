@@ -34,5 +34,5 @@ def test_origin_is_that_of_the_sender(fields: dict[str, Any], origin: str) -> No
 
 
 def test_prompt_of_an_iteration_is_the_workers_own() -> None:
-    """A message that was delivered can't pass for it."""
+    """A delivered message never has the origin of the worker's own prompt."""
     assert origin_of(IterationPrompt.model_validate(message().model_dump())) == "iteration"

@@ -145,7 +145,7 @@ async def test_client_that_reads_nothing_holds_the_server_up(serve: Callable[[Ha
 
 
 async def test_reset_is_an_error_and_no_end(serve: Callable[[Handle], Any]) -> None:
-    """Incomplete bytes are not taken for complete ones."""
+    """If the server resets the connection, the client gets an error, and not an end after incomplete bytes."""
     port_server = await serve(echo)
     await port_server.write(b"x")
     assert (await port_server.read())[0] == b"x"
@@ -156,7 +156,7 @@ async def test_reset_is_an_error_and_no_end(serve: Callable[[Handle], Any]) -> N
 
 
 async def test_connection_without_requests_is_closed(serve: Callable[[Handle], Any]) -> None:
-    """A client that was killed leaves nothing open."""
+    """A connection without requests is closed, so that a killed client leaves nothing open."""
     port_server = await serve(echo)
     port_server.ports = PortConnections(idle_seconds=0.2)
     await port_server.write()
@@ -169,7 +169,7 @@ async def test_connection_without_requests_is_closed(serve: Callable[[Handle], A
 
 
 async def test_connections_are_limited_and_closed_ones_make_room(serve: Callable[[Handle], Any]) -> None:
-    """One more than the maximum is refused; a repeated request to open one is not one more."""
+    """A connection beyond the maximum is refused. A repeated request to open a connection does not count again."""
     port_server = await serve(echo)
     for number in range(MAX_PORT_CONNECTIONS):
         await port_server.write(name=f"con-{number}")

@@ -105,12 +105,12 @@ def test_password_in_a_url_is_redacted() -> None:
     ],
 )
 def test_secret_that_overlaps_a_urls_password_is_redacted(secret: str, text: str, clean: str) -> None:
-    """Where one begins in the other, all of both is replaced."""
+    """If a secret begins within the password, or the password within a secret, both are replaced completely."""
     assert Redactor([secret]).text(text) == clean
 
 
 def test_known_secret_is_redacted_in_every_form() -> None:
-    """Plain, in JSON, in a URL and in base 64."""
+    """A secret is redacted as plain text, in JSON, in a URL and in base64."""
     secret = 'p@ss "w0rd"/with stuff'
     forms = [
         secret,
@@ -189,7 +189,7 @@ def test_nested_values_are_redacted() -> None:
 
 
 def test_ordinary_text_is_unchanged() -> None:
-    """Hashes, ids, paths and code are no secrets."""
+    """Hashes, ids, paths and code are not redacted."""
     text = "commit 3f786850e387550fdab836ed7e6dc881de23001b\n/usr/lib/python3 sk-short task-01jz a@b.c http://h:80/p\n"
     assert Redactor(["hunter22"]).text(text) == text
 
@@ -248,7 +248,7 @@ def test_pause_shows_pending_text_but_no_partial_secret() -> None:
 
 
 def test_endless_text_is_held_back_within_a_bound() -> None:
-    """Output without any blank is passed on in full, with a bounded part held back."""
+    """Output without any blank is passed on in full, and a part of limited size is held back."""
     stream = StreamRedactor(Redactor())
     shown = "".join(stream.feed("x" * 10_000) for _ in range(20))
     assert len(shown) > 180_000

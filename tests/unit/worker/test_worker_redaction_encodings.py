@@ -40,7 +40,7 @@ _AROUND = 60
 
 @pytest.mark.parametrize(("write", "secret"), CASES)
 def test_encoded_secret_is_redacted(write: Callable[[str], str], secret: str) -> None:
-    """Next to nothing of the tool's output is left, and the text before and behind it is."""
+    """Nearly all of the tool's output is redacted, and the text before and after it is unchanged."""
     text = write(secret)
     redactor = redactor_of(secret, "another-secret-value")
     cleaned = redactor.text(f"before: {text}\n# behind, as ever\n")
@@ -85,7 +85,7 @@ def seen_of(shown: str, number: int) -> set[bytes]:
 
 @pytest.mark.parametrize(("number", "write", "secret"), STREAMED)
 def test_encoded_secret_is_redacted_at_any_split(number: int, write: Callable[[str], str], secret: str) -> None:
-    """Every character alone with a pause behind each, and random pieces with and without pauses."""
+    """A secret is redacted in single characters with pauses, and in random pieces with and without pauses."""
     text = f"before:\n{write(secret)}\n# behind, as ever\n"
     redactor = redactor_of(secret, "another-secret-value")
     hidden, chance = windows(secret, number), random.Random(len(text))
@@ -107,7 +107,7 @@ def _cut(text: str, chance: random.Random, count: int) -> list[str]:
 
 
 def test_the_reported_attacks_fail() -> None:
-    """Issue 11, finding 8: a token of 93 characters through `base64`, HTTP Basic, a wrapped PEM key."""
+    """A token of 93 characters in `base64` and HTTP Basic, and a wrapped PEM key are redacted (issue 11, finding 8)."""
     redactor = Redactor([TOKEN, PEM])
     assert TOKEN[:60] not in _decoded(redactor.text(shell('printf "$S" | base64')(TOKEN)))
     for user in ("a", "ab", "abc"):

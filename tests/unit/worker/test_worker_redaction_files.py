@@ -77,7 +77,7 @@ def test_diff_between_two_secrets_shows_a_change() -> None:
 
 
 def test_earlier_line_of_a_completed_secret_is_redacted_in_a_diff() -> None:
-    """The second half of a value is written behind the first, which the older text shows."""
+    """If a change completes a secret, its first half is also redacted in the older text."""
     half, rest = TOKEN[:30], TOKEN[30:60]
     redactor = Redactor([half + rest])
     change = compare("f", f"{half}\n".encode(), f"{half}\n{rest}\n".encode(), clean=redactor.lines)

@@ -38,7 +38,7 @@ def test_numeric_secret_is_redacted_in_a_structure(secret: str, number: float) -
 
 
 def test_other_numbers_stay() -> None:
-    """Small ones, booleans, non-numbers, and numbers too large stay."""
+    """Small and too large numbers, booleans, None and infinity are unchanged."""
     redactor = Redactor([PIN, "0000", "1.000", "12"])
     other = {"a": 12, "b": 0, "c": 1.0, "d": True, "e": None, "f": int("1" * 400), "g": math.inf, "h": 9482173655012}
     assert redactor.value(other) == other
@@ -53,7 +53,7 @@ def test_numeric_contract_field_becomes_zero(field: Any, clean: Any) -> None:
 
 
 def test_artifact_reference_keeps_its_size() -> None:
-    """The size's type within an event would not permit a mark."""
+    """The size in a reference is not redacted, because a mark would not be valid there."""
     reference = {"subject": "s", "sha256": "0", "size": 94820, "media_type": "text/plain"}
     whole = {name: reference.get(name, 9482) for name in _fields()}
     assert Redactor(["9482"]).value({"input": whole}) == {"input": whole}
@@ -64,7 +64,7 @@ def _fields() -> list[str]:
 
 
 def test_secret_as_a_list_of_bytes_is_redacted() -> None:
-    """Node prints a buffer so."""
+    """A list of bytes with a secret is redacted: Node prints buffers in this format."""
     secret = "a-secret-of-letters"
     assert Redactor([secret]).value({"data": list(b"x" + secret.encode())}) == {"data": [MARK]}
     assert Redactor([secret]).value({"data": list(range(200))}) == {"data": list(range(200))}

@@ -89,7 +89,7 @@ def written(draw: st.DrawFn) -> tuple[str, str]:
 @example(("secret", "secr\\net")).via("a letter of an escape within the secret")
 @example(("abcdefgh", "x" * 9)).via("a text without it")
 def test_text_with_a_secret_is_always_searched(case: tuple[str, str]) -> None:
-    """What the search would find is found, in every form, wrapping and surrounding."""
+    """A text that contains a secret is searched, for every encoding, line wrap and surrounding text."""
     secret, text = case
     redactor = Redactor([secret])
     if redactor._searched(text.encode("utf-8", "surrogatepass")):
@@ -98,7 +98,7 @@ def test_text_with_a_secret_is_always_searched(case: tuple[str, str]) -> None:
 
 
 def test_ordinary_text_is_not_searched() -> None:
-    """Of programs, in parts of the size of an event, few meet the condition."""
+    """Few event-sized parts of source code are searched."""
     redactor = redactor_of(TOKEN, PEM, "correct horse battery staple", "hunter22", "a-secret-value-of-the-task")
     text = "".join(path.read_text() for path in sorted(Path("services/worker/sandherd_worker").glob("*.py")))
     parts = [text[at : at + 2000].encode() for at in range(0, len(text), 2000)]

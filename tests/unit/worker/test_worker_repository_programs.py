@@ -66,7 +66,7 @@ async def test_programs_of_the_repository_see_no_secret(
 async def test_process_that_a_filter_leaves_behind_is_ended(
     tree: AgentTree, tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:
-    """Also one with a session of its own that holds git's output open."""
+    """A process is ended even if it has its own session and holds git's output open."""
     await tree.check_out()
     pid = tmp_path / "pid"
     script = f"#!/bin/sh\nsetsid sh -c 'echo $$ > {pid}; exec sleep 600' >/dev/null &\ncat\n"
@@ -81,7 +81,7 @@ async def test_process_that_a_filter_leaves_behind_is_ended(
 async def test_filter_that_never_ends_is_ended_in_time(
     tree: AgentTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commits are saved without the rest."""
+    """The filter is ended, and the commits are saved without the uncommitted changes."""
     monkeypatch.setattr(branch_saver, "REST_SECONDS", 8.0)  # a slow machine starts the filter in it
     await tree.check_out()
     (tree.work / ".git/filter").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
@@ -95,7 +95,7 @@ async def test_filter_that_never_ends_is_ended_in_time(
 
 
 async def test_late_save_is_reported_and_its_processes_ended(tree: AgentTree, tmp_path: Path) -> None:
-    """After the share of the grace period that saving has; a filter that never ends does not delay the worker."""
+    """When saving's share of the grace period is over, its processes are ended, also a filter that never ends."""
     await tree.check_out()
     (tree.work / ".git/filter").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
     (tree.work / ".git/filter").chmod(0o755)

@@ -131,7 +131,7 @@ async def test_closed_room_delays_requests_until_it_opens(shut: AccessServer, tm
 
 
 async def test_requests_over_the_limit_are_refused_for_now(opened_server: AccessServer) -> None:
-    """Of many concurrent requests as many as permitted are processed, the others get an error to retry."""
+    """Requests up to the limit are processed concurrently, and the others get an error that permits a retry."""
     replies = await asyncio.gather(*(ask(opened_server, WorkerListFiles()) for _ in range(3 * MAX_CONCURRENT)))
     refused = [reply.error.code for reply in replies if reply.error is not None]
     assert len(replies) - len(refused) >= MAX_CONCURRENT
@@ -140,7 +140,7 @@ async def test_requests_over_the_limit_are_refused_for_now(opened_server: Access
 
 
 async def test_misdirected_replies_use_no_place_before_the_start(shut: AccessServer) -> None:
-    """More than may wait, none with a reply subject: the request behind them is processed at the start."""
+    """More messages without a reply subject than may wait do not block a later request, which is processed."""
     line: Any = Line()
     await shut.serve(line)
     receive = line.callbacks["sandherd.v1.request.worker.list_files.p1.sbx-1"]

@@ -9,7 +9,7 @@ from tests.unit.worker.agent_tree import AgentTree, log
 
 
 async def test_restored_work_tree_is_continued(tree: AgentTree) -> None:
-    """With the agent's commits after the saved ones, and what it had not committed."""
+    """The restored work tree has the agent's later commits and its uncommitted changes."""
     await tree.check_out()
     tree.agent("echo 1 > one; git add .; git commit -qm One; echo 2 > two")
     assert await tree.check_out(restored=True)

@@ -86,7 +86,7 @@ async def test_session_outside_the_permitted_folders_is_refused(
 async def test_oversized_session_is_reported(
     stored: SessionStore, spool: Spool, published_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No part of the session is stored."""
+    """A session that is too large is reported, and no part of it is stored."""
     monkeypatch.setattr(session_store, "_LARGEST", 1000)
     (tmp_path / "work" / "session").write_text("x" * 2000)
     await stored.store(tmp_path / "work" / "session", "session-1")

@@ -193,7 +193,7 @@ async def test_terminal_event_can_be_repeated_after_a_failed_write(tmp_path: Pat
 
 
 async def test_spool_is_held_by_one_worker(tmp_path: Path) -> None:
-    """The second is refused until the first has closed it."""
+    """A second worker is refused until the first one has closed the spool."""
     first = Spool.open(tmp_path, limit=LIMIT)
     with pytest.raises(SpoolBusyError):
         Spool.open(tmp_path, limit=LIMIT)

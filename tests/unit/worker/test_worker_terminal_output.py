@@ -31,7 +31,7 @@ async def shown(listener: Any, content: bytes, allowance: OutputAllowance | None
 
 
 async def test_beginning_end_and_omitted_size_are_shown(listener: Any) -> None:
-    """The omission is exact to the byte; the tool's result gets the end."""
+    """The number of omitted bytes is exact, and the tool's result has the end of the output."""
     content = b"".join(b"%7d\n" % number for number in range(100_000))
     output = await shown(listener, content, OutputAllowance(limit=80_000, last=8_000))
     begin, rest = MORE.split(listener.output)
@@ -62,7 +62,7 @@ async def test_slightly_long_output_is_shown_whole(listener: Any) -> None:
 
 @pytest.mark.parametrize("place", range(0, 40, 3))
 async def test_secret_at_the_edge_of_an_omission_is_redacted(listener: Any, place: int) -> None:
-    """The edge may be the end of the beginning, or the beginning of the end."""
+    """A secret at either edge of the omitted part is redacted."""
     first = b"a " * 485 + b"-" * place + SECRET.encode()
     last = SECRET.encode() + b" " * place + b"z" * 960
     await shown(listener, first + b" b" * 50_000 + b" " + last, OutputAllowance(limit=1000, last=1000))
@@ -100,7 +100,7 @@ async def test_end_is_shown_in_pieces(listener: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_allowance_of_an_attempt_is_a_small_part_of_the_stream() -> None:
-    """Thirty attempts with endless output do not displace those of others."""
+    """The output of thirty attempts at their limits is only a small part of the stream."""
     allowance = OutputAllowance()
     taken = sum(allowance.take(10**9) for _ in range(3))
     assert taken == MAX_SHOWN

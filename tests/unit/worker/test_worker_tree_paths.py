@@ -103,7 +103,7 @@ def test_link_swapped_in_for_a_folder_is_not_followed(tree: Path) -> None:
 
 
 def test_every_walk_closes_its_descriptors(tree: Path) -> None:
-    """A walk may succeed or fail."""
+    """All descriptors are closed after a successful and after a failed walk."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     (tree / "out").symlink_to("..")
     for path in ("a/b/c", "out/x", "a/file/x", "missing/x", "a/b/../../.."):

@@ -28,7 +28,7 @@ def keeping(spool: Spool, tmp_path: Path, assignment: Any) -> WorkSaver:
 async def test_chunks_precede_the_event_that_names_them(
     keeping: WorkSaver, tmp_path: Path, spool: Spool, records: Any, published_of: Any
 ) -> None:
-    """The chunks restore the tree."""
+    """The chunks come before the event that names them, and restore the tree."""
     content = os.urandom(300_000)
     (tmp_path / "work/a").write_bytes(content)
     await keeping.save_work(lambda: False)

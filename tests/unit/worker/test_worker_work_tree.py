@@ -124,7 +124,7 @@ def test_links_pipes_and_unreadable_names_do_no_harm(work: Path) -> None:
 
 
 def test_binary_and_large_files_are_reported_without_a_diff(work: Path) -> None:
-    """Both creation and change are; the note states why there is no diff."""
+    """Creation and change are reported, with a note that states why there is no diff."""
     tree = started(work)
     (work / "image").write_bytes(b"\x89PNG\0" * 10)
     (work / "large").write_bytes(b"x" * 2_000_000)
@@ -149,7 +149,7 @@ def test_ignored_file_is_not_reported(work: Path) -> None:
 
 
 def test_earlier_contents_are_bounded(work: Path, monkeypatch: Any) -> None:
-    """Beyond the bound a change is still reported, with the reason why its lines are not."""
+    """Above the limit, a change is still reported, with the reason why it has no diff."""
     monkeypatch.setattr("sandherd_worker.work_tree._MAX_CONTENT_BYTES", 10)
     (work / "a").write_text("0123456789abc\n")
     tree = started(work)
@@ -269,7 +269,7 @@ def test_many_files_are_reported_without_holding_all(work: Path) -> None:
 
 
 def test_files_beyond_the_limit_are_not_watched(work: Path, monkeypatch: Any) -> None:
-    """The tree knows that there are more."""
+    """Files beyond the limit are not watched, and `too_many` is set."""
     monkeypatch.setattr("sandherd_worker.work_tree.MAX_FILES", 2)
     for name in "abc":
         (work / name).write_text(name)

@@ -71,7 +71,7 @@ async def test_changes_below_new_and_moved_directories_are_noticed(
 async def test_change_behind_a_queue_overflow_is_noticed(
     work: Path, listener: Any, emitter: Any, eventually: Any, notified: None
 ) -> None:
-    """More events than the kernel queues, all of files that don't count: the lost one after them is found."""
+    """A change is found whose event was lost because events of ignored files had filled the kernel's queue."""
     (work / ".gitignore").write_text("*.log\n")
     with capture_logs() as logged:
         async with watched(work, listener, emitter):
@@ -128,7 +128,7 @@ async def test_watch_that_missed_a_change_is_not_relied_on(
 
 
 async def test_ignored_directories_take_no_watch(work: Path, listener: Any, emitter: Any, monkeypatch: Any) -> None:
-    """The kernel limits watches for each user: none is spent on what is not reported."""
+    """Ignored directories have no watch, because the kernel limits the watches of each user."""
     (work / "src/deep").mkdir(parents=True)
     (work / "node_modules/some/package").mkdir(parents=True)
     seen: list[Path] = []

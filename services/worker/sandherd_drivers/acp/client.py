@@ -25,11 +25,11 @@ class WorkClient:
     def __init__(self, wire: Wire, updates: SessionUpdates, files: ClientFiles, *, needs_approval: bool) -> None:
         self._wire, self._files, self._needs_approval = wire, files, needs_approval
         self._granted: set[tuple[int, str]] = set()
-        """Turn and path of files named by an approved call, which it may access."""
+        """Turn and path of each file that an approved call named: the agent may access it once."""
         self.updates = updates
         self.turn = 0
         self.replaying = False
-        """Whether the agent is repeating what was published before this attempt."""
+        """Whether the agent repeats updates of a loaded session, which were published in an earlier attempt."""
         self.stopping = False
         """Whether the turn must end: no more approvals are requested."""
         self.on_received: Callable[[], None] = _ignore
@@ -85,9 +85,9 @@ class WorkClient:
         _access_file(path, lambda: self._files.write(path, content))
 
     async def _request_access(self, tool: str, path: str, input: Json) -> None:
-        """Accessing a file for the agent is treated as a tool call, named by the protocol's kind of tool.
+        """Request approval of a file access as of a tool call; `tool` is the protocol's kind of tool.
 
-        The approval of a call that named the file covers it, once. Raises the protocol's error.
+        If an approved call has named the file, one access needs no other approval. Raises `RequestError` if denied.
         """
         if not self._needs_approval:
             return

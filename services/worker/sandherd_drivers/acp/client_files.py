@@ -1,7 +1,7 @@
-"""The files that an agent reads and writes through its client: only those in the work tree, for any path.
+"""Reads and writes files on behalf of an agent, only in the work tree.
 
-A path is resolved first, including links, and then walked folder by folder without following any link: a change in
-between leads to an error, not to another place.
+A path is first resolved, including its links. Then its folders are opened one after the other, without following
+links: if a folder is replaced by a link meanwhile, the access fails, and reaches no file outside the work tree.
 """
 
 import os
@@ -29,7 +29,7 @@ class ClientFiles:
         self._root = Path(os.path.realpath(root))
 
     def read(self, path: str, line: int | None = None, limit: int | None = None) -> str:
-        """A file's text: `limit` lines from line `line` (counted from 1); all of it without both."""
+        """The text of a file: `limit` lines from line `line` (from 1), or the whole file if both are None."""
         with self._open(path, os.O_RDONLY) as file:
             if os.fstat(file).st_size > _MAX_FILE_BYTES:
                 raise RefusedPathError(f"{path!r} is larger than {_MAX_FILE_BYTES} bytes")
@@ -74,7 +74,7 @@ class ClientFiles:
             os.close(file)
 
     def _path_parts(self, path: str) -> tuple[str, ...]:
-        """The names on the path below the root. Links are resolved, since none is followed on the walk."""
+        """The names on the path below the root. Links are resolved here, because `_open` follows none."""
         if "\0" in path or not path.startswith("/"):
             raise RefusedPathError(f"{path[:200]!r} is not an absolute path")
         real = Path(os.path.realpath(path))

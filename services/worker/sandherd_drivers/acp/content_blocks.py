@@ -20,7 +20,10 @@ def vendor_text(document: Json, name: str) -> str | None:
 
 
 def parent_call(document: Json) -> str | None:
-    """The call of the sub-agent whose update this is. The protocol has no field for it; Claude's agent reports it."""
+    """The id of the call that started the sub-agent of this update; None for the main agent.
+
+    The protocol has no field for it; Claude's agent reports it.
+    """
     return vendor_text(document, "parentToolUseId")
 
 
@@ -39,7 +42,7 @@ def block_text(block: Json) -> str:
 
 
 def tool_text(call: Json) -> str:
-    """A tool's result as text: the model's version if the agent reports it, else the users' version."""
+    """A tool's result as text: the text for the model if the agent reports it, else the text for users."""
     raw = call.get("rawOutput")
     if isinstance(raw, str) and raw:
         return raw

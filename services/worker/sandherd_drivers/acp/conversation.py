@@ -1,8 +1,8 @@
 """The driver: the task and every message become prompts, one turn after the other.
 
-The protocol can't pass a message to a running turn. So a message waits until the turn has ended and becomes the next
-prompt, together with others that came meanwhile; one of type `interrupt` ends the turn first. It is reported as taken
-only when the agent has shown that it has it: by an update, a request, or its response.
+The protocol can't pass a message to a running turn. So messages wait until the turn has ended, and together become the
+next prompt. A message of type `interrupt` cancels the turn. A message is reported as taken when the agent has reacted
+to its prompt with an update, a request or a response.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from sandherd_drivers.commands import Command
 from sandherd_drivers.wire import Begin, Interrupt, Message, Stop, Wire
 
 _START_SECONDS: Final = 120.0
-"""Seconds until an agent must have begun a session: it may install itself first."""
+"""How long an agent may take to begin a session, in seconds: it may install itself first."""
 _STOP_SECONDS: Final = 2.0
-"""Seconds that a cancelled turn has when the driver stops."""
+"""How long a cancelled turn may take to end when the driver stops, in seconds."""
 _STOPPED: Final = AcpOutcome("stopped", "stopped", "it was stopped before it was done")
 _STREAM_ERROR_TYPES: Final = {"signal": "sigkill", "exit_status": "command_failed"}
 
@@ -146,7 +146,7 @@ class AcpConversation:
         self._wire.report_turn(turn, "idle")
 
     def _end(self, outcome: AcpOutcome) -> None:
-        """There will be no more turns."""
+        """Report the result after the last turn, and an error event if the agent ended by itself."""
         if outcome.agent_ended:
             kind = _STREAM_ERROR_TYPES.get(outcome.error_type or "", "unknown") if self._turns else "stream_init"
             fields = {"error": outcome.error, "error_type": kind, "final_output_length": len(self._last_message or "")}
@@ -179,7 +179,7 @@ class AcpConversation:
         return self._turns.number if self._turns else 0
 
     async def _stop(self, run: asyncio.Task[None]) -> None:
-        """Stop: a turn that still runs is cancelled."""
+        """Cancel a running turn, report the result, refuse the waiting messages, and end the agent."""
         self._is_stopping = True
         self._wakeup.set()
         if self._turns is not None:
@@ -204,6 +204,6 @@ class AcpConversation:
             self._publish_usage()
 
     def _publish_usage(self) -> None:
-        """Publish usage that is not charged yet: of a turn that has not ended, or reported after one."""
+        """Publish usage that is not charged yet: that of a turn that has not ended, or reported after a turn."""
         if self._client is not None:
             self._client.publish(self._client.updates.usage_events())

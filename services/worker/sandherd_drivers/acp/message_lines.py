@@ -46,7 +46,10 @@ class MessageLines:
         self._writer.close()
 
     async def _read_line(self) -> bytes:
-        """A line with its end; pieces of a line that is too long; the rest at the end of input; finally empty."""
+        """The next line with its line feed, or the next piece of a line that is too long.
+
+        At the end of the input it is the rest without a line feed, and then empty.
+        """
         try:
             return await self._reader.readuntil(b"\n")
         except asyncio.IncompleteReadError as last:

@@ -1,4 +1,4 @@
-"""How a turn ended, and what that means for the task; and the mapping of a decision to the offered options."""
+"""The outcomes of turns, their meaning for the task, and the mapping of a decision to the offered options."""
 
 import signal
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ class AcpOutcome:
     signal: int | None = None
     """The signal that ended the agent's program."""
     interrupted: bool = False
-    """The turn was interrupted on request: not the task's result."""
+    """Whether the turn was interrupted on request: then its outcome is not the task's result."""
     agent_ended: bool = False
-    """The agent will not respond any more."""
+    """Whether the agent has ended, and will not respond any more."""
 
 
 INTERRUPTED: Final = AcpOutcome("interrupted", "stopped", "the turn was interrupted", interrupted=True)
@@ -77,7 +77,10 @@ def _signal_name(number: int) -> str:
 
 
 def choose_option(options: Sequence[tuple[str, str]], *, granted: bool) -> str | None:
-    """The id of the option, of (id, kind), for the decision, `once` before `always`; None without such an option."""
+    """The id of the option for this decision; None if there is none. `options` are pairs of id and kind.
+
+    An option for one call is preferred to one for all calls.
+    """
     for kind in _PREFERRED[granted]:
         for id, offered in options:
             if offered == kind:

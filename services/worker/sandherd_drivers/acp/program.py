@@ -27,26 +27,26 @@ class AgentProgram:
     ) -> None:
         self._process = process
         self.exit = _watch_exit(process)
-        """Its exit status, once it has ended; the negative number of the signal that ended it."""
+        """The exit status of the program once it has ended; the negative number of a signal that ended it."""
         self.lines = MessageLines(reader, writer, self._print)
         self.invalid_lines = 0
         """How many lines on its standard output were not messages."""
 
     @classmethod
     async def start(cls, argv: Sequence[str], work_dir: Path) -> "AgentProgram":
-        """Start it. Raises `OSError` or `ValueError` if that fails."""
+        """Start an agent. Raises `OSError` or `ValueError` if that fails."""
         process = subprocess.Popen(  # noqa: ASYNC220  # asyncio's own would also wait for other processes that hold the pipes
             list(argv), cwd=work_dir, env=dict(os.environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         return cls(process, *await _open_streams(process))
 
     async def wait_for_exit(self, timeout: float = _STEP_SECONDS) -> int | None:
-        """Its exit status, if it ends within this time; otherwise None."""
+        """The exit status of the program, if it ends within this time; otherwise None."""
         await asyncio.wait({self.exit}, timeout=timeout)
         return self.exit.result() if self.exit.done() else None
 
     async def end(self) -> None:
-        """End it: by closing its input, then SIGTERM, then SIGKILL."""
+        """End the program by closing its input, then by SIGTERM, then by SIGKILL."""
         await self.lines.close()
         for send_signal in (self._process.terminate, self._process.kill):
             if await self.wait_for_exit() is not None:

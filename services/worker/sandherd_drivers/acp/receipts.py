@@ -1,4 +1,4 @@
-"""The messages for the agent: each is passed on once even if it is repeated, and gets one receipt at a time."""
+"""The messages for the agent: each is passed on once, even if it is delivered again, and its receipt is reported."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class PromptReceipts:
         self._taken_messages: set[str] = set()
 
     def accept(self, message: Message) -> bool:
-        """Add a message to those that wait. False for a repeated one; if it was taken, that is reported again."""
+        """Add a message to the waiting ones. False if it was accepted before; if it was taken, report that again."""
         if message.message in self._taken_messages:
             self._wire.report_taken(message.message)
         if message.message in self._accepted_messages:
@@ -47,7 +47,7 @@ class PromptReceipts:
 
     @property
     def origin(self) -> str | None:
-        """What begins the turn with the sent messages, as in `agent.turn_started`."""
+        """The origin of the turn that the sent messages begin, as in `agent.turn_started`."""
         return origin_of_turn(message.origin for message in self._sent)
 
     def mark_taken(self) -> None:

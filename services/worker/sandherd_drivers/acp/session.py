@@ -45,7 +45,7 @@ class SessionInfo:
 
 
 class AcpSession:
-    """Opened once, then prompted turn by turn."""
+    """A session with an agent: opened once, then each turn is one prompt."""
 
     def __init__(self, program: AgentProgram, client: WorkClient, work_dir: Path, servers: Mapping[str, Json]) -> None:
         self._program, self._client, self._work_dir = program, client, str(work_dir)
@@ -88,12 +88,12 @@ class AcpSession:
         return outcome, response.usage.model_dump(by_alias=True) if response.usage else None
 
     async def cancel(self) -> None:
-        """Request the end of the agent's turn; before the prompt is sent, waits for that."""
+        """Request the end of the agent's turn, after its prompt was sent."""
         await self._prompt_sent.wait()
         try:
             await self._connection.cancel(self.id)
         except ConnectionError:
-            return  # It has ended, which ends the turn too.
+            return  # The agent has ended, and its turn with it.
 
     async def close(self) -> None:
         """End the agent and close the connection."""
@@ -144,7 +144,7 @@ class AcpSession:
         return None
 
     async def _await_response(self, request_name: str, request: Coroutine[Any, Any, Any]) -> Any:
-        """The agent's response. Raises `UnansweredError`, also when its program ends while its pipes are still held."""
+        """The agent's response. Raises `UnansweredError`, also if the program ends while others hold its pipes."""
         response = asyncio.create_task(request)
         try:
             await asyncio.wait({response, self._program.exit}, return_when=asyncio.FIRST_COMPLETED)

@@ -29,7 +29,7 @@ class SessionUpdates:
         self._event = ""
         self._message: str | None = None
         self._parent: str | None = None
-        """The call of the sub-agent whose text it is."""
+        """The id of the call that started the sub-agent which writes the text."""
         self._parts: list[str] = []
         self._length = 0
         self._blocks = 0
@@ -66,7 +66,7 @@ class SessionUpdates:
         return call, list(self._after_text(events))
 
     def end_turn(self, stop_reason: str | None, usage: Json | None = None) -> Iterator[EventLine]:
-        """End the turn: every text is complete, and no tool runs."""
+        """The events for the end of a turn: they complete its texts, end its calls, and report its usage."""
         yield from self.end()
         yield "agent.assistant_message", {"stop_reason": stop_reason, "block_count": self._blocks}
         yield from self.usage_events(usage)
@@ -130,16 +130,18 @@ class SessionCosts:
     def __init__(self, *, resumed: bool = False) -> None:
         self._resumed = resumed
         self._last_total: int | None = None if resumed else 0
-        """None: the earlier cost of a resumed session is not charged; the first reported total is the baseline.
+        """The last reported total. None for a resumed session that has reported none: its earlier cost is not charged.
 
-        An agent that doesn't report it when the session is resumed reports it only after a part of the first turn.
+        Some agents report no total when a session is resumed. Their first total includes a part of the first turn.
         """
         self._uncharged = 0
         self.is_incomplete = False
         """Whether the cost of a part of this turn can't be determined."""
 
     def record_total(self, cost: Json | None, *, replayed: bool = False) -> None:
-        """Record a running total; one below the last has restarted from 0. `replayed`: reported before the first turn.
+        """Record a running total. If it is below the last one, the agent has restarted from 0.
+
+        `replayed`: the total was reported before the first turn.
 
         A total in a currency other than USD can't be charged, and is ignored.
         """

@@ -24,7 +24,7 @@ class ToolCall:
         self.id = id
         self.is_announced = False
         self.denial: str | None = None
-        """The outcome if it was denied, and is not executed."""
+        """The outcome of a call that was denied; None for a call that may be executed."""
         self._started_at = now
         self._fields: Json = {}
 
@@ -36,7 +36,7 @@ class ToolCall:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the call has ended."""
         return self._fields.get("status") in _FINAL_STATUSES
 
     @property
@@ -58,7 +58,7 @@ class ToolCall:
 
     @property
     def input(self) -> Json:
-        """The tool's input; without one, what is shown to users."""
+        """The tool's input; if the agent reports none, the title and the paths that it shows to users."""
         raw_input = self._fields.get("rawInput")
         if isinstance(raw_input, dict) and raw_input:
             return raw_input
@@ -93,7 +93,7 @@ class ToolCall:
         )
 
     def _result(self) -> CallResult:
-        """How it ended. The protocol has two statuses only; for a command, its exit status decides, if there is one."""
+        """How the call ended. For a command with an exit status, that decides: the protocol has only two statuses."""
         status = self._fields.get("status")
         if self.denial is not None and status != "completed":
             return CallResult(self.denial)
@@ -109,12 +109,12 @@ class ToolCall:
 
     @property
     def paths(self) -> list[str]:
-        """The files that it names."""
+        """The files that the call names."""
         return [str(location.get("path")) for location in self._fields.get("locations") or ()]
 
 
 def _exit_status(fields: Json) -> int | None:
-    """The exit status of a command. The protocol has no field for it: it is where agents in use put it."""
+    """The exit status of a command. The protocol has no field for it, so the fields that agents use are searched."""
     places = (fields.get("rawOutput"), (fields.get("_meta") or {}).get("terminal_exit"))
     values = [place.get(name) for place in places if isinstance(place, dict) for name in _EXIT_STATUS_FIELDS]
     return next((status for status in map(exit_status, values) if status is not None), None)

@@ -31,7 +31,10 @@ class PromptTurns:
     async def run(
         self, texts: Sequence[str], receipts: PromptReceipts, origin: str | None, *, cancelled: bool = False
     ) -> AcpOutcome:
-        """Run a turn with these texts, for which `receipts` are written. `cancelled`: it must end at once."""
+        """Run a turn with these texts as its prompt; `receipts` reports their messages as taken or refused.
+
+        With `cancelled`, the turn is cancelled as soon as its prompt was sent.
+        """
         started_at = time.monotonic()
         self._start_turn(texts[0], origin)
         if cancelled:
@@ -75,7 +78,7 @@ class PromptTurns:
         client.publish([("agent.turn_completed", {"duration_ms": duration_ms, "stop_reason": outcome.stop_reason})])
 
     async def _prompt(self, texts: Sequence[str], receipts: PromptReceipts) -> tuple[AcpOutcome, Json | None]:
-        """The outcome of the prompt, and its tokens."""
+        """The outcome of the prompt, and the tokens that it used."""
         try:
             return await self._session.prompt(texts, receipts.mark_taken)
         except UnansweredError as error:

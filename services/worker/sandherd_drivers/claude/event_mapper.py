@@ -39,7 +39,7 @@ class OpenCall:
     input: dict[str, Any]
     started_at: float
     parent: str | None = None
-    """The call of the sub-agent that makes it."""
+    """The id of the call that started the sub-agent which makes this call."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class ModelResponse:
     blocks: int = 0
     stop_reason: str | None = None
     parent: str | None = None
-    """The call of the sub-agent whose model it is."""
+    """The id of the call that started the sub-agent which uses the model."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class ClaudeEventMapper:
     last_entry_id: str | None = None
     """The id of the last message that must be in the transcript."""
     denials: dict[str, str] = field(default_factory=dict)
-    """The outcomes of calls that were not executed, by their ids; added by whatever denies them."""
+    """The outcomes of calls that were not executed, by their ids. `ToolPermissions` adds to it, too."""
     _open_calls: dict[str, OpenCall] = field(default_factory=dict)
     _model_response: ModelResponse | None = None
     _is_init_published: bool = False

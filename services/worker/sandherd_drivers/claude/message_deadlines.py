@@ -1,4 +1,4 @@
-"""Withdraws messages that expire while they wait in the program for their place in a turn."""
+"""Withdraws messages that expire while they wait in the program for a turn."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ class MessageDeadlines:
             task.add_done_callback(self._withdrawals.discard)
 
     async def _withdraw(self, uuid: str) -> None:
-        """A message that the program no longer has is on its way to the model, and its receipt follows."""
+        """Withdraw and refuse this message. If the program has passed it to the model already, its receipt follows."""
         request = {"subtype": "cancel_async_message", "message_uuid": uuid}
         try:
             query = self._client._query  # noqa: SLF001  # the program supports this request, but the SDK has no public method for it yet

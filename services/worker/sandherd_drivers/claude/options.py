@@ -10,7 +10,7 @@ from sandherd_drivers.commands import Begin
 HOOK_TIMEOUT: Final = 20 * 86_400
 """How long a hook may wait, in seconds. More than 24.8 days would overflow the program's timers to zero."""
 _MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size of a message of the program; the SDK's default of 1 MiB, which an image exceeds, ends the session."""
+"""Maximum size of a message of the program. A larger one ends the session; images exceed the SDK's default of 1 MiB."""
 _TERMINAL_TOOLS: Final = ("AskUserQuestion",)
 """Tools that need a user at a terminal."""
 _SUBAGENT_TOOLS: Final = ("Task", "Agent", "Workflow")
@@ -18,18 +18,21 @@ _SKILL_TOOLS: Final = ("Skill",)
 _HOOKS_ENABLED: Final = '{"disableAllHooks": false}'
 """Settings with precedence over those of the work tree, which must not disable approval hooks."""
 _RETRIES: Final = "6"
-"""About half a minute; with the program's own number, a wrong key fails only after three minutes."""
+"""How often the program retries, for about half a minute. With its default, a wrong key fails after three minutes."""
 
 
 def permission_mode(harness: Mapping[str, Any]) -> str:
-    """The permission mode. With `bypassPermissions`, parts of a tool can't be allowed; then it is `default`."""
+    """The permission mode. It is `default` instead of `bypassPermissions` if only a part of a tool is allowed.
+
+    In the mode `bypassPermissions` the program does not check which part of a tool is used.
+    """
     requested = str(harness.get("permission_mode") or "default")
     has_patterns = any("(" in str(tool) for tool in harness.get("allowed_tools") or [])
     return "default" if has_patterns and requested == "bypassPermissions" else requested
 
 
 def environment(agent_environment: Mapping[str, str], config: Path) -> dict[str, str]:
-    """Variables for the program, beside the agent's own; some of these override the agent's."""
+    """Additional variables for the program. They override those of the agent, except `CLAUDE_CODE_MAX_RETRIES`."""
     return {
         "CLAUDE_CONFIG_DIR": str(config),
         "CLAUDE_CODE_TMPDIR": str(config / "tmp"),
@@ -37,7 +40,7 @@ def environment(agent_environment: Mapping[str, str], config: Path) -> dict[str,
         "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
         "CLAUDE_CODE_MAX_RETRIES": agent_environment.get("CLAUDE_CODE_MAX_RETRIES", _RETRIES),
         "DISABLE_AUTOUPDATER": "1",
-        # Root may bypass all permissions only with this variable; and this is a sandbox.
+        # The program lets root bypass all permissions only if this variable is set.
         "IS_SANDBOX": "1",
     }
 
@@ -77,7 +80,7 @@ def mcp_servers(harness: Mapping[str, Any], state: Path) -> str | dict[str, Any]
 
 
 def limits(harness: Mapping[str, Any], cost_before: float) -> dict[str, Any]:
-    """The limits. The program's budget includes the session's earlier cost, the specification's does not."""
+    """The limits of turns and cost. Only the program's budget includes the earlier cost of a resumed session."""
     budget = harness.get("max_budget_micro_usd")
     return {
         "max_turns": harness.get("max_turns"),
@@ -86,7 +89,7 @@ def limits(harness: Mapping[str, Any], cost_before: float) -> dict[str, Any]:
 
 
 def session_options(begin: Begin, session: str) -> dict[str, Any]:
-    """Which session: a new one with this id, a resumed one, or a fork with this id."""
+    """The options for a new session with this id, a resumed session, or a fork with this id."""
     if begin.resume is None:
         return {"session_id": session}
     if begin.resume.fork:

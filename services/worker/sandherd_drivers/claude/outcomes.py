@@ -1,4 +1,4 @@
-"""What a turn's result means for the task."""
+"""The outcome of a turn, from its result, and its meaning for the task."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from sandherd_drivers.wire import ErrorType
 _KEYS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 """The variables with a credential that the agent uses."""
 _LOGIN: Final = "/login"
-"""Occurs in the agent's text if it has no usable credential; it sent no request, so there is no status."""
+"""A text of the agent without a usable credential contains this. It has sent no request, so there is no status."""
 _TRANSIENT_STATUSES: Final = frozenset({408, 409, 429})
 _STOP_REASONS: Final = {
     "error_max_turns": "max_turns",
@@ -20,7 +20,7 @@ _STOP_REASONS: Final = {
 
 @dataclass(frozen=True)
 class ClaudeOutcome:
-    """How a turn ended. An interrupted turn is not the task's result: who stopped it decides what follows."""
+    """How a turn ended. The outcome of an interrupted turn is not the task's result."""
 
     error_type: ErrorType | None
     error: str

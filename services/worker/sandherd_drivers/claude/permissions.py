@@ -25,7 +25,7 @@ class ToolPermissions:
         self._has_allow_list = bool(begin.harness.get("allowed_tools"))
         self._granted: set[str] = set()
         self.denials: dict[str, str] = {}
-        """The outcomes of calls that were denied, by their ids; removed by whatever publishes them."""
+        """The outcomes of calls that were denied, by their ids. `ClaudeEventMapper` publishes and removes them."""
 
     def options(self) -> dict[str, Any]:
         """Additions to the SDK's options."""

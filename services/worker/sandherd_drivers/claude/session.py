@@ -67,7 +67,7 @@ class ClaudeSession:
         self._client, self._tracker = client, tracker
         server_info = await client.get_server_info() or {}
         version = server_info.get("claude_code_version")
-        # Announced before it exists: if the driver is killed in the first turn, the worker knows the path.
+        # Reported before the file exists: if the driver is killed in the first turn, the worker knows the path.
         transcript = expected_path(Path(begin.state_dir) / _CONFIG_DIR, begin.work_dir, tracker.session)
         self._wire.report_transcript(transcript, tracker.session, keep=False)
         self._wire.report_ready(session_id=tracker.session, model=begin.harness.get("model"), version=version)
@@ -75,7 +75,7 @@ class ClaudeSession:
         await self._send(None, begin.task, begin.origin)
 
     async def deliver(self, message: Message) -> None:
-        """Pass the agent a message, into the running turn or as a new one; once, even if it is repeated."""
+        """Pass a message to the agent, in the running turn or as a new turn; once, even if it is delivered again."""
         if self._tracker is None or self.ended.is_set():
             self._wire.report_refused(message.message, "the agent has ended")
             return
@@ -105,7 +105,7 @@ class ClaudeSession:
         await self._stop_turn()
 
     async def close(self) -> None:
-        """Stop the program, and have its transcript stored."""
+        """Stop the program, and report its transcript, so that the worker stores it."""
         tracker = self._tracker
         if tracker is None:
             return

@@ -39,7 +39,7 @@ def restore(transcript: str, session: str, config: Path, work_dir: str) -> Path:
 
 
 def expected_path(config: Path, work_dir: str, session: str) -> Path:
-    """Where the program stores a session of this work tree."""
+    """The file in which the program stores a session of this work tree."""
     return config / "projects" / project_name(work_dir) / f"{session}.jsonl"
 
 

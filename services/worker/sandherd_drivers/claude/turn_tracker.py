@@ -38,7 +38,7 @@ class TurnTracker:
         """Cleared while turns are being stopped; a message that was delivered then would be stopped with them."""
         self.can_start_turn.set()
         self.ending = False
-        """Set when all turns that still begin must be stopped: a message that was delivered begins one."""
+        """Set when the driver ends: turns that delivered messages still begin must be stopped."""
         self._wire = wire
         self._config = config
         self._usage = usage

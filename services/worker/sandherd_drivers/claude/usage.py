@@ -57,7 +57,7 @@ class SessionUsage:
         return list(charges.values())
 
     def charge(self, dollars: float | None, models: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-        """The difference since the last totals, for each model. A total below the last has restarted from 0."""
+        """The difference to the last totals, for each model. If a total is below the last one, it restarted from 0."""
         self._responses.clear()
         charges = [charge for model, usage in (models or {}).items() if (charge := self._charge(model, _counts(usage)))]
         remainder = self._total_difference(dollars) - sum(charge[_COST] for charge in charges)

@@ -3,13 +3,13 @@
 from typing import Final, NamedTuple
 
 NOTICE: Final = "notice"
-"""The origin of a turn without one: the program began it by itself, such as at the end of a background task."""
+"""The origin of a turn that the program began by itself, for example at the end of a background task."""
 
 
 class WaitingMessage(NamedTuple):
-    """The task has no message id (None)."""
+    """A waiting message. For the task, `message`, which is the id, is None."""
 
     message: str | None = None
     content: str = ""
     origin: str | None = None
-    """What begins a turn that begins with it, as in `agent.turn_started`."""
+    """The origin of a turn that this message begins, as in `agent.turn_started`."""

@@ -7,5 +7,5 @@ from sandherd_drivers.herd.mcp_server import McpStdioServer
 from sandherd_drivers.herd.worker_calls import call
 
 McpStdioServer(sys.stdin.buffer, sys.stdout.buffer, call).run()
-# Calls that still wait for a reply are threads that need not be joined.
+# Exit without waiting for the threads of calls that have no reply yet.
 os._exit(0)

@@ -1,4 +1,4 @@
-"""The MCP server for an agent: JSON-RPC lines. A call may take hours; other requests are answered meanwhile."""
+"""The MCP server for an agent: JSON-RPC lines. A call may take hours; other requests are handled meanwhile."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""An agent in its conversation: publishes events as they happen, and passes messages between two calls."""
+"""Runs an agent: publishes its events as they happen, and passes messages to it between two calls of its model."""
 
 import asyncio
 import sys
@@ -30,7 +30,7 @@ _SENDER_PREFIXES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system
 
 
 class OpenHandsAgent:
-    """Runs and stops a conversation, and passes messages to it. All methods but `open` are for the loop's thread."""
+    """Runs and stops a conversation, and passes messages to it. Call all methods but `open` in the loop's thread."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -51,7 +51,7 @@ class OpenHandsAgent:
         self.preview = ""
         """The beginning of the message that starts the next turn."""
         self.origin: str | None = None
-        """What begins the next turn, as in `agent.turn_started`."""
+        """The origin of the next turn, as in `agent.turn_started`."""
         self.interrupted = False
         self.run_requested = asyncio.Event()
         """Set when a message was delivered that only a new run will handle."""
@@ -64,7 +64,7 @@ class OpenHandsAgent:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes messages."""
+        """Whether the conversation is open, so that the agent can get messages."""
         return self._conversation is not None
 
     def open(self, begin: Begin) -> OpenHandsConversation:
@@ -80,7 +80,7 @@ class OpenHandsAgent:
     def attach(self, conversation: OpenHandsConversation) -> None:
         """Accept messages from now on, and request the first run. Called in the loop's thread, after `open`."""
         self._conversation = conversation
-        # Announced before it exists: if the driver is killed in the first turn, the worker knows the path.
+        # Reported before the file exists: if the driver is killed in the first turn, the worker knows the path.
         self._wire.report_transcript(self._transcript, conversation.session_id, keep=False)
         self.run_requested.set()
         self._deliver_waiting()
@@ -88,7 +88,7 @@ class OpenHandsAgent:
     # --- messages
 
     def deliver(self, message: Message) -> None:
-        """Pass a message to the agent, once even if it is repeated: now, or before the next call of its model."""
+        """Pass a message to the agent now, or before its model's next call; once, even if it is delivered again."""
         if message.message in self._taken_messages:
             self._wire.report_taken(message.message)
         elif not self.has_received(message):
@@ -139,7 +139,7 @@ class OpenHandsAgent:
     # --- running
 
     async def run(self) -> str:
-        """Run it until it ends or is interrupted; returns the conversation's status."""
+        """Run the conversation until it ends or is interrupted; returns its status."""
         self.run_requested.clear()
         self.mapper.last_error = None
         status = "interrupted"

@@ -1,7 +1,7 @@
 """The only module that uses the OpenHands SDK: a conversation with a model that has a terminal and an editor.
 
-All of it but `open` and `close` belongs to the loop's thread: the SDK's lock is per thread, not per task, so that a
-message is taken at once and never waits, half passed on, behind a tool that runs for an hour.
+Call all methods but `open` and `close` in the event loop's thread. A thread, not an asyncio task, holds the SDK's lock.
+So `send` in that thread never waits for a tool that runs for an hour.
 """
 
 import gc
@@ -36,7 +36,7 @@ _TOOL_TIMEOUT: Final = 8 * 86_400.0
 the time limit.
 """
 _MAX_SOCKET_DIR_LENGTH: Final = 50
-"""The terminal's socket has a name of 56 characters there, and the kernel limits its path to 107 characters."""
+"""The name of the terminal's socket in it has 56 characters, and the kernel limits the path to 107 characters."""
 
 EventHandler = Callable[[Document], None]
 
@@ -108,7 +108,7 @@ class OpenHandsConversation:
     async def run(self) -> None:
         """Run the agent until it has finished or waits for approval. Raises what the SDK raises.
 
-        Cancelled by both `interrupt_tools` and cancelling its task; the agent can then be run again.
+        To stop it, cancel its task and call `interrupt_tools`. The agent can then be run again.
         """
         await self._sdk.arun()
 
@@ -228,7 +228,7 @@ def _arguments(action: Any) -> dict[str, Any]:
 
 @contextmanager
 def _temporary_environment(**variables: str) -> Iterator[None]:
-    """The SDK reads these while it is loaded: it logs little, and puts its own files outside the work tree.
+    """Set variables that the SDK reads while it is loaded: for few logs, and for files outside the work tree.
 
     Processes that the agent starts later get the original values.
     """

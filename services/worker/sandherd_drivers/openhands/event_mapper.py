@@ -16,7 +16,7 @@ _FINISH_TOOL: Final = "finish"
 _TEXT_ARGUMENTS: Final = {_FINISH_TOOL: "message", "think": "thought"}
 """Tools that only carry a text, and the argument with that text."""
 _PUBLISHED_ELSEWHERE: Final = frozenset({"kind", "content", "old_content", "new_content"})
-"""Parts of a tool's response that are published elsewhere: its text in the result, a file's by the file tracker."""
+"""Parts of a tool's response that are published elsewhere: the text as the result, files by the file tracker."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class _OpenCall:
     input: dict[str, Any]
     started_at: float
     is_text_only: bool
-    """A message of the agent in the form of a call: it is published as a message."""
+    """Whether the call only carries a text of the agent: it is published as a message or a thought."""
 
 
 @dataclass

@@ -1,6 +1,7 @@
-"""Processes left by the agent's commands. A terminal's server is not a descendant: a variable identifies it.
+"""Finds and ends processes that the agent's commands have left, by an environment variable that they inherit.
 
-What is needed of `sandherd.processes`: a driver runs in its SDK's own environment, without `sandherd`.
+A terminal's server is not a descendant of the driver. This repeats a part of `sandherd.processes`, because a driver
+runs in its SDK's own environment, without `sandherd`.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ def find_marked(mark: bytes) -> set[int]:
 
 
 async def end(mark: bytes, grace: float) -> None:
-    """End them: SIGTERM, and SIGKILL after `grace` seconds, until none is left."""
+    """End the marked processes: by SIGTERM, and by SIGKILL after `grace` seconds, until none is left."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + grace
     _signal(find_marked(mark), signal.SIGTERM)

@@ -19,7 +19,7 @@ _TRANSIENT_KINDS: Final = frozenset({"rate_limit", "transient"})
 _KEY: Final = "LLM_API_KEY"
 _AUTHENTICATION: Final = "LLMAuthenticationError"
 _PERMANENT_ERRORS: Final = frozenset({_AUTHENTICATION, "LLMBadRequestError", "NotFoundError"})
-"""Its names for errors of the model's server that are permanent."""
+"""The SDK's names for permanent errors of the model's server."""
 _STOP_REASONS: Final = {"MaxIterationsReached": "max_iterations"}
 _STUCK: Final = "the agent repeats itself without progress"
 

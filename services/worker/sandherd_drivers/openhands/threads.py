@@ -15,7 +15,7 @@ class Threads(ThreadPoolExecutor):
         self._futures: set[Future[Any]] = set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run it in a thread."""
+        """Run a function in a thread, and track it."""
         future = super().submit(fn, *args, **kwargs)
         self._futures = {other for other in self._futures if not other.done()} | {future}
         return future

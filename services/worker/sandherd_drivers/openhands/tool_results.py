@@ -6,15 +6,16 @@ from typing import Any, Final
 from sandherd_drivers.call_results import CallResult, exit_status, result_of_status
 
 _STILL_RUNS: Final = -1
-"""The exit status of a command that has not ended in time, and goes on."""
+"""The exit status of a command that has not ended in time, and still runs."""
 _INTERRUPTED: Final = "Tool call interrupted before completion"
-"""How the error of a call begins that an interrupt has stopped; nothing else in the event shows that."""
+"""The beginning of the error of a call that was interrupted; nothing else in the event shows the interrupt."""
 
 
 def call_result(event: Mapping[str, Any], denials: Mapping[str, str]) -> CallResult:
-    """How the call ended. `denials` has the outcomes of calls that the driver denied, by their actions.
+    """How the call ended. `denials` has the outcomes of calls that the driver denied, by the ids of their actions.
 
-    The SDK uses rejections by its own hooks for them; rejections by a user are those of calls that the turn's end left.
+    The SDK reports a denied call as rejected by a hook, and a call that was open at the turn's end as rejected by a
+    user.
     """
     kind, observation = event["kind"], event.get("observation") or {}
     if kind == "UserRejectObservation":

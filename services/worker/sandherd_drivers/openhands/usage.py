@@ -31,7 +31,7 @@ class ConversationTotals:
 
 @dataclass
 class UsageMeter:
-    """Computes differences between totals. For a resumed session it starts at the earlier usage."""
+    """Computes differences between totals. `baseline` is the earlier usage of a resumed session."""
 
     baseline: ConversationTotals = field(default_factory=ConversationTotals)
     _reported: dict[str, int] = field(init=False)

@@ -1,6 +1,6 @@
 """Extracts archives and writes files in the sandbox, into the work tree or beside it. All functions block.
 
-What is refused is decided by `sandherd.archives`; here it becomes the refusal of a request.
+`sandherd.archives` decides which archives are refused. This module raises its errors as refusals of a request.
 """
 
 import os
@@ -25,9 +25,9 @@ from sandherd_worker.access.safe_paths import WorkTreePaths, opened
 def unpack(archive: IO[bytes], folder: Path, limit: int, *, outward: bool = True) -> int:
     """Unpack a tar archive, compressed or not, into an empty folder; returns how many files it contained.
 
-    Links are created with any target, after all files: nothing is written through one. Without `outward` those that
-    lead out of the folder are left out. Raises `ContractError` for an invalid archive, for entries outside the folder,
-    or for more than `limit` bytes; and `OSError`.
+    Links are created after all files, so that nothing is written through a link. Their targets may be outside the
+    folder; without `outward` such links are left out. Raises `OSError`, and `ContractError` for an invalid archive, for
+    entries outside the folder, or for more than `limit` bytes.
     """
     try:
         return extraction.unpack(archive, folder, limit=limit, outward=outward).files
@@ -51,13 +51,13 @@ def unpack_staged(
     outward: bool = True,
     keeps: Callable[[str], bool] | None = None,
 ) -> int:
-    """Unpack an archive as `name` in an open folder; merge it into an existing one (`.` is the folder itself).
+    """Unpack an archive as the folder `name` in an open folder, or merge it into an existing folder of that name.
 
-    It is unpacked under a temporary name first: nothing is visible before the whole archive was accepted, and before a
-    merge moves anything, all conflicts are found. With `keeps`, only files whose paths it accepts are merged.
-    Each folder is held open, so that an agent which replaces one
-    meanwhile redirects nothing. `path` is its name in error messages. Returns how many files it contained. Raises
-    `ContractError`, `OSError`.
+    The name `.` is the open folder itself. The archive is unpacked under a temporary name first: nothing is visible
+    before the whole archive was accepted, and a merge finds all conflicts before it moves a file. If `keeps` is set,
+    only files are merged for whose paths it returns True. Each folder is held open, so that an agent that replaces one
+    meanwhile can't redirect a write. `path` is the folder's name in error messages. Returns how many files the archive
+    contained. Raises `ContractError`, `OSError`.
     """
     staging = f"{UNFINISHED}{secrets.token_hex(8)}"
     os.mkdir(staging, 0o755, dir_fd=folder)
@@ -84,7 +84,7 @@ def unpack_staged(
 
 
 def _prune(folder: int, keeps: Callable[[str], bool]) -> None:
-    """Delete the files that are not kept, and each folder without any."""
+    """Delete the files for which `keeps` returns False, and each folder that is empty then."""
     for above, folders, files, place in os.fwalk(".", topdown=False, dir_fd=folder):
         links = [name for name in folders if is_directory(place, name) is None]
         for name in (*files, *links):
@@ -96,7 +96,7 @@ def _prune(folder: int, keeps: Callable[[str], bool]) -> None:
 
 
 def write_files(spec: SandboxSpec, work_dir: Path) -> None:
-    """Write the spec's files into the work tree. They replace links; nothing is written through one that leads out.
+    """Write the spec's files into the work tree. A file replaces a link of its name; none is written outside the tree.
 
     Raises `ContractError`, `OSError`.
     """

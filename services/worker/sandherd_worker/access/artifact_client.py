@@ -1,4 +1,4 @@
-"""Fetches and stores artifacts, over whichever connection is current. `sandherd.contracts.chunks` has the format."""
+"""Fetches and stores artifacts over the current connection. `sandherd.contracts.chunks` defines the format."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ _PATIENCE: Final = 120.0
 """How long a chunk is retried while the broker or the spawner is unavailable, in seconds."""
 _LIFE: Final = "3600s"
 """How long a stored download can be fetched."""
-_ANSWER: Final = 10.0
+_REPLY_SECONDS: Final = 10.0
 
 Moved = Callable[[int], None]
 """Called with the number of bytes moved so far."""
@@ -68,11 +68,13 @@ class ArtifactClient:
 
     async def upload(self, file: IO[bytes], size: int, media_type: str, moved: Moved) -> ArtifactRef:
         """Store `size` bytes of a file as an artifact, or fewer if it has shrunk. Raises `BusError`, `OSError`."""
-        made = ArtifactBuilder(self._who.project, self._who.sandbox, new_name("dwn"), media_type)
-        while (chunk := await asyncio.to_thread(_read, file, min(size - made.size, CHUNK_BYTES))) or made.chunks == 0:
-            await self._publish(made.subject, chunk, made.add(chunk))
-            moved(made.size)
-        return made.reference()
+        builder = ArtifactBuilder(self._who.project, self._who.sandbox, new_name("dwn"), media_type)
+        while (
+            chunk := await asyncio.to_thread(_read, file, min(size - builder.size, CHUNK_BYTES))
+        ) or builder.chunks == 0:
+            await self._publish(builder.subject, chunk, builder.add(chunk))
+            moved(builder.size)
+        return builder.reference()
 
     async def _request_piece(self, question: Fetch, reference: ArtifactRef, receiver: ChunkReceiver) -> ArtifactPiece:
         """Repeat the request until there is a reply. Raises `ContractError` on a refusal, or after `_PATIENCE`."""
@@ -81,7 +83,7 @@ class ArtifactClient:
         while True:
             try:
                 bus = await self._line.bus()
-                return await bus.ask(question, self._who.project, sandbox=self._who.sandbox, timeout=_ANSWER)
+                return await bus.ask(question, self._who.project, sandbox=self._who.sandbox, timeout=_REPLY_SECONDS)
             except RefusedError as error:
                 if error.problem.code not in {Code.UNAVAILABLE, Code.BUSY}:
                     raise _refusal(error, reference, receiver) from None

@@ -27,14 +27,20 @@ _LEFTOVER_GRACE: Final = 0.5
 _TIMEOUT_GRACE: Final = 2.0
 """How long a command that timed out has between SIGTERM and SIGKILL, in seconds."""
 _LAST_OUTPUT: Final = 2.0
-"""How long its pipes are read after all its processes have ended, in seconds: an escaped one may hold them forever."""
+"""How long pipes are read after all processes of the command have ended, in seconds.
+
+A process that escaped may hold the pipes open forever.
+"""
 TERMINAL_IDLE_SECONDS: Final = 60.0
-"""How long a command with a terminal runs without a request about it: its client has ended, or lost the connection."""
+"""How long a command with a terminal runs without a request about it, in seconds.
+
+After this time, its client has ended or lost the connection.
+"""
 _RATE: Final = 256.0 * 1024 * 1024
 
 
 class UserCommand:
-    """Runs once. Its output is stored without the secrets that are known here."""
+    """A command, which runs once. Its output is stored without the secrets that the worker knows."""
 
     def __init__(self, request: ExecFields, log: CommandLog, ownership: ProcessOwnership) -> None:
         self.request = request
@@ -51,16 +57,16 @@ class UserCommand:
         self._requested_at = asyncio.get_running_loop().time()
         self._launched = False
         self._waiting: list[Signals] = []
-        """Signals that came before there was a process."""
+        """Signals that were requested before the process was started."""
         self._changed = asyncio.Event()
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, with all processes it started."""
+        """Whether the command and all processes that it started have ended."""
         return self.ended_at is not None
 
     def status(self, offset: int) -> ExecState:
-        """Its current state, with its output from `offset` on. Raises `OSError`."""
+        """The current state of the command, with its output from `offset` on. Raises `OSError`."""
         output = self.log.read(offset)
         reached = offset + sum(len(piece.data) for piece in output)
         return ExecState(
@@ -84,12 +90,12 @@ class UserCommand:
                 while not self.ended and self.log.size <= offset:
                     await self._changed.wait()
 
-    async def run(self, what: CommandLaunch, reaper: Reaper, redactor: Redactor) -> None:
-        """Run it until it ends. Never raises for what the command does."""
+    async def run(self, command: CommandLaunch, reaper: Reaper, redactor: Redactor) -> None:
+        """Run the command until it ends. An error of the command sets its state, and is not raised."""
         try:
-            launched = await launch(what, reaper)
+            launched = await launch(command, reaper)
         except (OSError, ValueError) as error:
-            self._end("failed", error=_not_started(what, error))
+            self._end("failed", error=_not_started(command, error))
             return
         self._ownership.enter(self.request.exec, launched.leader)
         self._launched, self._terminal = True, launched.terminal
@@ -105,13 +111,13 @@ class UserCommand:
         self._end(_verdict(code, late=self._late), code=code)
 
     def requested(self) -> None:
-        """A client has requested something about it."""
+        """Note that a client has sent a request about the command."""
         self._requested_at = asyncio.get_running_loop().time()
 
     def accept(self, request: ExecInputFields) -> int:
         """Write input to its terminal and resize it; returns how much input it has accepted.
 
-        Raises `ContractError` if it has no terminal, or has not accepted what precedes this input.
+        Raises `ContractError` if it has no terminal, or if input before this offset is missing.
         """
         terminal = self._terminal
         if terminal is None:
@@ -124,19 +130,19 @@ class UserCommand:
             terminal.resize(request.size)
         return terminal.write(request.data, request.offset)
 
-    def send(self, what: Signals) -> None:
-        """Send a signal to all of its processes."""
+    def send(self, signal: Signals) -> None:
+        """Send a signal to all processes of the command, once it is started."""
         if not self._launched:
-            self._waiting.append(what)
+            self._waiting.append(signal)
         elif not self.ended:
-            send(self._process_ids(), what)
+            send(self._process_ids(), signal)
 
     async def stop(self, grace: float) -> None:
-        """End all of its processes; after `grace` seconds with SIGKILL."""
+        """End all processes of the command, by SIGKILL after `grace` seconds."""
         await end(self._process_ids, grace)
 
     def fail(self, error: str) -> None:
-        """End it as failed, without a start."""
+        """End the command as failed, before it has started."""
         self._end("failed", error=error)
 
     def _process_ids(self) -> set[int]:
@@ -206,7 +212,7 @@ def _no_terminal(command: UserCommand) -> ContractError:
     return ContractError(Code.UNAVAILABLE, f"{name} is just starting", field="exec", remedy="retry")
 
 
-def _not_started(what: CommandLaunch, error: OSError | ValueError) -> str:
+def _not_started(command: CommandLaunch, error: OSError | ValueError) -> str:
     if isinstance(error, OSError) and error.errno:
-        return f"{what.argv[0]}: {os.strerror(error.errno)}"
-    return f"{what.argv[0]}: {error}"
+        return f"{command.argv[0]}: {os.strerror(error.errno)}"
+    return f"{command.argv[0]}: {error}"

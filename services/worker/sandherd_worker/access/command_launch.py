@@ -1,4 +1,4 @@
-"""Starts a command in its own session: with all of its standard input and a pipe for each output, or a terminal."""
+"""Starts a command in its own session, with its whole standard input and a pipe for each output, or with a terminal."""
 
 import asyncio
 import os
@@ -19,13 +19,13 @@ from sandherd_worker.processes import Reaper
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLaunch:
-    """What to run, and where."""
+    """A command to start: its arguments, environment, folder and input."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     folder: Path
     stdin: bytes | IO[bytes] | None
-    """All of its standard input: bytes, or a file at its beginning, as the command sees it. None: it has none."""
+    """The whole standard input: bytes, or a file that the command reads from its beginning. None for no input."""
     terminal: TerminalSize | None = None
 
 
@@ -36,7 +36,7 @@ class LaunchedCommand:
         self, process: subprocess.Popen[bytes], exit: asyncio.Future[int], terminal: CommandTerminal | None = None
     ) -> None:
         self.exit = exit
-        """Its exit code, or the negative number of the signal that ended it."""
+        """The exit code of the command, or the negative number of the signal that ended it."""
         self.leader = process.pid
         self.terminal = terminal
         self.stdout = asyncio.StreamReader(CHUNK_BYTES)
@@ -68,7 +68,7 @@ class LaunchedCommand:
         self._process.returncode = self.exit.result() if self.exit.done() else 0
 
     def abandon(self) -> None:
-        """Kill it, and close its pipes whether they are connected or not."""
+        """Kill the command, and close its pipes, whether they are connected or not."""
         send_group(self.leader, signal.SIGKILL)
         self.close()
         for pipe in (self._process.stdout, self._process.stderr):
@@ -76,17 +76,17 @@ class LaunchedCommand:
                 pipe.close()
 
 
-async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
-    """Start it. Raises `OSError` or `ValueError` if it can't be started."""
-    if what.terminal is not None:
-        return await _launch_with_terminal(what, what.terminal, reaper)
-    stdin = _in_memory(what.stdin) if isinstance(what.stdin, bytes) else None
-    of_child = what.stdin if stdin is None and not isinstance(what.stdin, bytes) else stdin
+async def launch(command: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
+    """Start a command. Raises `OSError` or `ValueError` if it can't be started."""
+    if command.terminal is not None:
+        return await _launch_with_terminal(command, command.terminal, reaper)
+    stdin = _in_memory(command.stdin) if isinstance(command.stdin, bytes) else None
+    of_child = command.stdin if stdin is None and not isinstance(command.stdin, bytes) else stdin
     try:
         process = subprocess.Popen(  # noqa: ASYNC220  # the reaper waits for it, not asyncio's child watcher
-            list(what.argv),
-            cwd=what.folder,
-            env=dict(what.environment),
+            list(command.argv),
+            cwd=command.folder,
+            env=dict(command.environment),
             stdin=subprocess.DEVNULL if of_child is None else of_child,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -101,14 +101,14 @@ async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
     return await _connected(launched)
 
 
-async def _launch_with_terminal(what: CommandLaunch, size: TerminalSize, reaper: Reaper) -> LaunchedCommand:
+async def _launch_with_terminal(command: CommandLaunch, size: TerminalSize, reaper: Reaper) -> LaunchedCommand:
     terminal = CommandTerminal(size)
     end = terminal.command_end
     try:
         process = subprocess.Popen(  # noqa: ASYNC220  # as above
-            list(what.argv),
-            cwd=what.folder,
-            env=dict(what.environment),
+            list(command.argv),
+            cwd=command.folder,
+            env=dict(command.environment),
             stdin=end,
             stdout=end,
             stderr=end,
@@ -126,7 +126,7 @@ async def _launch_with_terminal(what: CommandLaunch, size: TerminalSize, reaper:
 
 
 async def _connected(launched: LaunchedCommand) -> LaunchedCommand:
-    """The same, with its pipes. A command whose launch is cancelled is killed: no one else knows of it."""
+    """Connect the pipes of a command, and return it. If this is cancelled, kill it: no other code can end it."""
     try:
         await launched.connect()
     except BaseException:  # it is raised again
@@ -141,7 +141,7 @@ def _enter_terminal() -> None:
 
 
 def _in_memory(content: bytes) -> int:
-    """A file in memory, to be read from its beginning."""
+    """The descriptor of a file in memory with this content, at its beginning."""
     descriptor = os.memfd_create("stdin")
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)

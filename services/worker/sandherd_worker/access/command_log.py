@@ -1,4 +1,4 @@
-"""A command's output: its bytes in a file, and in memory which stream each part came from."""
+"""A command's output: its bytes are in a file, and the stream of each part is in memory."""
 
 import os
 from bisect import bisect_right
@@ -24,7 +24,7 @@ def unfinished(state_dir: Path) -> list[str]:
 
 
 class CommandLog:
-    """The output of one command, by offset: the number of bytes before it, of both streams."""
+    """The output of one command. An offset in it counts the bytes of both streams."""
 
     def __init__(self, state_dir: Path, name: str, has_space: Callable[[int], bool]) -> None:
         folder = state_dir / _FOLDER

@@ -14,20 +14,20 @@ _STANDARD_INPUT: Final = 0
 
 
 class CommandTerminal:
-    """The worker's end. Raises `OSError` if there is no terminal left to open."""
+    """The worker's end of a pseudo-terminal. Raises `OSError` if the kernel has no more of them."""
 
     def __init__(self, size: TerminalSize) -> None:
         self.worker_end, self.command_end = os.openpty()
         self.accepted = 0
-        """How many bytes of input it has taken."""
+        """How many bytes of input the terminal has accepted."""
         self.resize(size)
 
     def resize(self, size: TerminalSize) -> None:
-        """Change its size: the kernel then sends SIGWINCH to the program in the foreground."""
+        """Change the terminal's size: the kernel then sends SIGWINCH to the program in the foreground."""
         fcntl.ioctl(self.worker_end, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
 
     def write(self, data: bytes, offset: int) -> int:
-        """Write input that begins at `offset`, as far as it is new and fits; returns `accepted`."""
+        """Write the part of the input from `offset` on that is new and fits into the buffer. Returns `accepted`."""
         new = data[self.accepted - offset :]
         try:
             self.accepted += os.write(self.worker_end, new) if new else 0
@@ -44,14 +44,14 @@ class CommandTerminal:
 
 
 class TerminalProtocol(asyncio.StreamReaderProtocol):
-    """Reads a terminal: EIO is its end, when the last process has closed it."""
+    """Reads a terminal until its end, which is EIO: the last process has closed the terminal."""
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The end, or an error."""
+        """Treat EIO as the end of the terminal, and anything else as an error."""
         ended = isinstance(error, OSError) and error.errno == errno.EIO
         super().connection_lost(None if ended else error)
 
 
 def take_control() -> None:
-    """For the child, between fork and exec, in a session of its own: its standard input becomes its terminal."""
+    """Make standard input the controlling terminal. Called in the child between fork and exec, in its own session."""
     fcntl.ioctl(_STANDARD_INPUT, termios.TIOCSCTTY, 0)

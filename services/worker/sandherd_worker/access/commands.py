@@ -1,4 +1,4 @@
-"""The commands of one sandbox: starts each once, watches and ends it, and deletes the oldest of too many."""
+"""The commands of one sandbox: starts each once, watches and ends it, and deletes the oldest commands above a limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,7 +21,7 @@ from sandherd_worker.worker_resources import WorkerResources
 MAX_RUNNING: Final = 32
 MAX_ENDED: Final = 200
 MAX_TOTAL_BYTES: Final = 256 * 1024 * 1024
-"""Maximum total output of all commands, in bytes; that of the command that ended first is deleted first."""
+"""Maximum total output of all commands, in bytes. Above it, the output of the commands that ended first is deleted."""
 _LAST_GRACE: Final = 0.5
 _SETTLE: Final = 0.05
 """How long a reply waits for the end of a command that has just written output, in seconds."""
@@ -37,11 +37,14 @@ class UserCommands:
         self._environment = environment
         self._tree = tree
         self._known: dict[str, UserCommand] = {}
-        """In the order in which they were started."""
+        """The commands, in the order in which they were started."""
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, request: ExecFields) -> ExecState:
-        """Start it, unless it was started already, and wait up to `wait_seconds` for output. Raises `ContractError`."""
+        """Start a command, unless it was started already, and wait for output for at most `wait_seconds`.
+
+        Raises `ContractError`.
+        """
         command = self._known.get(request.exec)
         if command is None:
             command = self._start(request)
@@ -50,17 +53,17 @@ class UserCommands:
         return await self._wait_state(command, 0, request.wait_seconds)
 
     async def status(self, request: ExecStatusFields) -> ExecState:
-        """Its state and output. Raises `ContractError`."""
+        """The state and the output of a command. Raises `ContractError`."""
         return await self._wait_state(self._find(request.exec), request.offset, request.wait_seconds)
 
     async def kill(self, request: ExecKillFields) -> ExecState:
-        """Send it a signal; without effect if it has ended. Raises `ContractError`."""
+        """Send a signal to a command; without effect if it has ended. Raises `ContractError`."""
         command = self._find(request.exec)
         command.send(Signals[f"SIG{request.signal}"])
         return command.status(command.log.size)
 
     async def accept_input(self, request: ExecInputFields) -> InputAccepted:
-        """Write to its terminal. Raises `ContractError`."""
+        """Write to the terminal of a command. Raises `ContractError`."""
         command = self._find(request.exec)
         return InputAccepted(exec=request.exec, accepted=command.accept(request))
 
@@ -90,25 +93,25 @@ class UserCommands:
         log = CommandLog(self._parts.who.state_dir, request.exec, self._free_output)
         command = self._known[request.exec] = UserCommand(request, log, self._parts.ownership)
         environment = {**self._environment, **request.env, **self._marks(request.exec)}
-        what = CommandLaunch(
+        command_launch = CommandLaunch(
             argv=request.command,
             environment=environment,
             folder=folder,
             stdin=request.stdin,
             terminal=request.terminal,
         )
-        self._running[request.exec] = asyncio.create_task(self._attend(command, what))
+        self._running[request.exec] = asyncio.create_task(self._attend(command, command_launch))
         self._delete_oldest()
         return command
 
-    async def _attend(self, command: UserCommand, what: CommandLaunch) -> None:
+    async def _attend(self, command: UserCommand, command_launch: CommandLaunch) -> None:
         request, parts = command.request, self._parts
         try:
             await parts.emitter.emit(AgentExecStarted(exec_id=request.exec, command=request.command, cwd=request.cwd))
-            await command.run(what, parts.reaper, parts.emitter.redactor)
+            await command.run(command_launch, parts.reaper, parts.emitter.redactor)
             await parts.emitter.emit(_completed(command))
         except SpoolError as error:
-            # The worker is about to end because of it; its last event gives the reason.
+            # The worker will end because of this error; its last event has the reason.
             command.fail(f"events can't be stored: {error}")
         finally:
             self._running.pop(request.exec, None)
@@ -132,12 +135,12 @@ class UserCommands:
         return command
 
     def _marks(self, name: str) -> dict[str, str]:
-        """The variables that mark its owner; added last, so that a request can't override them."""
+        """The variables that mark the owner of a command. Added last, so that a request can't override them."""
         worker_variables = {key: value for key, value in self._environment.items() if key.startswith("SANDHERD_")}
         return {**worker_variables, EXEC_VARIABLE: name}
 
     def _free_output(self, size: int) -> bool:
-        """Whether there is space for `size` more bytes, after deleting the output of the commands that ended first."""
+        """Delete the output of commands that ended first, as needed; whether there is space for `size` bytes then."""
         ended = [name for name, command in self._known.items() if command.ended]
         while self._weight() + size > MAX_TOTAL_BYTES and ended:
             self._known.pop(ended.pop(0)).log.remove()

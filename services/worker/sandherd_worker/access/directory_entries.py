@@ -1,4 +1,4 @@
-"""Lists the folders of the work tree. It blocks; it runs in a thread."""
+"""Lists the folders of the work tree. It blocks, so it runs in a thread."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def list_files(tree: WorkTreePaths, request: ListFilesFields) -> FileList:
 
 
 def _as_list(found: Iterator[FileEntry], limit: int) -> FileList:
-    """As many entries as the limit allows and one reply carries."""
+    """The first entries, up to the limit or to the maximum size of one reply."""
     entries: list[FileEntry] = []
     weight = 0
     for entry in found:
@@ -45,7 +45,7 @@ def _as_list(found: Iterator[FileEntry], limit: int) -> FileList:
 
 
 def _walk(folder: int, prefix: str, request: ListFilesFields) -> Iterator[FileEntry]:
-    """In the order of the paths; a folder that can't be read appears only as its own entry."""
+    """The entries, sorted by name in each folder. Of a folder that can't be read, there is only its own entry."""
     for name in sorted(os.listdir(folder)):
         try:
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -86,7 +86,7 @@ def _kind(mode: int) -> Literal["file", "folder", "symlink", "other"]:
 
 
 def _moment(seconds: float) -> datetime | None:
-    """The modification time; None if an envelope can't carry it: a file may have any."""
+    """The modification time, which may be any number; None if it is before 2000 or after 2199."""
     if not 946_684_800 <= seconds < 7_258_118_400:
         return None
     return datetime.fromtimestamp(seconds, UTC)

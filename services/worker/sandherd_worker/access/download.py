@@ -77,7 +77,7 @@ class Downloads:
             )
 
     async def _with_content(self, file: IO[bytes], reply: FileRead, progress: TransferProgress) -> FileRead:
-        """Put the bytes into the reply if they are few, else store them as an artifact; adds size and digest."""
+        """Add the content to the reply, or store it as an artifact if it is large; add its size and digest."""
         if reply.size <= INLINE_BYTES:
             data = file.read(INLINE_BYTES)
             content = {"data": data, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "moved": len(data)}

@@ -1,6 +1,6 @@
-"""Forwarded connections to ports on this sandbox's own loopback: opened, written, read and closed by requests.
+"""Forwards connections to ports on this sandbox's own loopback. Requests open, write, read and close them.
 
-A program in the sandbox and a client wait for each other: neither side's bytes are held beyond a limit.
+The bytes that wait for the program or for the client are limited: the other side then has to wait.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from sandherd.contracts.requests.ports import (
 )
 
 MAX_UNREAD: Final = 2 * INLINE_BYTES
-"""Maximum of bytes that are held of a connection until the client has received them."""
+"""Maximum of bytes from the program that wait until the client has received them."""
 _LOOPBACK: Final = ("127.0.0.1", "::1")
 _CONNECT_SECONDS: Final = 4.0
 _PIECE: Final = 64 * 1024
@@ -43,18 +43,18 @@ class PortConnection:
         """The position of the first byte in `_unread`."""
         self._at_end = self._end_sent = False
         self._failure: OSError | None = None
-        """Why the program's bytes are incomplete: it has reset the connection."""
+        """The error if the program has reset the connection: its bytes are incomplete then."""
         self._changed = asyncio.Condition()
         self._writing = asyncio.Lock()
         self._reading = asyncio.create_task(self._read_all())
 
     @property
     def end_sent(self) -> bool:
-        """Whether the program gets an end after all bytes accepted so far."""
+        """Whether the connection to the program was closed for writing, after all accepted bytes."""
         return self._end_sent
 
     async def write(self, request: PortWriteFields) -> int:
-        """Write what was not written yet, once the program has read enough. Returns all bytes accepted so far."""
+        """Write the new bytes once the program has read enough. Returns the number of bytes accepted so far."""
         self._touch()
         async with self._writing:
             if request.offset > self.accepted:
@@ -73,7 +73,10 @@ class PortConnection:
             return self.accepted
 
     async def read(self, offset: int, seconds: float) -> tuple[bytes, bool]:
-        """The bytes from `offset` on, once there are any, and whether none follow. Raises `ContractError`."""
+        """Wait for bytes from `offset` on; return them, and whether the connection has ended after them.
+
+        Raises `ContractError`.
+        """
         self._touch()
         if not self._start <= offset <= self._start + len(self._unread):
             raise _gap(offset, self._start + len(self._unread))
@@ -91,7 +94,7 @@ class PortConnection:
         return data, self._at_end and not self._failure and len(data) == len(self._unread)
 
     async def close(self) -> None:
-        """Close it at once; before both sides have ended it, by a reset, as its bytes are incomplete. Idempotent."""
+        """Close the connection at once, by a reset unless both sides have ended it. Idempotent."""
         complete = self._at_end and self._end_sent
         try:
             await cancel_and_wait([self._reading], again_after=SHORT_CLEANUP_SECONDS)
@@ -104,7 +107,7 @@ class PortConnection:
         self.requested_at = asyncio.get_running_loop().time()
 
     async def _may_write(self, seconds: float) -> bool:
-        """Whether the program has read enough within this time. Raises `ContractError` if it has closed it."""
+        """Whether the program reads enough within this time. Raises `ContractError` if it has closed the connection."""
         try:
             async with asyncio.timeout(seconds):
                 await self._writer.drain()
@@ -131,7 +134,7 @@ class PortConnection:
 
 
 class PortConnections:
-    """Answers requests about forwarded connections."""
+    """Handles requests about forwarded connections."""
 
     def __init__(self, idle_seconds: float = PORT_IDLE_SECONDS) -> None:
         self._idle = idle_seconds
@@ -139,7 +142,7 @@ class PortConnections:
         self._expiry: asyncio.Task[None] | None = None
 
     async def write(self, request: PortWriteFields) -> PortWritten:
-        """Open it if it is new, and write to it. Raises `ContractError`."""
+        """Open a connection if it is new, and write to it. Raises `ContractError`."""
         name = request.connection
         if request.close:
             await self._close(name)
@@ -151,13 +154,13 @@ class PortConnections:
         return PortWritten(connection=name, accepted=accepted, ended=connection.end_sent)
 
     async def read(self, request: PortReadFields) -> PortData:
-        """The next bytes from it. Raises `ContractError`."""
+        """The next bytes from a connection. Raises `ContractError`."""
         connection = await self._find(request.connection)
         data, ended = await connection.read(request.offset, request.wait_seconds)
         return PortData(connection=request.connection, data=data, ended=ended)
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         if self._expiry is not None:
             await cancel_and_wait([self._expiry], again_after=SHORT_CLEANUP_SECONDS)
         for name in list(self._open):

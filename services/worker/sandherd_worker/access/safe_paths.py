@@ -1,7 +1,7 @@
-"""Paths that can't lead out of the work tree: walked one folder at a time, each held open.
+"""Resolves paths that can't lead out of the work tree. Opens the folders of a path one after the other.
 
-Links are followed as long as they stay inside. `..` returns to the folder that the walk came from, so that moving a
-folder meanwhile can't redirect it. All of it blocks.
+Relative links are followed, absolute ones are refused. For `..` the walk returns to the folder that it came from, so
+that moving a folder meanwhile can't redirect it. All functions block.
 """
 
 import os
@@ -15,7 +15,7 @@ from sandherd.archives.no_follow import READ_DIRECTORY, opened_directory
 from sandherd.contracts.errors import Code, ContractError
 
 _LONGEST_CHAIN: Final = 40
-_NEWREAD_DIRECTORY: Final = 0o755
+_NEW_DIRECTORY_MODE: Final = 0o755
 
 
 def refused(path: str, why: str, *, field: str = "path", code: Code = Code.REFUSED) -> ContractError:
@@ -24,7 +24,7 @@ def refused(path: str, why: str, *, field: str = "path", code: Code = Code.REFUS
 
 
 class WorkTreePaths:
-    """The work tree."""
+    """Resolves paths in one work tree."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -36,7 +36,7 @@ class WorkTreePaths:
         """The folder that contains `path`, held open, and its name there; `.` if `path` is that folder itself.
 
         `make` creates missing folders on the way; `follow` also follows a link in the last component. Raises
-        `ContractError`: `refused` for what leads out, `not_found` for what does not exist.
+        `ContractError`: `refused` for a path that leads out of the work tree, `not_found` for one that does not exist.
         """
         walk = _Walk(self._root, path, field, make=make, follow=follow)
         try:
@@ -53,7 +53,7 @@ class WorkTreePaths:
 
 @contextmanager
 def opened(folder: int, name: str, path: str, field: str = "path") -> Iterator[int]:
-    """A folder within a folder, held open. Raises `ContractError`."""
+    """Open a folder within a folder. Raises `ContractError`."""
     with ExitStack() as stack:
         try:
             found = stack.enter_context(opened_directory(folder, name))
@@ -78,13 +78,13 @@ class _Walk:
         return self._open[-1]
 
     def resolve(self) -> str:
-        """Walk to the end; returns the last name. Raises `ContractError`."""
+        """Open all folders of the path; returns its last name. Raises `ContractError`."""
         while self._left:
             part = self._left.popleft()
             if part == "..":
                 self._back()
             elif (link := self._link(part)) is not None:
-                self._splice(link)
+                self._follow_link(link)
             elif self._left:
                 self._descend(part)
             else:
@@ -110,7 +110,7 @@ class _Walk:
         except OSError:
             return None
 
-    def _splice(self, link: str) -> None:
+    def _follow_link(self, link: str) -> None:
         self._links += 1
         if link.startswith("/"):
             raise refused(self._path, "contains a link that leads out of the work tree", field=self._field)
@@ -121,14 +121,14 @@ class _Walk:
     def _descend(self, part: str) -> None:
         try:
             if self._make:
-                self._made(part)
+                self._create(part)
             self._open.append(os.open(part, READ_DIRECTORY, dir_fd=self.folder))
         except OSError as error:
             if isinstance(error, FileNotFoundError) and ".." in self._left:
                 raise refused(self._path, "leads out of a folder that does not exist", field=self._field) from None
             raise path_error(self._path, error, self._field) from None
 
-    def _made(self, part: str) -> None:
+    def _create(self, part: str) -> None:
         """Create the folder if it is missing, unless `..` follows: as in the kernel, `..` of a missing folder fails."""
         try:
             os.stat(part, dir_fd=self.folder, follow_symlinks=False)
@@ -136,7 +136,7 @@ class _Walk:
             if ".." in self._left:
                 raise
             with suppress(FileExistsError):
-                os.mkdir(part, _NEWREAD_DIRECTORY, dir_fd=self.folder)
+                os.mkdir(part, _NEW_DIRECTORY_MODE, dir_fd=self.folder)
 
 
 def path_error(path: str, error: OSError, field: str = "path") -> ContractError:

@@ -1,4 +1,4 @@
-"""Files in and out: each transfer is done once, however often it is requested, and its reply is cached for a while."""
+"""Transfers of files to and from the sandbox. A repeated request gets the cached reply of the same transfer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,14 +34,14 @@ class _Transfer:
 
 
 class Transfers:
-    """Handles requests about files. Raises `ContractError` as the reply, and the same for each repeat."""
+    """Handles requests about files. Raises `ContractError`, also for each repeat of a request."""
 
     def __init__(self, parts: WorkerResources, tree: WorkTreePaths) -> None:
         artifacts = ArtifactClient(parts.who, parts.line)
         self._uploads = Uploads(parts, tree, artifacts)
         self._downloads = Downloads(parts, tree, artifacts)
         self._known: dict[str, _Transfer] = {}
-        """In the order in which they were started."""
+        """The transfers, in the order in which they were started."""
 
     async def upload(self, request: WorkerUpload) -> FileWritten:
         """Write a file or folder into the work tree."""
@@ -63,7 +63,7 @@ class Transfers:
         return FileRead(path=request.path, kind=progress.kind, size=progress.size, done=False, moved=progress.moved)
 
     async def close(self) -> None:
-        """Cancel running transfers; nothing of them becomes visible."""
+        """Cancel running transfers. None of their files becomes visible."""
         await cancel_and_wait(
             [transfer.working for transfer in self._known.values()], again_after=SHORT_CLEANUP_SECONDS
         )
@@ -94,7 +94,7 @@ class Transfers:
         return transfer
 
     async def _wait_result(self, transfer: _Transfer, seconds: float) -> BaseModel | None:
-        """The result; None while it is running. Raises what it raised."""
+        """The result; None if the transfer still runs. Raises the error of the transfer."""
         done, _ = await asyncio.wait([transfer.working], timeout=seconds)
         if not done:
             return None
@@ -104,7 +104,7 @@ class Transfers:
         return answer
 
     def _end(self, name: str, transfer: _Transfer) -> None:
-        """Cache the result; `unavailable` is not cached, so a repeat retries."""
+        """Cache the result, but not the error `unavailable`, so that a repeated request retries the transfer."""
         transfer.ended_at = asyncio.get_running_loop().time()
         working = transfer.working
         error = None if working.cancelled() else working.exception()

@@ -78,7 +78,7 @@ class Uploads:
 
 @contextmanager
 def _part(folder: int) -> Iterator[tuple[str, IO[bytes]]]:
-    """A new file in a folder, under a name that is not watched; removed at the end if it still has that name."""
+    """A new file in a folder, with a name that the file tracker ignores. It is removed unless it was renamed."""
     name = f"{UNFINISHED}{secrets.token_hex(8)}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

@@ -24,13 +24,16 @@ _SETTINGS: Final = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 _SHARE_OF_GRACE: Final = 0.2
-"""The share of the runtime's grace period it gets; once its conversations are idle it needs none."""
-_LONGEST_PLACE: Final = 50
-"""A terminal's socket has a long name there, and the kernel limits its path to 107 characters."""
+"""The server's share of the runtime's grace period. With idle conversations it ends at once."""
+_MAX_SOCKET_DIR_LENGTH: Final = 50
+"""The name of a terminal's socket in it is long, and the kernel limits the path to 107 characters."""
 
 
 async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -> Supervisor | None:
-    """Its supervisor; None if the SDK is not installed, which is published. Raises `SpoolError`, `OSError`."""
+    """The supervisor of the server; None if the SDK is not installed, after an event for that.
+
+    Raises `SpoolError`, `OSError`.
+    """
     who, key = parts.who, parts.server_key
     status = StatusFile(who.state_dir / FILE, wanted.kind, key)
     try:
@@ -41,7 +44,7 @@ async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -
         return None
     folder = who.state_dir / "agent-server"
     folder.mkdir(mode=0o700, exist_ok=True)
-    what = ServerCommand(
+    server_command = ServerCommand(
         argv=lambda port: [
             *(str(python), "-P", "-m", "openhands.agent_server", "--host", who.listen, "--port", str(port)),
         ],
@@ -52,7 +55,7 @@ async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -
     )
     pace = HealthCheckIntervals(start=wanted.start_seconds, grace=who.stop_grace * _SHARE_OF_GRACE)
     return Supervisor(
-        lambda stop: ServerProcess(what, pace, parts.reaper, parts.ownership, stop),
+        lambda stop: ServerProcess(server_command, pace, parts.reaper, parts.ownership, stop),
         status,
         parts.emitter.emit,
         restarts=wanted.restarts,
@@ -61,7 +64,7 @@ async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -
 
 
 def variables(spec: SandboxSpec, who: Assignment, key: str, folder: Path) -> dict[str, str]:
-    """Its whole environment: that of the sandbox's commands, its settings, its key, and the mark of its owner."""
+    """The server's whole environment: that of the sandbox's commands, its settings, its key, and its owner's mark."""
     own = {
         "HOME": str(folder),
         "OH_SESSION_API_KEYS_0": key,
@@ -71,6 +74,6 @@ def variables(spec: SandboxSpec, who: Assignment, key: str, folder: Path) -> dic
         "OH_WORKSPACE_PATH": str(who.work_dir),
         EXEC_VARIABLE: FAMILY,
     }
-    if len(str(folder)) < _LONGEST_PLACE:
+    if len(str(folder)) < _MAX_SOCKET_DIR_LENGTH:
         own["TMUX_TMPDIR"] = str(folder)
     return {**environment(spec, who), **_SETTINGS, **own}

@@ -20,7 +20,7 @@ _LONGEST: Final = 64
 
 
 async def well(port: int, path: str, seconds: float) -> bool:
-    """Whether it replies with status 200 within `seconds`."""
+    """Whether the server on this port replies with status 200 within `seconds`."""
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(seconds):
             return await _request(port, path)
@@ -52,45 +52,48 @@ def free_port(host: str = "127.0.0.1", among: Sequence[int] = ()) -> int:
 
 
 FAMILY: Final = "agent-server"
-"""Its processes are a group of their own in `ProcessOwnership`: neither the agent's nor a command's."""
+"""The owner of the server's processes in `ProcessOwnership`. They belong neither to the agent nor to a command."""
 _LEFTOVER_GRACE: Final = 0.5
 _LAST_LINES: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthCheckIntervals:
-    """In seconds, except `misses`: the maximum number of consecutive failed checks."""
+    """Times of the server's health checks, in seconds. `misses` is the maximum of consecutive failed checks."""
 
     start: float = 120.0
     poll: float = 0.1
-    """Between two checks while it starts."""
+    """The time between two checks while the server starts."""
     between: float = 5.0
-    """Between two checks while it is healthy."""
+    """The time between two checks while the server is healthy."""
     answer: float = 3.0
     misses: int = 3
     grace: float = 3.0
-    """How long it has to end by itself."""
+    """How long the server may take to end after SIGTERM."""
     rest: float = 1.0
-    """The delay before it is restarted."""
+    """The delay before the server is restarted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerCommand:
-    """What to run; arguments and environment are created for each start."""
+    """The server's program. Its arguments and its environment are created for each start."""
 
     argv: Callable[[int], Sequence[str]]
     environment: Callable[[], dict[str, str]]
     folder: Path
     health: str = "/health"
     listen: str = "127.0.0.1"
-    """The address on which it must listen."""
+    """The address on which the server must listen."""
     ports: Sequence[int] = ()
     """The only ports that are reachable; empty means any."""
 
 
 @dataclass(frozen=True)
 class ServerExit:
-    """How it ended. `code` is its exit status, or the negative signal number; None if it ran but did not respond."""
+    """How the server ended. `code` is its exit status, or the negative signal number.
+
+    `code` is None if the server could not be started, or was ended because it did not respond.
+    """
 
     error: str
     code: int | None = None
@@ -101,22 +104,25 @@ class ServerProcess:
 
     def __init__(
         self,
-        what: ServerCommand,
+        server_command: ServerCommand,
         pace: HealthCheckIntervals,
         reaper: Reaper,
         ownership: ProcessOwnership,
         stop: asyncio.Event,
     ) -> None:
-        self._what, self._pace, self._reaper, self._ownership = what, pace, reaper, ownership
+        self._server_command, self._pace, self._reaper, self._ownership = server_command, pace, reaper, ownership
         self._stop = stop
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self.forced = False
         """Whether some of its processes had to be killed."""
 
     async def live(self, started: Callable[[], Awaitable[None]], ready: Callable[[int], Awaitable[None]]) -> ServerExit:
-        """Run it until it ends, and return how. Calls `ready(port)` once it responds. Leaves no process behind."""
+        """Run the server until it ends; return how it ended. Calls `ready(port)` once it responds.
+
+        No process of the server is left afterwards.
+        """
         try:
-            port = free_port(self._what.listen, self._what.ports)
+            port = free_port(self._server_command.listen, self._server_command.ports)
             launched = await launch(self._launch(port), self._reaper)
         except (OSError, ValueError) as error:
             return ServerExit(f"it could not be started: {error}")
@@ -133,7 +139,10 @@ class ServerProcess:
 
     def _launch(self, port: int) -> CommandLaunch:
         return CommandLaunch(
-            argv=self._what.argv(port), environment=self._what.environment(), folder=self._what.folder, stdin=None
+            argv=self._server_command.argv(port),
+            environment=self._server_command.environment(),
+            folder=self._server_command.folder,
+            stdin=None,
         )
 
     async def _watch(self, launched: LaunchedCommand, port: int, ready: Callable[[int], Awaitable[None]]) -> ServerExit:
@@ -163,7 +172,7 @@ class ServerProcess:
         return ServerExit(f"it has ended ({how}){self._last_lines}", code)
 
     async def _until_well(self, port: int, answers: asyncio.Event) -> None:
-        path, wait = self._what.health, self._pace.answer
+        path, wait = self._server_command.health, self._pace.answer
         while not await well(port, path, wait):  # noqa: ASYNC110  # another program: there is no event to wait for
             await asyncio.sleep(self._pace.poll)
         answers.set()
@@ -172,10 +181,10 @@ class ServerProcess:
         missed = 0
         while missed < self._pace.misses:
             await asyncio.sleep(self._pace.between if missed == 0 else self._pace.poll)
-            missed = 0 if await well(port, self._what.health, self._pace.answer) else missed + 1
+            missed = 0 if await well(port, self._server_command.health, self._pace.answer) else missed + 1
 
     async def _end(self, launched: LaunchedCommand) -> None:
-        """First the program, which ends its own processes; then any that it has left."""
+        """End first the program, which ends its own processes, and then the processes that it has left."""
         if not launched.exit.done():
             send([launched.leader], SIGTERM)
             await asyncio.wait([launched.exit], timeout=self._pace.grace)
@@ -187,7 +196,7 @@ class ServerProcess:
         return self._ownership.of(FAMILY)
 
     async def _listen(self, pipe: asyncio.StreamReader) -> None:
-        """Keep its last lines of output; the pipe must always be read, so that the server does not block."""
+        """Read the output, so that the server does not block, and store its last lines."""
         rest = b""
         while piece := await pipe.read(64 * 1024):
             *lines, rest = (rest + piece)[-8192:].split(b"\n")

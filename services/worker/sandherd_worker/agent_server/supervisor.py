@@ -22,13 +22,13 @@ from sandherd_worker.agent_server.server_process import HealthCheckIntervals, Se
 from sandherd_worker.spool_disk import SpoolError
 
 FILE: Final = "agent-server.json"
-"""In the state directory, where the spawner reads it."""
+"""The name of the status file in the state directory, where the spawner reads it."""
 _OWN: Final = 0o600
 
 
 @dataclass(frozen=True)
 class StatusFile:
-    """The file, and its constant fields."""
+    """The status file, and its constant fields."""
 
     path: Path
     kind: str
@@ -50,7 +50,7 @@ Publish = Callable[[EventData], Awaitable[object]]
 
 
 class Supervisor:
-    """Starting → ready → lost and restarted, a limited number of times → stopped."""
+    """Runs the server: starts it, restarts it a limited number of times if it ends, and stops it."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Supervisor:
             _log.error("agent server events not written to spool", error=str(error))
 
     async def _live_once(self) -> bool:
-        """One run until its end; returns whether to start another."""
+        """Run the server until it ends; returns whether to restart it."""
         self._start += 1
         life = self._make(self._stop)
         began = asyncio.get_running_loop().time()

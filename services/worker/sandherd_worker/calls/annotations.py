@@ -1,4 +1,4 @@
-"""Adds to the events of tool calls what is found in their inputs and results: checks, and outages."""
+"""Adds facts to the events of tool calls, found in their inputs and results: checks and outages."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sandherd_worker.calls.checks import WorkCheck, check_of
 from sandherd_worker.calls.outages import is_outage, may_be_outage
 
 MAX_CALLS: Final = 1000
-"""How many calls are remembered; the end of an older one gets no facts."""
+"""Maximum of calls that are tracked; the end of an older call gets no facts."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class CallAnnotations:
     def _end(self, data: CallEnd, tool_use_id: str | None, response: Any) -> EventData:
         call = self._calls.get(tool_use_id or "", _Call(None, may_be_outage=False))
         if data.outcome == "failed" and call.may_be_outage:
-            # Of the two events of an end, the first with a text decides for both.
+            # A call ends with two events. If the first one is an outage, so is the second one.
             call.is_outage = call.is_outage or is_outage(str(response))
         passed = None if call.check is None else call.check.passed(data.outcome, data.exit_code)
         check = None if call.check is None else call.check.kind

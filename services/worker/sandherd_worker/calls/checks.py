@@ -1,4 +1,4 @@
-"""Which commands check the work: tests, linters, type checks and builds, and whether they passed. Pure."""
+"""Finds commands that check the work (tests, linters, type checks, builds), and whether they passed. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ _FORMATTERS: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
 _TARGETS: Final = frozenset(
     {"make", "gmake", "just", "task", "rake", "gradle", "gradlew", "mvn", "mvnw", "nx", "turbo"}
 )
-"""Programs with targets, whose names say what they do."""
+"""Programs that run targets, whose names show what they do."""
 _SCRIPTS: Final = frozenset({"npm", "pnpm", "yarn", "bun", "composer"})
 """Programs that run a project's scripts: `npm test`, `npm run lint`."""
 _BUILDS_BY_DEFAULT: Final = frozenset({"make", "gmake"})
@@ -88,12 +88,14 @@ class WorkCheck:
 
     kind: CheckKind
     success_shown: bool
+    """Whether the success of the whole command shows that the check has passed."""
     failure_shown: bool
+    """Whether the failure of the whole command shows that the check has failed."""
 
     def passed(self, outcome: ToolOutcome | None, exit_code: int | None) -> bool | None:
-        """Whether it passed, for the end of its call; None if that is not known.
+        """Whether the check has passed, by the end of its call; None if that is unknown.
 
-        Without an exit status it is not: the call may only have begun, or its harness takes every end for a success.
+        It is unknown without an exit status: the command may still run, or its harness reports every end as a success.
         """
         if exit_code is None:
             return None
@@ -103,7 +105,7 @@ class WorkCheck:
 
 
 def check_of(tool_input: Mapping[str, Any]) -> WorkCheck | None:
-    """The check that this input of a tool runs; of several, the strongest."""
+    """The check that a call with this input runs; the first by `_STRENGTH` if it runs several."""
     found = [
         WorkCheck(kind, program.success_shown, program.failure_shown)
         for program in programs_of(tool_input)
@@ -144,7 +146,7 @@ def _formatter(name: str, arguments: Argv) -> frozenset[str] | None:
 
 
 def _of_script(name: str, parts: Sequence[str]) -> CheckKind | None:
-    """The kind of a script. npm runs only some scripts without `run`; the name of an own command is not a script."""
+    """The kind of a script. Without `run`, npm runs only some scripts; other names are commands of npm."""
     if not parts:
         return None
     if parts[0] in {"run", "run-script"}:
@@ -153,7 +155,7 @@ def _of_script(name: str, parts: Sequence[str]) -> CheckKind | None:
 
 
 def _targets(arguments: Argv) -> list[str]:
-    """The arguments that are no options, assignments, or values of options."""
+    """The arguments that are not options, assignments, or values of options."""
     following = zip(("", *arguments), arguments, strict=False)
     return [
         word
@@ -168,7 +170,7 @@ def _strongest(names: Iterable[str]) -> CheckKind | None:
 
 
 def _of_name(name: str) -> CheckKind | None:
-    """What a target or script does, by the parts of its name: `test:unit`, `lint`, `testDebugUnitTest`."""
+    """The kind of a target or script, by the parts of its name: `test:unit`, `lint`, `testDebugUnitTest`."""
     parts = {word.lower() for word in _NAME_PART.findall(name[:200])}
     if parts & _FORMAT_PARTS:
         return "lint" if "check" in parts else None

@@ -1,7 +1,7 @@
-"""Failed calls whose cause is a network or a provider, not the agent: found in their texts. Pure.
+"""Finds failed calls whose cause is a network or a server, not the agent. Pure.
 
-No harness reports that class, so documented texts of programs and servers are searched for; only in the results of
-programs and tools that fetch something: a test that fails may print the same texts.
+No harness reports outages, so documented error texts of programs and servers are searched for. Only results of programs
+and tools that fetch something are searched, because a failed test may print the same texts.
 """
 
 import re
@@ -46,7 +46,7 @@ _FETCHING_SUBCOMMANDS: Final[Mapping[str, frozenset[str]]] = {
 _TOOLS: Final = re.compile(r"mcp__.*|web_?(?:fetch|search)|fetch|search_web", re.IGNORECASE)
 """Tools that fetch something: of Claude, of ACP's kind `fetch`, and those of MCP servers."""
 _LOCAL: Final = re.compile(r"(?:^|//|@)(?:localhost|127\.[0-9.]+|0\.0\.0\.0|\[?::1\]?)(?=[:/]|$)")
-"""An address of the sandbox itself: no answer from it is not an outage."""
+"""An address of the sandbox itself: if nothing responds there, that is not an outage."""
 _TEXTS: Final = re.compile(
     # Statuses of servers, as HTTP libraries and programs print them (RFC 9110 §15.6, RFC 6585 §4).
     r"\b(?:HTTP(?:/[0-9.]+)?|status(?: code)?|error)[ :=]{1,3}(?:429|5[0-9]{2})\b"

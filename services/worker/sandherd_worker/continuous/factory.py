@@ -52,7 +52,7 @@ def make_rounds(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink:
 
 
 def for_iteration(spec: TaskSpec, terms: Continuous, iteration: int, feedback: str) -> TaskSpec:
-    """The task for a new run: a program gets feedback and signal in variables, another agent in the prompt."""
+    """The task for a new run. Feedback and signal are in variables; the prompt of an agent has them, too."""
     variables = {"SANDHERD_ITERATION": str(iteration), "SANDHERD_FEEDBACK": feedback}
     if terms.completion_signal is not None:
         variables["SANDHERD_COMPLETION_SIGNAL"] = terms.completion_signal

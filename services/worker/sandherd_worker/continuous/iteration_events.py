@@ -36,7 +36,7 @@ class IterationEvents:
         """The agent's last message in this iteration."""
 
     def listen(self, spent: Callable[[int], None]) -> None:
-        """Call this with the total cost whenever it increases."""
+        """Register a function that is called with the total cost after each event of usage."""
         self._spent = spent
 
     # --- the iteration
@@ -91,7 +91,7 @@ class IterationEvents:
         return published
 
     def _origin(self, data: AgentEvent) -> dict[str, str]:
-        """The task's text with feedback, in a later run, is the prompt of an iteration."""
+        """In a later run, the first turn has the origin `iteration`: its prompt is the task's text with feedback."""
         is_prompt = isinstance(data, AgentTurnStarted) and data.origin == "task"
         return {"origin": "iteration"} if is_prompt and self._runs > 1 else {}
 

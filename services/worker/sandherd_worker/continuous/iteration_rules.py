@@ -11,13 +11,13 @@ class IterationState:
     """The state so far, as published in iteration events."""
 
     began: float
-    """In seconds, on the clock that `now` is read from."""
+    """The time of the start, in seconds, by the clock of `now`."""
     iteration: int = 0
     successful: int = 0
     errors: int = 0
     errors_in_a_row: int = 0
     signals: int = 0
-    """In how many consecutive iterations the agent has sent the completion signal."""
+    """The number of consecutive iterations in which the agent has sent the completion signal."""
     cost: int = 0
     valid: bool | None = None
     """The result of the last validation."""
@@ -68,7 +68,7 @@ def next_iteration(state: IterationState) -> IterationState:
 
 
 def after(state: IterationState, happened: Happened) -> IterationState:
-    """The state after this."""
+    """The state that follows when this has happened."""
     match happened:
         case IterationResult(signalled=signalled):
             signals = state.signals + 1 if signalled else 0

@@ -40,7 +40,7 @@ _SPENT: Final = 5.0
 
 
 class IterationLoop:
-    """A `Harness` around the runs of another."""
+    """A `Harness` that runs another harness in iterations."""
 
     def __init__(  # noqa: PLR0913  # its parts
         self,
@@ -85,7 +85,7 @@ class IterationLoop:
         return await asyncio.shield(self._doing)
 
     async def ended(self) -> AgentEnd:
-        """Wait until no process of the agent is left, either."""
+        """Wait until there is no further iteration, and no process of the agent is left."""
         ended = await self.wait_done()
         await self._runs.ended()
         return ended
@@ -141,14 +141,14 @@ class IterationLoop:
         self._last = replace(ended, session_id=ended.session_id or self._last.session_id)
         output = self._iteration_events.last_message or ended.final_output
         if cut is not None:
-            verdict = self._then(IterationInterrupted(cut))
+            verdict = self._apply(IterationInterrupted(cut))
             await self._fail(prompts.cut_short(self._terms, cut), cut)
         elif ended.error_type is not None:
-            verdict = self._then(IterationFailed())
+            verdict = self._apply(IterationFailed())
             await self._fail(ended.error, ended.error_type)
             self._feedback = prompts.failed(ended)
         else:
-            verdict = self._then(IterationResult(self._iteration_events.signalled))
+            verdict = self._apply(IterationResult(self._iteration_events.signalled))
             preview = None if output is None else output[-_PREVIEW:]
             await self._publish(
                 events.AgentIterationCompleted, cost_micro_usd=self._iteration_events.cost, output_preview=preview
@@ -161,7 +161,7 @@ class IterationLoop:
 
     async def _validate(self, validator: Validator) -> Next:
         found = await validator.run(self._iteration_events.turns, self._stopping)
-        verdict = self._then(WorkValidated(found.passed))
+        verdict = self._apply(WorkValidated(found.passed))
         if not found.passed:
             self._feedback = prompts.not_valid(self._terms, found)
         await self._publish(
@@ -173,8 +173,8 @@ class IterationLoop:
         )
         return verdict
 
-    def _then(self, happened: Happened) -> Next:
-        """Update the state, and decide. A stop request is not a limit: completed work still counts."""
+    def _apply(self, happened: Happened) -> Next:
+        """Update the state, and decide on the next step. After a stop request, completed work still counts."""
         cost = self._iteration_events.totals["cost_micro_usd"]
         self._state = after(replace(self._state, cost=cost), happened)
         verdict = decide(self._terms, self._state, happened, self._now())
@@ -202,7 +202,7 @@ class IterationLoop:
         return ended, self._cut.result() if self._cut.done() and ended.error_type == "stopped" else None
 
     def _spend(self, total: int) -> None:
-        """Handle the total cost so far."""
+        """Stop the iteration soon if this total cost has reached the limit."""
         iteration = self._state.iteration
         if too_dear(self._terms, total) and self._spent_in < iteration:
             self._spent_in = iteration

@@ -12,16 +12,16 @@ from sandherd_worker.storable_text import valid_text
 _DONE: Final = frozenset({"validation_passed", "completion_signal"})
 _LONGEST: Final = 16_000
 _SHOWN: Final = 1000
-"""How much of a command is shown to the agent, in characters."""
+"""Maximum characters of a command that are shown to the agent."""
 
 
 def first_prompt(text: str, terms: Continuous, feedback: str) -> str:
-    """The first prompt of an agent that keeps running: the task, and when it is done."""
+    """The first prompt of a run: the task, the feedback on the last iteration, and when the task is done."""
     return "\n\n".join(part for part in (text, feedback, _completion_text(terms)) if part)
 
 
 def next_prompt(terms: Continuous, feedback: str) -> str:
-    """The prompt for a further iteration."""
+    """The prompt for a further iteration of an agent that still runs."""
     return "\n\n".join(part for part in (feedback, "Continue with the task.", _completion_text(terms)) if part)
 
 

@@ -16,7 +16,7 @@ from sandherd_worker.toolchains import NoToolchainError
 _BEGINS: Final = 5.0
 """How long after a message was taken its turn may take to begin, in seconds."""
 _SETTLE: Final = 0.1
-"""How soon a turn that belongs to the previous one may follow, in seconds: one for a message sent meanwhile."""
+"""How long after a turn another one of the same iteration may begin, in seconds: for a message sent meanwhile."""
 
 
 class IterationTurns:
@@ -30,7 +30,7 @@ class IterationTurns:
         self._news = asyncio.Event()
 
     def note(self, *, working: bool) -> None:
-        """A turn has begun or ended."""
+        """Note that a turn has begun or ended."""
         self.over += self._working and not working
         self._working = working
         self._notify()
@@ -41,7 +41,7 @@ class IterationTurns:
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
-        """A message is on its way to the agent."""
+        """A context in which a message is on its way to the agent."""
         self._giving += 1
         try:
             yield
@@ -80,7 +80,7 @@ Write = Callable[[str], InboxMessage]
 
 
 class IterationRuns:
-    """All runs. Messages that come between two iterations wait for the next."""
+    """All runs of one agent. Messages that are received between two iterations wait for the next one."""
 
     def __init__(
         self,
@@ -164,19 +164,22 @@ class IterationRuns:
         return self._harness is not None and self._harness.follows_up
 
     async def inject(self, message: InboxMessage) -> None:
-        """Pass it a message, in this iteration or, if it takes none now, in the next. Raises `MessageRefusedError`."""
+        """Pass a message to the agent in this iteration or, if it takes none now, in the next one.
+
+        Raises `MessageRefusedError`.
+        """
         while True:
             check_in_time(message, self._clock())
             harness, news = self._harness, self._news
             if harness is not None and (self._works or message.message_type == "approval"):
-                if await self._gave(harness, message):
+                if await self._inject(harness, message):
                     return
             elif self._over is not None:
                 raise MessageRefusedError(self._over)
             await news.wait()
 
-    async def _gave(self, harness: Harness, message: InboxMessage) -> bool:
-        """False if the current run takes no message, and the next one may."""
+    async def _inject(self, harness: Harness, message: InboxMessage) -> bool:
+        """Pass a message to the current run. False if it takes no message, and the next run may."""
         try:
             with self._turns.delivering():
                 await harness.inject(message)
@@ -203,7 +206,7 @@ class IterationRuns:
             await self._harness.ended()
 
     def close(self, *, lingers: bool) -> None:
-        """There is no further iteration. An agent that lingers still takes messages."""
+        """End the iterations. An agent that lingers still takes messages."""
         self._works = lingers and self.follows_up
         self._over = "the agent is done and takes no further messages"
         self._notify()

@@ -42,7 +42,7 @@ class ValidationResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationContext:
-    """Where the command runs, and for which sandbox."""
+    """The directory and the environment of the command, and the parts of the worker that it needs."""
 
     work_dir: Path
     environment: Mapping[str, str]
@@ -53,22 +53,22 @@ class ValidationContext:
 
 
 class Validator:
-    """Runs one validation, any number of times."""
+    """Runs the validation of one task, any number of times."""
 
-    def __init__(self, wanted: Validation, place: ValidationContext) -> None:
-        self._wanted, self._place = wanted, place
+    def __init__(self, validation: Validation, context: ValidationContext) -> None:
+        self._validation, self._context = validation, context
 
     async def run(self, turn: int, stopped: asyncio.Event) -> ValidationResult:
-        """Run it once, until its end, its timeout or until `stopped`. Raises what the sink raises."""
+        """Run the command until its end, its timeout, or until `stopped` is set. Raises what the sink raises."""
         call, began = new_name("call"), asyncio.get_running_loop().time()
-        tool_input = {"command": self._wanted.command, "timeout_seconds": self._wanted.timeout_seconds}
+        tool_input = {"command": self._validation.command, "timeout_seconds": self._validation.timeout_seconds}
         # Published as a program, which has its own time limit: so the monitor does not report it as stuck.
-        await self._place.sink.publish(
+        await self._context.sink.publish(
             AgentToolUse(turn=turn, tool=TOOL, tool_use_id=call, input=tool_input, event_subtype="program")
         )
-        output = TerminalOutput(self._place.redactor, self._place.sink.show)
+        output = TerminalOutput(self._context.redactor, self._context.sink.show)
         code, found = await self._run_command(call, output, stopped)
-        await self._place.sink.publish(
+        await self._context.sink.publish(
             AgentToolResult(
                 turn=turn,
                 tool_use_id=call,
@@ -80,7 +80,7 @@ class Validator:
                 exit_code=_exit_status(code),
             )
         )
-        await self._place.sink.publish(
+        await self._context.sink.publish(
             AgentToolCompleted(
                 turn=turn,
                 tool=TOOL,
@@ -98,19 +98,19 @@ class Validator:
         self, call: str, output: TerminalOutput, stopped: asyncio.Event
     ) -> tuple[int | None, ValidationResult]:
         program = Program(
-            argv=["/bin/sh", "-c", self._wanted.command],
-            environment={**self._place.environment, EXEC_VARIABLE: call},
-            work_dir=self._place.work_dir,
+            argv=["/bin/sh", "-c", self._validation.command],
+            environment={**self._context.environment, EXEC_VARIABLE: call},
+            work_dir=self._context.work_dir,
         )
         try:
-            running = await launch(program, self._place.reaper)
+            running = await launch(program, self._context.reaper)
         except (OSError, ValueError) as error:
             return None, ValidationResult(why=f"it could not be started: {error}", outcome="failed")
-        self._place.ownership.enter(call, running.leader)
+        self._context.ownership.enter(call, running.leader)
         try:
             early = await self._run(call, running, output, stopped)
         finally:
-            self._place.ownership.remove(call)
+            self._context.ownership.remove(call)
         code = running.exit.result()
         ended = end_of_exit(code, stopped=False, memory_kills=0)
         outcome, why = early or (call_outcome(ended), ended.error)
@@ -119,17 +119,17 @@ class Validator:
     async def _run(
         self, call: str, running: RunningProgram, output: TerminalOutput, stopped: asyncio.Event
     ) -> _Early | None:
-        """Run until no process of it is left; returns why it was ended early, if it was."""
+        """Run until no process of the command is left; returns why it was ended early, if it was."""
         readers = asyncio.gather(output.read(running.output), _ignore(running.events))
         readers.add_done_callback(lambda over: _kill_on_output_error(over, running))
         halt = asyncio.ensure_future(stopped.wait())
         try:
             await running.write_stdin(b"")
             either: list[asyncio.Future[Any]] = [running.exit, halt]
-            await asyncio.wait(either, timeout=self._wanted.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=self._validation.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
             early = self._ended_early(running, stopped)
             await _end(running)
-            await end(lambda: self._place.ownership.of(call), _GRACE)
+            await end(lambda: self._context.ownership.of(call), _GRACE)
             await readers
         finally:
             halt.cancel()
@@ -143,7 +143,7 @@ class Validator:
             return None
         if stopped.is_set():
             return "cancelled", "it was stopped"
-        return "timed_out", f"it did not end within {self._wanted.timeout_seconds} s"
+        return "timed_out", f"it did not end within {self._validation.timeout_seconds} s"
 
 
 def _exit_status(code: int | None) -> int | None:
@@ -158,7 +158,7 @@ async def _end(running: RunningProgram) -> None:
 
 
 def _kill_on_output_error(readers: "asyncio.Future[Any]", running: RunningProgram) -> None:
-    """If its output can't be stored any more, it may not continue."""
+    """Kill the command if its output can't be stored any more."""
     if not readers.cancelled() and readers.exception() is not None:
         running.signal(SIGKILL)
 

@@ -1,7 +1,7 @@
 """Tool approvals: the task's policy decides some here; for the others an approval is requested and awaited.
 
 A pending approval is known here and, through its event, to the message-relay, which stores it. If the broker is
-unavailable or restarts, the approval only waits longer. So it does if this worker is lost, as long as the task
+unavailable or restarts, the approval only waits longer. It also stays pending if this worker is lost and the task
 continues: when the agent of the next attempt requests the same, the message-relay treats it as the same approval, and
 an answer sent in between applies. If an agent stops waiting while its worker continues, the approval is withdrawn, and
 an event is published.
@@ -33,7 +33,7 @@ _WITHDRAWN: Final = "the turn has ended before an answer came"
 _TURN_OVER: Final = "the agent's turn has ended"
 _CALLED_OFF: Final = "the agent no longer waits for the answer"
 _NOT_ALLOWED: Final = "the task does not allow this tool"
-_NOT_SHOWN: Final = "no user can be asked: the tool's input can't be shown"
+_NOT_SHOWN: Final = "the tool's input can't be shown to a user"
 
 Decide = Callable[[str, bool, str | None, bool], Awaitable[None]]
 """Passes the decision to the agent: its own id of the request, whether the tool is allowed, the reason, and whether a
@@ -74,7 +74,7 @@ class ApprovalGate:
         decide: Decide,
         ending: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`ending`: whether the worker ends the agent; then nothing is withdrawn: the next attempt may repeat it."""
+        """`ending` returns whether the worker ends the agent. Then no request is withdrawn: it may be repeated."""
         self._approvals = approvals
         self._publish = publish
         self._decide = decide
@@ -187,11 +187,11 @@ class ApprovalGate:
             self._decide_later(pending.decide, granted=self._approvals.on_timeout == "allow", reason=text)
 
     def _decide_later(self, decide: _Decide, *, granted: bool, reason: str | None) -> None:
-        """A decision of no user. Does not wait: the agent that receives it may be waiting for this code to read."""
+        """Send a decision that no user has made. Does not wait: the agent may wait until this code reads its events."""
         task = asyncio.ensure_future(decide(granted, reason, False))
         self._deciding.add(task)
         task.add_done_callback(self._deciding.discard)
 
 
 def _nothing() -> None:
-    """The agent's own request is withdrawn by the agent itself."""
+    """Called when a driver's request is withdrawn: nothing in the worker waits for it."""

@@ -33,7 +33,7 @@ class EventSink(Protocol):
         """Publish an event. False: it can't be published; an error that names it was published instead."""
 
     async def show(self, text: str) -> None:
-        """Publish terminal output, as it came from the agent."""
+        """Publish terminal output of the agent, unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +67,10 @@ class Harness(Protocol):
 
     @property
     def follows_up(self) -> bool:
-        """Whether it still runs and would take a message, after the task is done."""
+        """Whether the agent still runs and takes messages, also after its task is done."""
 
     async def inject(self, message: InboxMessage) -> None:
-        """Pass it a message, in any state. Raises `MessageRefusedError`."""
+        """Pass a message to the agent, in any state. Raises `MessageRefusedError`."""
 
     async def interrupt(self, message: str | None = None, /) -> None:
         """Stop the current turn, not the agent.
@@ -80,18 +80,18 @@ class Harness(Protocol):
         """
 
     async def stop(self, grace: float) -> None:
-        """End the agent and all processes it started, with SIGKILL after `grace` seconds. Its task's result stays."""
+        """End the agent and all processes it started, by SIGKILL after `grace` seconds. An earlier result stays."""
 
 
 _COUNTED: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_micro_usd")
 
 
 class UsageTotals:
-    """Totals: each event carries the difference since the last."""
+    """Adds up the usage of an agent: each of its events has the difference to the last one."""
 
     def __init__(self) -> None:
         self.totals = dict.fromkeys(_COUNTED, 0)
-        """By the names used in the event that ends an attempt."""
+        """The totals, by their names in the event that ends an attempt."""
 
     def count(self, data: EventData) -> None:
         """Add an event, if it reports usage."""

@@ -91,7 +91,7 @@ class CommandHarness:
         return await asyncio.shield(self._result)
 
     async def wait_done(self) -> AgentEnd:
-        """The same as `ended`: a program's task is done when it has ended."""
+        """Wait as `ended` does: a program's task is done when it has ended."""
         return await self.ended()
 
     @property
@@ -114,13 +114,13 @@ class CommandHarness:
             raise MessageRefusedError("the program has closed its standard input") from None
 
     async def interrupt(self, message: str | None = None, /) -> None:
-        """SIGINT to the program's process group: once per message, since many programs end at a second one."""
+        """Send SIGINT to the program's process group: once per message, because many programs end at a second one."""
         if message is not None:
             self._stopped_for.add(message)
         self._signal(SIGINT)
 
     async def stop(self, grace: float) -> None:
-        """SIGTERM to the program's process group, SIGKILL after `grace` seconds; then ends what it started."""
+        """End the program by SIGTERM, and by SIGKILL after `grace` seconds; then end the processes that it started."""
         self._stopped = True
         self._signal(SIGTERM)
         if self._running is not None:
@@ -135,9 +135,9 @@ class CommandHarness:
         if self._program.stdin is not None:
             await running.write_stdin(self._program.stdin.encode("utf-8", "replace"))
 
-    def _signal(self, what: Signals) -> None:
+    def _signal(self, signal: Signals) -> None:
         if self._running is not None:
-            self._running.signal(what)
+            self._running.signal(signal)
 
     async def _publish(self, data: EventData) -> None:
         self._used.count(data)
@@ -147,20 +147,20 @@ class CommandHarness:
         return {"argv": list(self._program.argv)}
 
     async def _attend(self, running: RunningProgram, began: float) -> AgentEnd:
-        giving = asyncio.create_task(self._write_stdin(running))
+        writing = asyncio.create_task(self._write_stdin(running))
         readers = asyncio.gather(self._output.read(running.output), self._lines.read(running.events))
         try:
             either: list[asyncio.Future[Any]] = [running.exit, readers]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if readers.done() and readers.exception() is not None:
-                # Its events and output can't be stored any more, so it may not continue.
+                # The program's events and output can't be stored any more, so it may not continue.
                 running.signal(SIGKILL)
             code = await running.exit
             await end(self._below, _LEFTOVER_GRACE)
             await readers
         finally:
             readers.cancel()
-            await cancel_and_wait([giving], again_after=SHORT_CLEANUP_SECONDS)
+            await cancel_and_wait([writing], again_after=SHORT_CLEANUP_SECONDS)
             running.close()
         return await self._conclude(
             end_of_exit(code, stopped=self._stopped, memory_kills=self._memory_kills.new()), began

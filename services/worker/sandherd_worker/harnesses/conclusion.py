@@ -7,8 +7,8 @@ from typing import Final
 
 from sandherd_worker.harnesses.base import AgentEnd
 
-_A_TURN_BEGINS: Final = 5.0
-"""After an idle driver has taken a message: how long its turn may take to begin, in seconds."""
+_TURN_START_SECONDS: Final = 5.0
+"""How long a turn may take to begin after an idle driver has taken a message."""
 
 
 class Conclusion:
@@ -26,12 +26,12 @@ class Conclusion:
         self._expecting: asyncio.TimerHandle | None = None
 
     def result(self, ended: AgentEnd) -> None:
-        """The driver has sent its task's result. The first one counts."""
+        """Note the result that the driver has sent. Only the first one counts."""
         self._result = self._result or ended
         self._rest()
 
     def turn(self, *, working: bool) -> None:
-        """A turn has begun or ended."""
+        """Note that a turn has begun or ended."""
         if not working:
             self._rest()
             return
@@ -40,20 +40,20 @@ class Conclusion:
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
-        """A message is on its way to the driver."""
+        """A context in which a message is on its way to the driver."""
         self._giving += 1
         try:
             yield
             if self._idle and self._result is not None:
                 self._idle = False
                 self._expect_nothing()
-                self._expecting = asyncio.get_running_loop().call_later(_A_TURN_BEGINS, self._rest)
+                self._expecting = asyncio.get_running_loop().call_later(_TURN_START_SECONDS, self._rest)
         finally:
             self._giving -= 1
             self._check()
 
     def close(self) -> None:
-        """The driver has ended."""
+        """Note that the driver has ended."""
         self._giving = 0
         self._rest()
 

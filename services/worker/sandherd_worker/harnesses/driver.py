@@ -1,4 +1,4 @@
-"""The harness of agents that need an SDK: it runs in a process of its own, the driver; guarantees are implemented here.
+"""The harness of agents that need an SDK, which runs in another process, the driver. The worker does not trust it.
 
 The driver's protocol is `sandherd_drivers.wire`. It belongs to the agent's trust domain: it may end at any moment, send
 anything, or send nothing. When it ends, all processes that it started are ended, too.
@@ -40,8 +40,8 @@ class DriverHarness:
     def __init__(self, program: Program, task: DriverTask, around: HarnessContext) -> None:
         self._program, self._task, self._around = program, task, around
         self._output = TerminalOutput(around.redactor, around.sink.show)
-        self._lines = EventLines(self._publish, lambda: self._turn, self._heed)
-        self._desk = ApprovalGate(task.approvals, around.sink.publish, self._decide, lambda: self._stopped)
+        self._lines = EventLines(self._publish, lambda: self._turn, self._handle_driver_line)
+        self._approval_gate = ApprovalGate(task.approvals, around.sink.publish, self._decide, lambda: self._stopped)
         self._receipts = Receipts()
         self._conclusion = Conclusion(self._conclude)
         self._used = UsageTotals()
@@ -54,7 +54,7 @@ class DriverHarness:
         self._broke: AgentEnd | None = None
         self._running: RunningProgram | None = None
         self._transcript: tuple[Path, str] | None = None
-        self._beginning: asyncio.Task[None] | None = None
+        self._begin_task: asyncio.Task[None] | None = None
         self._attending: asyncio.Task[None] | None = None
         self._done: asyncio.Future[AgentEnd] = asyncio.get_running_loop().create_future()
 
@@ -72,9 +72,9 @@ class DriverHarness:
             return
         self._attending = asyncio.create_task(self._attend(self._running))
         self._attending.add_done_callback(lambda over: over.cancelled() or over.exception())
-        await self._around.offer(self._desk.request_answer, lambda: self._turn)
+        await self._around.offer(self._approval_gate.request_answer, lambda: self._turn)
         await self._writing.acquire()
-        self._beginning = asyncio.create_task(self._send_begin(self._running))
+        self._begin_task = asyncio.create_task(self._send_begin(self._running))
 
     async def wait_done(self) -> AgentEnd:
         """Wait for the task's result: the one that the driver sends, or its end."""
@@ -95,9 +95,9 @@ class DriverHarness:
         return self._running is not None and not self._running.exit.done() and not self._stopped
 
     async def inject(self, message: InboxMessage) -> None:
-        """Pass it a message, and wait until the agent has it; an `interrupt` stops the turn first."""
+        """Pass a message to the agent, and wait until it has taken it; an `interrupt` stops the turn first."""
         if message.message_type == "approval":
-            await self._desk.answer(message)
+            await self._approval_gate.answer(message)
             return
         await self._ready.wait()
         with self._conclusion.delivering():
@@ -121,15 +121,15 @@ class DriverHarness:
         await self._send({"do": "interrupt"})
 
     async def stop(self, grace: float) -> None:
-        """Request its end, then send SIGTERM, and SIGKILL after `grace` seconds; its task's result stays."""
+        """Request the driver's end, then send SIGTERM, and SIGKILL after `grace` seconds. An earlier result stays."""
         self._stopped = True
         if self._running is None or self._attending is None:
             return
         in_order = grace * _SHARE_IN_ORDER
         stopping = asyncio.create_task(self._send({"do": "stop", "grace": in_order}))
-        for seconds, what in ((in_order, SIGTERM), (grace - in_order, SIGKILL)):
+        for seconds, signal in ((in_order, SIGTERM), (grace - in_order, SIGKILL)):
             await asyncio.wait([self._running.exit], timeout=seconds)
-            self._running.signal(what)
+            self._running.signal(signal)
         await cancel_and_wait([stopping], again_after=SHORT_CLEANUP_SECONDS)
         await asyncio.wait([self._attending])
 
@@ -144,12 +144,12 @@ class DriverHarness:
             self._writing.release()
 
     async def _send(self, command: Mapping[str, Any]) -> None:
-        """Send it a command, if it still reads."""
+        """Send a command to the driver; without effect if it no longer reads."""
         with suppress(OSError):
             await self._write(command)
 
     async def _write(self, command: Mapping[str, Any]) -> None:
-        """Raises `BrokenPipeError` if the driver does not read."""
+        """Write a command. Raises `BrokenPipeError` if the driver does not read."""
         if self._running is None:
             raise BrokenPipeError
         async with self._writing:
@@ -165,7 +165,7 @@ class DriverHarness:
         self._used.count(data)
         await self._around.sink.publish(data)
 
-    async def _heed(self, type: str, data: dict[str, Any]) -> None:
+    async def _handle_driver_line(self, type: str, data: dict[str, Any]) -> None:
         match lines.read_driver_line(type, data):
             case lines.ReadyLine(session_id=session):
                 self._session = session
@@ -175,7 +175,7 @@ class DriverHarness:
             case lines.TurnLine(turn=turn, state=state):
                 await self._on_turn(turn, working=state == "running")
             case lines.ApprovalLine(approval_id=question, tool=tool, input=input, reason=reason):
-                await self._desk.request_approval(question, tool, input, reason, self._turn)
+                await self._approval_gate.request_approval(question, tool, input, reason, self._turn)
             case lines.TranscriptLine(path=path, session_id=session, keep=now):
                 self._transcript = (Path(path), session)
                 if now:
@@ -188,7 +188,7 @@ class DriverHarness:
         # An agent that was interrupted for a message may start the next turn without reporting itself idle.
         if not working or (self._interrupted and turn > self._turn):
             self._interrupted = False
-            await self._desk.withdraw(self._turn)
+            await self._approval_gate.withdraw(self._turn)
         self._turn = turn
         await self._around.turned(turn, working)
         self._conclusion.turn(working=working)
@@ -208,10 +208,10 @@ class DriverHarness:
             either: list[asyncio.Future[Any]] = [running.exit, readers]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if readers.done() and readers.exception() is not None:
-                # Its events and output can't be stored any more, so it may not continue.
+                # The driver's events and output can't be stored any more, so it may not continue.
                 running.signal(SIGKILL)
             code = await running.exit
-            self._part()
+            self._refuse_messages()
             await end(self._around.below, _LEFTOVER_GRACE)
             await readers
             await self._driver_ended(code)
@@ -221,22 +221,22 @@ class DriverHarness:
             raise
         finally:
             readers.cancel()
-            await cancel_and_wait([self._beginning] if self._beginning else [], again_after=SHORT_CLEANUP_SECONDS)
-            self._part()
-            await self._desk.close()
+            await cancel_and_wait([self._begin_task] if self._begin_task else [], again_after=SHORT_CLEANUP_SECONDS)
+            self._refuse_messages()
+            await self._approval_gate.close()
             await self._around.part()
             running.close()
 
-    def _part(self) -> None:
-        """From now on no message can be passed to it."""
+    def _refuse_messages(self) -> None:
+        """Refuse all messages from now on, because the driver has ended."""
         self._receipts.close(_AGENT_ENDED)
         self._ready.set()
 
     async def _driver_ended(self, code: int) -> None:
-        """The driver has ended; if that was not requested, it is published."""
+        """Conclude after the driver's end; publish an event if the end was not requested."""
         if code != 0 and self._transcript is not None:
             await self._around.store_session(*self._transcript)
-        await self._desk.withdraw(self._turn, _AGENT_ENDED)
+        await self._approval_gate.withdraw(self._turn, _AGENT_ENDED)
         ended = end_of_exit(code, stopped=self._stopped, memory_kills=self._memory_kills.new())
         if ended.error_type is None and not self._done.done():
             ended = replace(ended, error_type="internal", error="it ended without reporting a result")

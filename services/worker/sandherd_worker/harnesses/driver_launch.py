@@ -1,4 +1,4 @@
-"""How the driver of a harness is started: its interpreter, its module, and the packages that it finds."""
+"""How the driver of a harness is started: its interpreter, its module, and the packages that it can import."""
 
 import os
 import sys
@@ -31,13 +31,13 @@ class DriverLaunch:
 
     @property
     def search_path(self) -> str:
-        """The driver's PYTHONPATH. A driver in the worker's interpreter also finds what the worker does."""
+        """The driver's PYTHONPATH. In the worker's interpreter it also has the worker's PYTHONPATH."""
         shared = "" if self.kind.toolchain else os.environ.get("PYTHONPATH", "")
         return os.pathsep.join(filter(None, (str(self.packages), shared)))
 
 
 def driver_launch(harness: AnyHarness, who: Assignment) -> DriverLaunch:
-    """How to start the driver of this harness. Raises `NoToolchainError`, and `OSError`."""
+    """The start of the driver of this harness. Raises `NoToolchainError`, and `OSError`."""
     kind, options = _kind(harness)
     others = () if kind.name in OWN_KINDS else (str(kind.driver).partition(".")[0],)
     packages = link_drivers(who.state_dir / "drivers", *others)

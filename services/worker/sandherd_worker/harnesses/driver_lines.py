@@ -66,7 +66,7 @@ class TranscriptLine(DriverLine):
     path: Place
     session_id: Name
     keep: bool = True
-    """False: the path is only announced, in case the driver can't send it again."""
+    """Whether to store the file now. False only announces the path, in case the driver is killed."""
 
 
 class ResultLine(DriverLine):

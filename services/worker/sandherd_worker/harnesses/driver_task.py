@@ -1,4 +1,4 @@
-"""What a driver is started with, and the interpretation of its result."""
+"""The task and the context of a driver, and the interpretation of its result."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class DriverTask:
     resume: Mapping[str, Any] | None = None
 
     def begin_command(self) -> dict[str, Any]:
-        """The `begin_command` command for the driver."""
+        """The command `begin` for the driver."""
         return {
             "do": "begin",
             "task": self.text,
@@ -81,7 +81,7 @@ class HarnessContext:
 
 
 def to_agent(message: InboxMessage) -> dict[str, Any]:
-    """The fields of a message for the driver; it may have to hold the message, so it gets the expiry."""
+    """The fields of a message for the driver. It also gets the expiry, because it may have to hold the message."""
     fields = message.model_dump(include={"message", "message_type", "content", "sender_id"})
     return {**fields, "expires_at": message.expires_at.timestamp(), "origin": origin_of(message)}
 
@@ -91,7 +91,7 @@ class IterationPrompt(InboxMessage):
 
 
 def origin_of(message: InboxMessage) -> TurnOrigin:
-    """What begins a turn that begins with this message.
+    """The origin of a turn that this message begins.
 
     The message-relay marks the messages of agents; a user who writes the same mark is taken for an agent.
     """

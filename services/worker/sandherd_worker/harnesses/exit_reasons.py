@@ -15,14 +15,14 @@ _FOR_MEMORY: Final = "out of memory"
 
 
 class MemoryKills:
-    """Counts out-of-memory kills by the kernel since this was created; 0 if that is unknown."""
+    """Counts out-of-memory kills by the kernel since the creation of this object."""
 
     def __init__(self, count: Callable[[], int | None]) -> None:
         self._count = count
         self._before = count()
 
     def new(self) -> int:
-        """The current count."""
+        """The number of kills since the creation; 0 if it is unknown."""
         now = self._count()
         return 0 if now is None or self._before is None else now - self._before
 
@@ -55,13 +55,13 @@ def not_started(program: str, error: OSError | ValueError) -> AgentEnd:
 
 
 def for_memory(ended: AgentEnd) -> AgentEnd:
-    """The same end, with out of memory as its cause."""
+    """This end with out of memory as its cause."""
     error = ": ".join(part for part in (_FOR_MEMORY, ended.error) if part)
     return replace(ended, error_type="out_of_memory", error=error, signal=int(SIGKILL))
 
 
 def broke_off(ended: AgentEnd, turn: int, length: int) -> AgentStreamError:
-    """The event for an agent's program that ended by itself; `length` is how much of its output is stored."""
+    """The event for an agent's program that ended by itself; `length` is the number of stored output characters."""
     return AgentStreamError(
         turn=turn,
         error=ended.error,

@@ -13,7 +13,10 @@ class Receipts:
         self._closed: str | None = None
 
     def expect(self, message: str) -> "asyncio.Future[str | None]":
-        """The future receipt: None for taken, else the reason. Raises `MessageRefusedError` if closed."""
+        """A future of the receipt: None if the message was taken, else the reason of the refusal.
+
+        Raises `MessageRefusedError` if closed.
+        """
         if self._closed is not None:
             raise MessageRefusedError(self._closed)
         future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -21,13 +24,13 @@ class Receipts:
         return future
 
     def resolve(self, message: str, refusal: str | None) -> None:
-        """The agent has sent a receipt. One that is not awaited is ignored."""
+        """Set the receipt that the agent has sent for a message; ignore it if it is not awaited."""
         future = self._waiting.pop(message, None)
         if future is not None and not future.done():
             future.set_result(refusal)
 
     def close(self, reason: str) -> None:
-        """No further receipts will come."""
+        """Refuse the waiting messages and all later ones for this reason."""
         self._closed = self._closed or reason
         for message in list(self._waiting):
             self.resolve(message, reason)

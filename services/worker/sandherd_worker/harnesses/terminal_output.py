@@ -16,9 +16,9 @@ from sandherd_worker.stream_redaction import StreamRedactor
 MAX_SHOWN: Final = 64 * 1024 * 1024
 """How many bytes of an attempt's output are published."""
 TAIL_BYTES: Final = 256 * 1024
-"""How many of the last bytes are published beyond them."""
+"""How many bytes of the end of the output are published if it is longer than `MAX_SHOWN`."""
 _BEFORE: Final = 16 * 1024
-"""How much before the last bytes is scanned: a secret may begin there."""
+"""How many bytes before the published end are also searched for secrets, because one may begin there."""
 
 
 class OutputAllowance:
@@ -26,7 +26,7 @@ class OutputAllowance:
 
     @classmethod
     def unbounded(cls) -> "OutputAllowance":
-        """For output that is limited elsewhere."""
+        """An allowance without a limit, for output that is limited elsewhere."""
         return cls(limit=sys.maxsize)
 
     def __init__(self, limit: int = MAX_SHOWN, last: int = TAIL_BYTES) -> None:
@@ -41,7 +41,7 @@ class OutputAllowance:
 
 
 class TruncatedOutput:
-    """The output after the limit. Only its end is held; it is redacted once, at the end."""
+    """The output beyond the limit. Only its end is held, and redacted when the output is complete."""
 
     def __init__(self, held: bytes, last: int = TAIL_BYTES) -> None:
         self._last = last
@@ -56,12 +56,12 @@ class TruncatedOutput:
             self._drop(len(self._end) - self._last - _BEFORE)
 
     def first_line(self, allowance: OutputAllowance) -> str:
-        """The line that is published at once."""
+        """The line that is published when the limit is exceeded."""
         limit, last = _amount(allowance.limit), _amount(allowance.last)
         return f"\n[sandherd: more than {limit} of output; of the rest only the last {last} are shown, when it ends]\n"
 
     def end(self, redactor: Redactor) -> str:
-        """How much is missing, and the last part, without its secrets."""
+        """The last text to publish: how many bytes are left out, and the end of the output without its secrets."""
         stream = StreamRedactor(redactor)
         hidden = _text(bytes(self._end[: max(0, len(self._end) - self._last)]))
         # The hidden part is fed, too: a secret that begins in it may end in the published part.
@@ -91,7 +91,7 @@ def _amount(size: int) -> str:
 CHUNK_BYTES: Final = 64 * 1024
 _PIECE: Final = CHUNK_BYTES // 4
 """Characters per piece of the final part; small enough for a whole piece to fit a reply of the history."""
-_LINGER: Final = 0.05
+_COLLECT_SECONDS: Final = 0.05
 """How long further output is collected after some was published, in seconds."""
 _RATE: Final = 4 * 1024 * 1024
 _BURST: Final = 16 * 1024 * 1024
@@ -129,7 +129,7 @@ class TerminalOutput:
         redactor: Redactor,
         show: Callable[[str], Awaitable[None]],
         pace: OutputRate | None = None,
-        together: float = _LINGER,
+        together: float = _COLLECT_SECONDS,
         allowance: OutputAllowance | None = None,
     ) -> None:
         self._show = show
@@ -176,7 +176,7 @@ class TerminalOutput:
     async def _next(self, reader: asyncio.StreamReader) -> bytes:
         reading = asyncio.ensure_future(reader.read(CHUNK_BYTES))
         try:
-            done, _ = await asyncio.wait([reading], timeout=_LINGER)
+            done, _ = await asyncio.wait([reading], timeout=_COLLECT_SECONDS)
             if not done:
                 await self._publish_text(self._stream.pause())
             return await reading

@@ -67,7 +67,7 @@ class ToolSocket:
     async def _reply(self, call: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not hmac.compare_digest(str(call["token"]).encode(), self.token.encode()):
             return
-        using = asyncio.create_task(self._used(str(call["tool"]), dict(call["arguments"])))
+        using = asyncio.create_task(self._run_tool(str(call["tool"]), dict(call["arguments"])))
         disconnected = asyncio.create_task(reader.read(1))
         try:
             await asyncio.wait({using, disconnected}, return_when=asyncio.FIRST_COMPLETED)
@@ -77,7 +77,7 @@ class ToolSocket:
         finally:
             await cancel_and_wait([using, disconnected], again_after=SHORT_CLEANUP_SECONDS)
 
-    async def _used(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def _run_tool(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
             return {"text": await self._use(tool, arguments), "error": False}
         except CallRefusedError as error:
@@ -88,7 +88,7 @@ class ToolSocket:
 
 
 def _listen(path: Path) -> socket.socket:
-    """Bound relative to its folder: the kernel limits a socket's path to 107 characters."""
+    """Create the listening socket by a short path through its folder: the kernel limits it to 107 characters."""
     path.unlink(missing_ok=True)
     found = socket.socket(socket.AF_UNIX)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

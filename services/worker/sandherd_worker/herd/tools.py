@@ -15,7 +15,7 @@ from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.herd.tool_socket import CallRefusedError
 
 LONGEST_CONTENT: Final = 16_000
-"""In characters. It must fit into one event uncut."""
+"""Maximum characters of a message: it must fit into one event without being cut."""
 LONGEST_QUESTION: Final = 4000
 _PATIENCE: Final = 5.0
 """How long the herd may take to list the agents, in seconds."""
@@ -53,7 +53,7 @@ class HerdTools:
                 raise CallRefusedError("there is no such tool")
 
     async def _send(self, agent: ToolUser, recipient: str, content: str) -> str:
-        """Published as an event and routed by the message-relay, whether the broker is available now or not."""
+        """Publish the message as an event, which the message-relay routes, also while the broker is unavailable."""
         try:
             safe_name(recipient, "recipient")
         except UnsafeNameError:
@@ -76,7 +76,7 @@ class HerdTools:
         return found.model_dump_json()
 
     async def _peers(self, question: ListPeers) -> PeerList | None:
-        """The reply; None if the herd is unavailable."""
+        """The agents that the herd lists; None if it is unavailable."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 bus = await self._line.bus()

@@ -1,4 +1,4 @@
-"""Saves a task's branch: what the agent has left uncommitted is committed, and the commits are stored as a bundle."""
+"""Saves a task's branch: commits the agent's uncommitted changes, and stores the commits as a bundle."""
 
 import asyncio
 import tempfile
@@ -26,20 +26,20 @@ from sandherd_worker.work_snapshot import SHARE_OF_FREE_SPACE, SHARE_OF_GRACE
 from sandherd_worker.worker_resources import WorkerResources
 
 REST_SECONDS: Final = 120.0
-"""How long committing the rest may take: a program that the agent's repository names may never end."""
+"""How long committing the uncommitted changes may take, in seconds: a program of the agent's repository may hang."""
 SECONDS: Final = 300.0
-"""How long all of it may take."""
+"""How long saving may take, in seconds."""
 _LONG_ENOUGH: Final = 8
-"""A shorter secret may be in any file."""
+"""The minimum size of a secret that prevents the commit of a file: a shorter one may be in any file by chance."""
 _BUNDLE: Final = "application/x-git-bundle"
 _LATE: Final = "the sandbox had to end before the branch was saved"
 
 
 class BranchSaver:
-    """Saves the branch of one task, any number of times. Nothing the agent does to its repository makes it fail."""
+    """Saves the branch of one task, any number of times. Errors in the agent's repository become part of the event."""
 
     def __init__(self, spec: TaskSpec, parts: WorkerResources, redactor: Redactor | None = None) -> None:
-        """Without a redactor, the emitter's knows the task's secrets."""
+        """The redactor must know the task's secrets; by default it is that of the emitter."""
         self._parts, self._who, self._emitter = parts, parts.who, parts.emitter
         self._wanted = spec.repository
         self._checkout = None if spec.repository is None else spec.repository.checkout
@@ -52,7 +52,7 @@ class BranchSaver:
         self._one_at_a_time = asyncio.Lock()
 
     async def save(self) -> AgentBranchSaved | None:
-        """Save the branch if it was checked out, and publish that, unless it is as it was saved before.
+        """Save the branch if it was checked out, and publish an event if it differs from the last one.
 
         Returns the event that was published last. Raises `SpoolError`.
         """
@@ -70,7 +70,7 @@ class BranchSaver:
         return self._last
 
     async def _in_time(self, checkout: Checkout, file: IO[bytes]) -> AgentBranchSaved:
-        """The event, with its bundle in the file unless that is stored already; what fails is its `left_out`."""
+        """The event. Its bundle is in the file, unless it is stored already. `left_out` has the error if it failed."""
         found: list[AgentBranchSaved] = []
 
         async def save() -> None:
@@ -93,16 +93,16 @@ class BranchSaver:
 
     @property
     def commits_rest(self) -> bool:
-        """Whether the rest is committed."""
+        """Whether uncommitted changes are committed."""
         return self._wanted is not None and self._wanted.commit_rest
 
     @property
     def last(self) -> AgentBranchSaved | None:
-        """What was published last."""
+        """The event that was published last."""
         return self._last
 
     def rest(self, checkout: Checkout) -> CommitContext:
-        """How the rest is committed."""
+        """The context of the commit of uncommitted changes."""
         return CommitContext(
             checkout=checkout,
             identity=self._identity,
@@ -117,7 +117,7 @@ class BranchSaver:
         return self._wanted is not None and self._wanted.lfs
 
     def lfs_objects(self, git: Git) -> NewObjects:
-        """The new ones in the agent's repository."""
+        """The new objects of Git LFS in the agent's repository."""
         return NewObjects(git, self.repository, self._identity)
 
     @property
@@ -136,7 +136,7 @@ class _Saving:
         self._notes = OmissionNotes()
 
     async def run(self) -> AgentBranchSaved:
-        """Raises `GitError`, `NoGitError`, `OSError`."""
+        """Save the branch; returns the event. Raises `GitError`, `NoGitError`, `OSError`."""
         before = await self._read("rev-parse", "--verify", "--quiet", f"{self._branch}^{{commit}}", fails=True)
         if not before:
             return self._event(left_out=f"its repository has no branch {self._checkout.branch} any more")
@@ -163,7 +163,7 @@ class _Saving:
         return tip
 
     async def _note_others(self, tip: str) -> None:
-        """Note what the bundle won't have: commits on other branches, and a history that was rewritten."""
+        """Note what the bundle lacks: commits of other branches, and commits that a rewritten history has lost."""
         shown = await self._read("for-each-ref", "--format=%(refname:short)", f"--no-merged={tip}", "refs/heads")
         if shown:
             names = shown.split("\n")
@@ -182,7 +182,7 @@ class _Saving:
             self._notes.add(text)
 
     async def _bundled(self, tip: str, before: str) -> AgentBranchSaved:
-        """The event of this commit with its bundle in the file; without the commit of the rest if it is too large."""
+        """Write the bundle of a commit, and return the event; without the commit of the rest if that is too large."""
         limit = self._saver.limit
         try:
             await self._bundle(limit, await self._lfs_objects(tip))
@@ -216,6 +216,6 @@ class _Saving:
         return AgentBranchSaved.model_validate({"branch": self._checkout.branch, **fields})
 
     async def _read(self, *arguments: str, fails: bool = False) -> str:
-        """Its output; with `fails`, empty if it fails."""
+        """The output of a git command. With `fails`, exit status 1 or 128 is not an error."""
         accepted = frozenset({0, 1, 128}) if fails else frozenset({0})
         return (await self._git.run(self._own, *arguments, accepted=accepted)).decode("utf-8", "replace").strip()

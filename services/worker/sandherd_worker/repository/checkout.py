@@ -1,4 +1,4 @@
-"""Checks a task's branch out as the work tree: a repository of its own, without credentials and foreign hooks."""
+"""Checks a task's branch out as the work tree: a separate repository without credentials and without others' hooks."""
 
 import asyncio
 import os
@@ -61,7 +61,7 @@ async def check_out(
             problem = await run.continue_restored() if restored else None
             if problem is not None:
                 await publish(AgentError(error=f"the restored work tree can't be continued: {problem}", phase=PHASE))
-                await asyncio.to_thread(_set_aside, parts.who.work_dir, parts.who.previous_dir)
+                await asyncio.to_thread(_move_contents, parts.who.work_dir, parts.who.previous_dir)
             if not restored or problem is not None:
                 await run.check_out()
         except NoGitError as error:
@@ -108,14 +108,14 @@ class _Run:
         copying = asyncio.create_task(self._copy(failed.is_set))
         try:
             await self._write_files(GIT_ALTERNATE_OBJECT_DIRECTORIES=str(self._who.repository / "objects"))
-        except BaseException:  # raised again: the thread is to end first, for whatever reason
+        except BaseException:  # raised again, after the thread of the copy has ended
             failed.set()
             await asyncio.wait([copying])
             raise
         await copying
 
     async def continue_restored(self) -> str | None:
-        """Have the restored repository contain the checkout's commit; returns why its branch can't be continued."""
+        """Update the restored branch to contain the checkout's commit. Returns why that is impossible, or None."""
         branch, commit = f"{_HEADS}{self._checkout.branch}", self._checkout.commit
         if not self._folder.is_dir() or self._folder.is_symlink():
             return "it has no repository"
@@ -174,7 +174,7 @@ class _Run:
         )
 
     async def _mirror_refs(self) -> Mapping[str, str]:
-        """The refs of the mirror that a clone has. Raises `CheckoutError` if it is not mounted."""
+        """The refs of the mirror that a clone would have. Raises `CheckoutError` if the mirror is not mounted."""
         mirror = self._who.repository
         if not (mirror / "objects").is_dir():
             raise CheckoutError(f"the repository is not mounted at {mirror}", passes=False)
@@ -215,7 +215,7 @@ class _Run:
 
 
 def _refs(shown: bytes) -> dict[str, str]:
-    """The commits by the names of their refs, of lines as `COMMIT NAME`."""
+    """The commits by the names of their refs, from lines in the format `COMMIT NAME`."""
     lines = (line.partition(" ") for line in shown.decode("utf-8", "surrogateescape").splitlines())
     return {name: commit for commit, _, name in lines if name}
 
@@ -228,7 +228,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _set_aside(work_dir: Path, folder: Path | None) -> None:
+def _move_contents(work_dir: Path, folder: Path | None) -> None:
     """Empty the work tree; its files are moved to `work` in this folder, for the agent. Raises `OSError`."""
     aside = None if folder is None else folder / "work"
     if aside is not None:

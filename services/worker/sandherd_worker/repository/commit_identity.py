@@ -1,4 +1,4 @@
-"""Who the author of an agent's commits is, and who their co-author; a repository's settings name them."""
+"""The author and the co-author of an agent's commits, and the settings of git that name them."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ PARTIAL: Final = (
     "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tpartialClone = origin\n"
     '[remote "origin"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n'
 )
-"""The settings of a repository whose earlier commits may have no files here (git-clone(1), `--filter`)."""
+"""The settings of a partial clone, which may lack files of earlier commits (git-clone(1), `--filter`)."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CommitIdentity:
 def identity_of(spec: TaskSpec) -> CommitIdentity:
     """The author that a task's variables `GIT_AUTHOR_NAME` and `GIT_AUTHOR_EMAIL` state, and its co-author.
 
-    A secret is not a name.
+    Secret variables are ignored.
     """
     open_ = {name: value for name, value in spec.env.items() if name not in spec.secret_env}
     return CommitIdentity(
@@ -57,12 +57,12 @@ def identity_of(spec: TaskSpec) -> CommitIdentity:
 
 
 def _clean(text: str) -> str:
-    """The text without what git removes from a name, or would misread."""
+    """The text without characters that git removes from a name or would misread."""
     return _CRUD.sub("", text).strip(" .,:;\"'\\")[:200]
 
 
 def settings_of(identity: CommitIdentity, url: str | None) -> str:
-    """The settings of a repository with this URL, as its configuration file has them."""
+    """The settings of a repository with this URL, in the format of its configuration file."""
     user = f"[user]\n\tname = {quoted(identity.name)}\n\temail = {quoted(identity.address)}\n"
     if identity.co_author is not None:
         user += f"[sandherd]\n\tcoAuthor = {quoted(identity.co_author)}\n"
@@ -72,6 +72,6 @@ def settings_of(identity: CommitIdentity, url: str | None) -> str:
 
 
 def quoted(value: str) -> str:
-    """A value, or the name of a subsection, in a configuration file."""
+    """A value, or the name of a subsection, quoted for a configuration file."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

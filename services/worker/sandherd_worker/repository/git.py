@@ -1,7 +1,7 @@
-"""Runs git on the repository in the work tree, which is the agent's: hooks, filters and settings may run programs.
+"""Runs git in the agent's repository, whose hooks, filters and settings may run programs.
 
-So each process is confined as an agent is, and has neither the worker's nor the task's variables. What it leaves behind
-is ended.
+So each git process is confined as an agent is, and has neither the worker's nor the task's variables. Processes that it
+has started are ended.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from sandherd_worker.worker_resources import WorkerResources
 
 _SEARCHED: Final = "/usr/local/bin:/usr/bin:/bin"
 _SECONDS: Final = 600.0
-"""How long one command may take."""
+"""How long one command may take, in seconds."""
 _OUTPUT: Final = 64 * 1024 * 1024
 """Maximum bytes of output that are held in memory."""
 _MESSAGES: Final = 16 * 1024
-"""How many of the last bytes of its messages are read for an error."""
+"""How many bytes of the end of git's messages are stored for an error."""
 _SHOWN: Final = 500
 _PIPE: Final = 64 * 1024
 _LAST_OUTPUT: Final = 2.0
@@ -76,7 +76,7 @@ class OutputTooLargeError(GitError):
 
 @dataclass(frozen=True, kw_only=True)
 class GitRepository:
-    """Where a command finds its repository, and what is changed in its environment."""
+    """The directories of a repository, and additional environment variables of git."""
 
     git_dir: Path
     work_tree: Path
@@ -84,7 +84,7 @@ class GitRepository:
 
 
 class Git:
-    """The git processes of one operation. As a context it ends, at its end, whatever they have started."""
+    """The git processes of one operation. As a context manager, it finally ends all processes that they started."""
 
     def __init__(self, parts: WorkerResources) -> None:
         self._parts = parts
@@ -137,14 +137,14 @@ class Git:
         self, repository: GitRepository, arguments: Sequence[str], stdin: bytes | IO[bytes] | None
     ) -> LaunchedCommand:
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        what = CommandLaunch(
+        command = CommandLaunch(
             argv=["git", *settings, *arguments],
             environment=environment(self._parts.who, repository, self._name),
             folder=self._parts.who.work_dir,
             stdin=stdin,
         )
         try:
-            launched = await launch(what, self._parts.reaper)
+            launched = await launch(command, self._parts.reaper)
         except FileNotFoundError:
             raise NoGitError(MISSING) from None
         self._started = True
@@ -154,7 +154,7 @@ class Git:
     async def _finish(
         self, launched: LaunchedCommand, reading: "asyncio.Future[tuple[None, bytes]]"
     ) -> tuple[int, bytes]:
-        """Its exit code and last messages."""
+        """The exit code and the last messages of git."""
         either: list[asyncio.Future[Any]] = [launched.exit, reading]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if reading.done():

@@ -1,7 +1,7 @@
-"""Git LFS in a sandbox: its filter for the objects that are here, without the program git-lfs and without a server.
+"""Git LFS in a sandbox: its filter for objects in the sandbox, without the program git-lfs and without a server.
 
-Objects are in `.git/lfs/objects`, as git-lfs has them. New ones are saved with the branch: as files of a commit, each
-with its SHA-256 as its name, which only the bundle has (`refs/sandherd/lfs`).
+Objects are in `.git/lfs/objects`, as git-lfs has them. New objects are saved with the branch, as files of a commit that
+have their SHA-256 as their names. This commit is not on the branch; its ref in the bundle is `refs/sandherd/lfs`.
 """
 
 import re
@@ -59,7 +59,7 @@ printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %s\n' "$
 
 
 def enable(git_dir: Path, mirror: Path | None) -> str:
-    """Write the filter into a new repository, and return its settings. `mirror`: where other objects are, read-only."""
+    """Write the filter into a new repository, and return its settings. `mirror` is a directory with other objects."""
     script = git_dir / "sandherd-lfs"
     script.write_text(_SCRIPT)
     script.chmod(0o755)
@@ -85,13 +85,13 @@ def unpack(archive: IO[bytes], git_dir: Path) -> None:
 
 
 class NewObjects:
-    """The objects that the commits since the base need, as far as they are in the agent's repository."""
+    """The objects in the agent's repository that the commits since the base need."""
 
     def __init__(self, git: Git, own: GitRepository, identity: CommitIdentity) -> None:
         self._git, self._own, self._identity = git, own, identity
 
     async def commit(self, base: str, tip: str) -> str | None:
-        """Commit them for the bundle; returns the ref, or None if there are none. Raises `GitError`, `OSError`."""
+        """Commit the objects for the bundle; returns the ref, or None without objects. Raises `GitError`, `OSError`."""
         listed = await self._run("rev-list", "--objects", "--no-object-names", f"{base}..{tip}")
         found = [oid for oid in await self._pointers(listed) if _object(self._own.git_dir, oid).is_file()]
         if not found:
@@ -111,12 +111,12 @@ class NewObjects:
         own = GitRepository(
             git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=self._identity.variables
         )
-        made = (await self._git.run(own, "commit-tree", "-m", "Objects of Git LFS", tree)).decode().strip()
-        await self._run("update-ref", REF, made)
+        commit = (await self._git.run(own, "commit-tree", "-m", "Objects of Git LFS", tree)).decode().strip()
+        await self._run("update-ref", REF, commit)
         return REF
 
     async def _pointers(self, listed: bytes) -> Sequence[str]:
-        """The objects that pointers among these git objects name."""
+        """The ids of the LFS objects to which pointers among these git objects refer."""
         checked = await self._run("cat-file", "--batch-check", stdin=listed) if listed else b""
         lines = [line.split(b" ") for line in checked.splitlines()]
         small = [line[0] for line in lines if line[1:2] == [b"blob"] and 0 < int(line[2]) <= _MAX_POINTER]
@@ -131,7 +131,7 @@ class NewObjects:
 
 
 def _named(printed: bytes) -> Iterable[str]:
-    """The objects that pointers name, in the output of `git cat-file --batch`. Raises `GitError`."""
+    """The ids in the pointers in the output of `git cat-file --batch`. Raises `GitError`."""
     at = 0
     while at < len(printed):
         end = printed.index(b"\n", at)

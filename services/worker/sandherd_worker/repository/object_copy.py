@@ -1,6 +1,6 @@
 """Copies the objects of a mirror into a repository, as files: that is much faster than to fetch them.
 
-The mirror may be written meanwhile: packs are replaced by new ones. Nothing here runs a program. All of it blocks.
+The mirror may be written meanwhile: packs are replaced by new ones. No function runs a program. All of them block.
 """
 
 import errno
@@ -39,7 +39,7 @@ def copy_objects(mirror: Path, objects: Path, stopped: Callable[[], bool] = lamb
 
 
 def _names(objects: Path) -> Iterator[str]:
-    """The files with objects; an index after its pack, because a pack is looked for only if it has an index."""
+    """The files with objects. An index comes after its pack, because git only uses a pack that has an index."""
     packed = [path.name for path in (objects / "pack").iterdir() if _PACKED.match(path.name)]
     stems = {name.removesuffix(".idx") for name in packed if name.endswith(".idx")}
     for name in sorted(packed, key=lambda name: (name.endswith(".idx"), name)):
@@ -71,7 +71,7 @@ def _copy(source: Path, target: Path, stopped: Callable[[], bool]) -> None:
 
 
 def _move(reading: int, writing: int) -> int:
-    """Copy the next piece, in the kernel where it can; returns its size."""
+    """Copy the next piece in the kernel; returns its size."""
     try:
         return os.copy_file_range(reading, writing, _PIECE)
     except OSError:

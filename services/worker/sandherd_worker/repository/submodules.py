@@ -1,7 +1,7 @@
 """Checks out the submodules of a branch, as `git submodule update --init` does, without its URLs and its settings.
 
-Their objects are with those of the branch, where the agent's repository has them, too: each submodule's own repository,
-in `.git/modules`, refers to them (`objects/info/alternates`). Refs of the agent's repository hold them.
+Their objects are in the agent's repository, with those of the branch. Each submodule has a repository in `.git/modules`
+that refers to them by `objects/info/alternates`. Refs in the agent's repository protect them from garbage collection.
 """
 
 import os
@@ -21,7 +21,7 @@ _LINK: Final = b":160000 "
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a submodule is: its folder, and its own repository."""
+    """The folder and the repository of a submodule."""
 
     submodule: Submodule
     work_tree: Path
@@ -29,12 +29,12 @@ class _Place:
 
 
 class SubmoduleCheckout:
-    """The submodules of one work tree, each after the one that it is in."""
+    """Checks out the submodules of one work tree, each after the submodule that contains it."""
 
     def __init__(
         self, git: Git, own: GitRepository, submodules: Sequence[Submodule], settings: Callable[[str], str]
     ) -> None:
-        """`settings`: the settings of a repository with this URL, for its configuration file."""
+        """`settings` returns the settings of a repository with this URL, for its configuration file."""
         self._git, self._own, self._settings = git, own, settings
         self._places: dict[str, _Place] = {}
         for submodule in submodules:
@@ -44,7 +44,7 @@ class SubmoduleCheckout:
             self._places[submodule.path] = place
 
     async def check_out(self) -> None:
-        """Write their files, once those of the work tree and all objects are there. Raises `GitError`, `OSError`."""
+        """Write the files of the submodules. The work tree must be checked out. Raises `GitError`, `OSError`."""
         for place in self._places.values():
             self._create(place)
             where = GitRepository(git_dir=place.git_dir, work_tree=place.work_tree)
@@ -57,7 +57,7 @@ class SubmoduleCheckout:
         return self._places[max(found, key=len)] if found else None
 
     def _create(self, place: _Place) -> None:
-        """The submodule's repository, with its commit as HEAD; no process runs in it."""
+        """Create the submodule's repository, with its commit as HEAD. No process runs in it yet."""
         inside = self._own.work_tree.resolve() / place.submodule.path
         if place.work_tree.resolve() != inside or not inside.is_dir():
             raise GitError(f"there is no folder for submodule {place.submodule.path!r}")

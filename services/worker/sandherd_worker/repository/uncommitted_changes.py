@@ -1,7 +1,7 @@
-"""Commits what an agent has left uncommitted in its work tree, whatever state its repository is in.
+"""Commits the uncommitted changes in an agent's work tree, in any state of its repository.
 
-No hook runs, and nothing depends on the identity or the settings of the agent's repository. What can't be in a commit
-is left out and described.
+No hook runs, and the identity and the settings of the agent's repository do not matter. Files that can't be committed
+are left out and described.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ _SUMMARY: Final = 72
 _UNNAMED: Final = "Work of the agent"
 _BODY: Final = "The agent had left this uncommitted; Sandherd committed it."
 _TOTAL: Final = 8
-"""All uncommitted files together may be this many times as large as one of them."""
+"""The size limit of all uncommitted files together, as a multiple of the limit of one file."""
 _OWN_INDEX: Final = "sandherd-index"
 
 
 @dataclass
 class OmissionNotes:
-    """What is left out, and why, for the event."""
+    """Notes for the event: what is left out, and why."""
 
     texts: list[str] = field(default_factory=list)
 
@@ -39,13 +39,13 @@ class OmissionNotes:
             self.texts.append(text)
 
     def text(self) -> str | None:
-        """All of them; None without one."""
+        """All notes as one text; None if there are none."""
         return "; ".join(self.texts) or None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommitContext:
-    """The branch, and how its commit is described."""
+    """The branch, the author and the message of the commit, and the files that it must not contain."""
 
     checkout: Checkout
     identity: CommitIdentity
@@ -57,7 +57,7 @@ class CommitContext:
 
 
 def message_of(text: str, task: str | None, identity: CommitIdentity) -> str:
-    """The message: the first line of the task's text, which has no secrets by now, without effects on a forge."""
+    """The commit message, with the first line of the task's redacted text. Markup of forges in it is escaped."""
     first = next((line for line in valid_text(text).splitlines() if line.strip()), _UNNAMED)
     summary = " ".join("".join(char if char.isprintable() else " " for char in first).split())
     if len(summary) > _SUMMARY:
@@ -68,14 +68,14 @@ def message_of(text: str, task: str | None, identity: CommitIdentity) -> str:
 
 
 class UncommittedChanges:
-    """Commits the rest of one work tree."""
+    """Commits the uncommitted changes of one work tree."""
 
     def __init__(self, git: Git, own: GitRepository, context: CommitContext, notes: OmissionNotes) -> None:
         self._git, self._own, self._context, self._notes = git, own, context, notes
         self._branch = f"refs/heads/{context.checkout.branch}"
 
     async def commit(self, tip: str) -> str:
-        """Commit what differs from the branch's commit `tip`; returns the branch's commit then.
+        """Commit the differences to the branch's commit `tip`; returns the new commit, or `tip` without one.
 
         Raises `GitError`, `OSError`.
         """
@@ -84,12 +84,12 @@ class UncommittedChanges:
         tree = await self._tree(tip)
         if tree == await self._read("rev-parse", f"{tip}^{{tree}}"):
             return tip
-        made = await self._read(
+        commit = await self._read(
             "commit-tree", tree, "-p", tip, "-F", "-",
             stdin=self._context.message.encode(), variables=self._context.identity.variables,
         )  # fmt: skip
-        await self._read("update-ref", self._branch, made, tip)
-        return made
+        await self._read("update-ref", self._branch, commit, tip)
+        return commit
 
     async def _head_is_at(self, tip: str) -> bool:
         """Whether the files in the work tree come from this commit; otherwise they belong to another branch."""
@@ -100,7 +100,7 @@ class UncommittedChanges:
         return head == tip
 
     async def _tree(self, tip: str) -> str:
-        """The tree with the rest, by the agent's index, or by one of our own if that can't be used."""
+        """The tree with the changes, from the agent's index, or from a new index if that can't be used."""
         merging = await self._read("rev-parse", "--verify", "--quiet", "MERGE_HEAD", accepted=frozenset({0, 1, 128}))
         if merging:
             self._notes.add(f"that {merging} was being merged")
@@ -149,7 +149,7 @@ class UncommittedChanges:
         return found
 
     def _size_of(self, path: bytes) -> int | None:
-        """Its size; None if it is neither a file nor a link. A path without a file counts as an empty one."""
+        """The size of a file or a link; None for anything else. A missing file counts as an empty one."""
         try:
             found = (self._own.work_tree / os.fsdecode(path)).lstat()
         except OSError:
@@ -183,5 +183,5 @@ class UncommittedChanges:
 
 
 def repository_in(work_dir: Path) -> GitRepository:
-    """The repository whose work tree this folder is; none of a folder above."""
+    """The repository in this folder, never that of a folder above."""
     return GitRepository(git_dir=work_dir / ".git", work_tree=work_dir)
