@@ -22,7 +22,7 @@ def acknowledged_within(*, clustered: bool) -> float:
 
 
 def logged_every(error: Exception) -> int:
-    """Of how many failures of this kind one is logged; 1 means that every failure is logged."""
+    """The number of failures of this kind of which one is logged; 1 means that every failure is logged."""
     return _LOGGED_EVERY if isinstance(error, LeaderlessError) else 1
 
 

@@ -41,7 +41,7 @@ class EnvelopeWriter:
         return self.enclose(write(data), event_type, id=id, time=time, sequence=sequence)
 
     def enclose(self, data: bytes, event_type: str, *, id: UUID, time: datetime, sequence: int) -> bytes:
-        """The same, of `data` that is written already."""
+        """The envelope of `data` that is already serialised. Raises what `document` raises."""
         parts = self._parts.get(event_type)
         if parts is None:
             parts = self._parts[event_type] = self._split(event_type)

@@ -120,7 +120,7 @@ class AgentMetrics:
         self._models: RecentEntries[str, str] = RecentEntries()
         self._budget = TokenBucket(MAX_SPANS_PER_SECOND)
         self._spans_left = self._skipped_spans = 0
-        """Of the current batch: how many spans may still be exported, and how many were not."""
+        """The numbers of spans of the current batch that may still be exported, and that were not exported."""
         self._durations: dict[str, list[Seconds]] = {name: [] for name in (_TURNS, _MODEL_CALLS, _TOOL_CALLS)}
         """By histogram: the durations in the current batch."""
         # Sums of the current batch, for the counters.

@@ -32,7 +32,7 @@ _SURE: Final = 4
 """While a stream pauses, an end part that matches the beginning of a secret is held back only if it is at least this
 long, in bytes; a shorter one is released, and searched again with what follows."""
 _LETTERS: Final = 4
-"""The same, in base64 characters, or in characters of a value whose characters are written separately."""
+"""The same minimum in base64 characters, or in characters of a value whose characters are written separately."""
 
 
 class Redactor:

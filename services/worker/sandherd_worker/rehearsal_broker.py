@@ -16,7 +16,7 @@ _INFO: Final = {
     "nonce": "rehearsal",
 }
 _MAX_BYTES: Final = 64 * 1024
-"""Of a message: where the loopback interface is the host's, other processes can connect, too."""
+"""Maximum size of a message: where the loopback interface is the host's, other processes can connect, too."""
 _STORED: Final = b'{"stream":"EVENTS","seq":1}'
 
 

@@ -100,7 +100,7 @@ class Spool:
             await self._changed.wait()
 
     def listen(self, callback: Callable[[], None]) -> None:
-        """Also call this function whenever `until` would check its condition."""
+        """Call this function, too, whenever `until` would check its condition."""
         self._listeners.append(callback)
 
     def allocate(self) -> None:

@@ -150,7 +150,7 @@ class EventFollower:
             self._behind = True
 
     async def _join(self, sandbox: str) -> bool:
-        """Also subscribe to a sandbox of this task. Returns whether it is new."""
+        """Subscribe to a further sandbox of this task. Returns whether it is new."""
         new = self._gaps.adopt(sandbox)
         if new:
             await self._feed.listen(entity_subjects(self._target.project, sandbox))

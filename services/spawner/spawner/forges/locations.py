@@ -22,7 +22,7 @@ class ForgeKind(StrEnum):
     GITHUB = "github"
     GITLAB = "gitlab"
     GITEA = "gitea"
-    """Also Forgejo."""
+    """Gitea and Forgejo, which have the same API."""
 
 
 @dataclass(frozen=True)

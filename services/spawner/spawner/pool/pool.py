@@ -46,7 +46,7 @@ class Pool:
         return await self.assign(record, now)
 
     async def assign(self, record: SandboxRecord, now: datetime) -> SandboxRecord:
-        """The same record with a matching warm sandbox from the pool, if there is one.
+        """The record with a matching warm sandbox from the pool; unchanged if there is none.
 
         The key of its worker is recorded before a credential is issued, so that it can be revoked.
         """

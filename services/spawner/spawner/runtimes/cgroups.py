@@ -185,7 +185,7 @@ def _version_2(own: Path, name: str) -> ControlGroups:
 
 
 def _with_cores(folder: Path) -> Path | None:
-    """The same group if the cpu controller can be enabled, else None: it may not be delegated to us."""
+    """The group if its cpu controller can be enabled, else None: the controller may not be delegated to us."""
     try:
         (folder / "cgroup.subtree_control").write_text("+cpu")
     except OSError:

@@ -41,7 +41,7 @@ class Isolation(StrEnum):
 
     BUBBLEWRAP = "bubblewrap"
     PROVIDER = "provider"
-    """That of a container engine or a cloud service."""
+    """The isolation of a container engine or a cloud service."""
     NONE = "none"
 
 

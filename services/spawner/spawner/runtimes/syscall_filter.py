@@ -24,7 +24,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _NAMESPACES: Final = 0x7E020080
 """CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
 _CLONE_NAMESPACES: Final = 0x7E020000
-"""The same without CLONE_NEWTIME, whose bit belongs to the exit signal in clone(2)."""
+"""The flags of `_NAMESPACES` without CLONE_NEWTIME, whose bit belongs to the exit signal in clone(2)."""
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _SOCKET_TYPE, _RAW, _PACKET = 0xF, 3, 10
 _NETLINK_ROUTE: Final = 0

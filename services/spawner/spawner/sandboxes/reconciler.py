@@ -64,7 +64,7 @@ class SandboxReconciler:
         task.add_done_callback(lambda _: self._finished(key))
 
     def wake_unit(self, unit: str) -> None:
-        """The same, by its unit in its runtime, which is unique."""
+        """Reconcile the sandbox with this unit, which is unique within its runtime."""
         for key, known in self._live.sandbox_index.items():
             if known.runtime_unit == unit:
                 self.wake(key)

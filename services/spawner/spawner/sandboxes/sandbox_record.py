@@ -125,7 +125,7 @@ class SandboxRecord(Record, SharedSandboxRecord):
         return spec.model_dump_json(exclude_defaults=True) if spec else None
 
     def without_secret_part(self) -> Self:
-        """The same as when its secrets are erased, except that the sealed part is retained."""
+        """The record with its secrets erased, except that the sealed part is retained."""
         return self.forgetting().model_copy(update={"sealed": self.sealed})
 
     def with_secret_part(self, text: str) -> Self:

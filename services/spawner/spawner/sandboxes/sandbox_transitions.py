@@ -74,7 +74,7 @@ def fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
 
 
 def with_reconciler_fence(record: SandboxRecord, revision: int, fence: int) -> SandboxRecord:
-    """The same, with the fencing token of the reconciler that changes it."""
+    """The record with its own fencing token, and that of the reconciler that changes it."""
     return fenced(record, revision).model_copy(update={"led_by": fence})
 
 

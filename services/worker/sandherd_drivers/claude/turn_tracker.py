@@ -67,7 +67,7 @@ class TurnTracker:
         self._waiting[uuid] = WaitingMessage(message, content, origin)
 
     def stop_turns(self, stop_turn: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Also stop the turns that messages already delivered will begin, by calling `stop_turn`."""
+        """Stop the turns that messages already delivered will begin, by calling `stop_turn`."""
         self._stop_turn = stop_turn
         self.can_start_turn.clear()
 
