@@ -35,7 +35,5 @@ def begins(text: str) -> bool:
 
 def test_a_docstring_without_a_subject_is_found() -> None:
     """So the test above does not pass because it finds nothing."""
-    assert all(
-        begins(text) for text in ("Of a task, its name.", "The same for bytes.", "Not if it is new.", "Also it.")
-    )
+    assert all(begins(text) for text in ("Of a task, its name.", "The same for bytes.", "Not if it is new.", "Also."))
     assert not any(begins(text) for text in ("Offers a socket.", "Notes of a task.", "The same call twice."))
