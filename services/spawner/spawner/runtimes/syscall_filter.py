@@ -24,7 +24,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _NAMESPACES: Final = 0x7E020080
 """CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
 _CLONE_NAMESPACES: Final = 0x7E020000
-"""The same without CLONE_NEWTIME, whose bit belongs to the exit signal in clone(2)."""
+"""The flags of `_NAMESPACES` without CLONE_NEWTIME, whose bit belongs to the exit signal in clone(2)."""
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _SOCKET_TYPE, _RAW, _PACKET = 0xF, 3, 10
 _NETLINK_ROUTE: Final = 0
@@ -174,7 +174,7 @@ class NoFilterError(Exception):
 
 
 def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes:
-    """The filter as a BPF program. With `nested`, the rules about mounts and namespaces are left out.
+    """The filter as a BPF program. `nested`: without the rules about mounts and namespaces.
 
     Raises `NoFilterError`.
     """
@@ -200,7 +200,7 @@ def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes
 def _assemble(rule: SyscallRule, number: int) -> list[bytes]:
     """The steps of a rule. They expect the system call number in the accumulator.
 
-    If the rule does not match, the number is in the accumulator after them, too, for the steps of the next rule.
+    If the rule does not match, they leave the number in the accumulator for the steps of the next rule.
     """
     blocks = [_check(condition) for condition in rule.conditions]
     checks = [step for block in blocks for step in block]
