@@ -1,4 +1,4 @@
-"""Messages to the kernel about routes and about packet filtering (rtnetlink and nf_tables), only those that are needed.
+"""The netlink messages that are needed here, about routes and packet filtering (rtnetlink and nf_tables).
 
 Implemented without a library: it runs at every start of a sandbox, in a program without installed packages, and a
 general library for netlink takes longer to import than the whole sandbox to start.
@@ -35,12 +35,12 @@ _BUFFER: Final = 64 * 1024
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One attribute, padded."""
+    """One attribute with its header, padded to four bytes."""
     return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
 def nested(kind: int, *values: bytes) -> bytes:
-    """An attribute of attributes."""
+    """An attribute that contains attributes."""
     return attribute(kind | _NESTED, b"".join(values))
 
 
@@ -147,7 +147,7 @@ class Redirections:
         self._rules.append(b"".join((*_match_tcp(), *self._proxy())))
 
     def install(self) -> None:
-        """Install the rules in the kernel. Raises `OSError`, with nothing installed."""
+        """Install the rules in the kernel. If it raises `OSError`, none of them is installed."""
         table = attribute(1, _TABLE)
         hook = nested(4, attribute(1, _number(_PREROUTING)), attribute(2, struct.pack("!i", _BEFORE_NAT)))
         chain = table + attribute(3, _CHAIN) + hook + attribute(7, b"filter\0")

@@ -177,7 +177,7 @@ def _users(options: ProcessRuntimeOptions) -> tuple[SandboxUsers | None, str]:
 def _without_subordinate(
     options: ProcessRuntimeOptions, users: SandboxUsers, reason: str
 ) -> tuple[_Isolated, SandboxUsers | None, str]:
-    """Try again with and without them. Drop them if isolation works only so, and no running sandbox has one."""
+    """Try again with and without them. Use none if only that works, and no running sandbox has a subordinate uid."""
     again, shared = _try(options, users), _try(options, None)
     works = not (again.refusal or again.unconnected)
     if works or user_namespace.current().joined or shared.refusal or shared.unconnected:

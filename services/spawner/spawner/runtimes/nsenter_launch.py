@@ -15,7 +15,7 @@ class SpawnedEntrant:
 
     def __init__(self, request: bytes, out: int, err: int, report: int) -> None:
         self._request = request
-        # Not asyncio's subprocess: it would wait until all writers close the pipes, also after the command's end.
+        # Not asyncio's: the pipes are read after the command's end, without waiting until other writers close them.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", nsenter_child.__file__, str(report)], pass_fds=(report,),
             stdin=subprocess.PIPE, stdout=out, stderr=err, env={}, cwd="/",

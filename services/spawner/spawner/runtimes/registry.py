@@ -54,7 +54,7 @@ async def open_runtimes(
 
 
 def enter_namespace(settings: Settings) -> None:
-    """Give this process its user's subordinate uids, if runtime `process` can use them. Call it before any thread."""
+    """Give this process its user's subordinate uids if runtime `process` can use them. Call it before threads start."""
     if "process" in settings.runtimes_used and settings.isolation != "none":
         options = ProcessRuntimeOptions.of(settings)
         user_namespace.enter(Layout(options.root, options.quarantine))

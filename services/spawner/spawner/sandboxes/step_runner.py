@@ -44,7 +44,7 @@ _log: Final = logs.get("step_runner")
 
 @dataclass(frozen=True)
 class StepFacts:
-    """The input of a decision, with the revisions that its writes are conditional on."""
+    """The input of a decision, with the records whose revisions its writes are conditional on."""
 
     sandbox: StoredRecord[SandboxRecord]
     task: StoredRecord[TaskRecord] | None
@@ -52,7 +52,7 @@ class StepFacts:
     facts: LifecycleFacts
 
     def same(self, other: "StepFacts | None") -> bool:
-        """Whether nothing has changed since the other."""
+        """Whether nothing has changed since `other`."""
         return other is not None and (self.sandbox.revision, self.task, self.seen) == (
             other.sandbox.revision,
             other.task,
@@ -121,7 +121,7 @@ class StepRunner:
     async def _find(self, held: StoredRecord[SandboxRecord]) -> StepFacts:
         sandbox = held.record
         seen = await self.runtimes.observe(sandbox)
-        # In this order: what is read later is newer, and an ended worker publishes nothing more.
+        # The order matters: what is read later is newer, and an ended worker publishes nothing more.
         doubtful = not (seen and seen.alive) or (
             sandbox.expires_at is not None and self.live.now() >= sandbox.expires_at
         )

@@ -70,7 +70,7 @@ def gate(program: Sequence[str], open_files: int, cpu_seconds: int) -> list[str]
 
 
 def state() -> str:
-    """Prints the life that may run the program, and `yes` or `no`: whether the pod has a worker, uploaded or not."""
+    """Prints the life that may run the program, and `yes` or `no`: whether the worker is in the image or uploaded."""
     has_worker = f"[ -x {WORKER}/bin/sandherd-box ] || [ -e {UPLOADED_WORKER}/.whole ]"
     return f"cat {OWN}/go 2>/dev/null || echo 0; if {has_worker}; then echo yes; else echo no; fi"
 

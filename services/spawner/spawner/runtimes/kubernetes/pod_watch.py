@@ -42,7 +42,7 @@ class PodChange:
 class WatchState:
     """Whether the watch works: False after one has failed, until the next one has received a message.
 
-    A watch that begins after a list works as soon as the server has accepted it: the list is complete until then.
+    A watch that begins after a list works as soon as the server has accepted it: no change is missing between them.
     """
 
     works: bool

@@ -28,7 +28,7 @@ from spawner.runtimes.remote.api_clients import AgentServer, HttpSession, Runtim
 from spawner.runtimes.remote.creation import RemoteRuntimeOptions, set_up, start_request, wait_ready
 from spawner.runtimes.remote.replies import RemoteRuntimeState
 from spawner.runtimes.remote.scripts import RUN, ProgramState
-from spawner.runtimes.remote.transfers import fetch, short_and_long, upload_files
+from spawner.runtimes.remote.transfers import command_outcome, fetch, upload_files
 
 _AT_ONCE: Final = 8
 """The maximum number of concurrent requests to agent servers."""
@@ -158,7 +158,7 @@ class RemoteProvider:
         if ended.exit_code not in {0, -1}:
             message = f"remote: {name}: {replies.error_message(ended.stderr) or 'the command could not be run'}"
             raise ProviderError(ProviderFault.REFUSED, message)
-        outcome = await short_and_long(server, folder, ended.stdout if ended.exit_code == 0 else None, command)
+        outcome = await command_outcome(server, folder, ended.stdout if ended.exit_code == 0 else None, command)
         return outcome.ran(command, took)
 
     async def write_files(self, name: str, files: Collection[File]) -> None:
