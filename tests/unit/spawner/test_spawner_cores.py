@@ -13,7 +13,7 @@ UNABLE = Capabilities(Isolation.PROVIDER, memory="none", processes="none")
 
 
 def menu(**settings: object) -> SpawnPolicy:
-    """Of a herd with these settings: `here` holds cores, `there` does not."""
+    """The policy of a herd with these settings: runtime `here` limits cores, `there` does not."""
     return SpawnPolicy.of(
         Settings.model_validate({"runtime": "process"} | settings), {"process": ABLE, "remote": UNABLE}
     )

@@ -41,21 +41,21 @@ def test_ports_that_lead_to_the_host_are_refused(place: SandboxDirectory, port: 
 
 
 def test_every_port_is_refused_where_the_network_is_shared(place: SandboxDirectory) -> None:
-    """Without a network namespace, and before a first run."""
+    """Every port is refused without a network namespace, and before the first run."""
     (place.folder / "run" / "0" / "gate").unlink()
     assert "SANDHERD_SANDBOX_NETWORK" in network.port_refusal(place, 8000)
 
 
 @pytest.mark.parametrize(("mode", "own"), [("bridge", True), ("host", False)])
 async def test_containers_on_the_network_of_their_host_are_refused(mode: str, own: bool) -> None:
-    """Others have a loopback of their own."""
+    """Containers on other networks have their own loopback interface."""
     docker: Any = None  # nothing is asked of it
     engine = DockerProvider(docker, ContainerOptions(image="box", network=mode))
     assert (engine.port_refusal("sbx-1", 80) == "") == own
 
 
 def test_runtime_without_isolation_is_refused() -> None:
-    """Whatever else it says of itself."""
+    """Every port of a runtime without isolation is refused, also if it has no method for that."""
 
     class Bare:
         name = "bare"

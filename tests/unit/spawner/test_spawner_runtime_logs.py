@@ -15,7 +15,7 @@ def test_last_lines_include_an_incomplete_one(lines: int, expected: bytes) -> No
 
 
 async def test_what_is_written_before_its_end_is_read(tmp_path: Path) -> None:
-    """Also by the very last of its acts; without following, only what is there."""
+    """The output just before the process's end is read when following; otherwise only the present content is."""
     file = tmp_path / "log"
     file.write_bytes(b"one\n")
 
