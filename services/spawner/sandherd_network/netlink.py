@@ -101,7 +101,7 @@ def route_all_to_loopback(source: str) -> None:
 
 
 def route_type(address: str) -> int | None:
-    """What the kernel would do with a packet to this address, as an `RTN_` number; None if it has no route."""
+    """How the kernel would route a packet to this address, as an `RTN_` number; None if there is no route."""
     family, packed = _pack_address(address)
     payload = struct.pack("=BBBBBBBBI", family, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0) + attribute(1, packed)
     try:

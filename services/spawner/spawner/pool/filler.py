@@ -65,7 +65,7 @@ class Filler:
         await asyncio.gather(self._live.pool_index.complete.wait(), self._live.sandbox_index.complete.wait())
         while True:
             if not self._lease.held:
-                self._live.meters.hide("sandherd_warm_sandboxes")  # another replica shows them now
+                self._live.meters.hide("sandherd_warm_sandboxes")  # another replica exports them now
             await self._lease.wait_held()
             self._wake.clear()
             await self._until_started()
@@ -80,7 +80,7 @@ class Filler:
                     await self._wake.wait()
 
     async def fill(self, timeout: float) -> None:
-        """One pass. Raises `LeaseLostError`, and transient errors that prevent its completion."""
+        """Fill the pool once. Raises `LeaseLostError`, and transient errors that prevent its completion."""
         for record in self._live.pool_index.views():
             self._lease.check()
             await self._check(record, timeout)

@@ -46,7 +46,7 @@ class WarmRecord(Record):
 
     @property
     def key(self) -> str:
-        """Its key in the bucket."""
+        """The record's key in the bucket."""
         return self.unit
 
     @property

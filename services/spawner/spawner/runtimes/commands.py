@@ -29,7 +29,7 @@ class CommandResult:
     """The result of a command that ended or timed out. `cut`: output above the limit was discarded."""
 
     code: int | None
-    """Its exit status; None if it timed out."""
+    """The command's exit status; None if it timed out."""
     out: bytes
     err: bytes = b""
     """Empty if the provider merges both streams."""

@@ -139,7 +139,7 @@ class ObservedSandbox:
     """The sandbox's name in the runtime."""
     alive: bool
     runs: int = 0
-    """How often a worker was started in it."""
+    """How often a worker was started in the sandbox."""
     end: RunEnd | None = None
     """How the last run ended; None while one is running, and if none was ever started."""
     project: str | None = None

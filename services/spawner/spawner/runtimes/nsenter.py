@@ -20,7 +20,7 @@ from spawner.runtimes.fork_server import ForkServer
 _CHUNK: Final = 64 * 1024
 _KILL_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 5.0
-"""How long to wait for a process to stop; one in a frozen control group (v2) never shows it, but can be killed."""
+"""Seconds to wait for a process to stop. In a frozen control group (v2) it never appears stopped, but can be killed."""
 _POLL_SECONDS: Final = 0.005
 _LIMITS: Final = {
     "RLIMIT_NOFILE": "Max open files",
@@ -49,7 +49,7 @@ class NsenterContext:
     user: int | None = None
     """The sandbox's own host uid."""
     filter: str = ""
-    """Its seccomp program in hexadecimal; empty: no filter."""
+    """The sandbox's seccomp program in hexadecimal; empty: no filter."""
     forks: ForkServer | None = None
     """The server that forks the entrant, if it runs. If not, or if None, the entrant is started by exec."""
 

@@ -17,7 +17,7 @@ import os
 import resource
 import signal
 import sys
-import warnings  # noqa: F401  # `os.execvpe` loads it when it is called, which is too late in there
+import warnings  # noqa: F401  # `os.execvpe` would load it, but inside the sandbox it can't be found
 from typing import Any, Final
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)

@@ -84,7 +84,7 @@ async def _open(plugin: Plugin, context: RuntimeContext) -> Runtime:
     problem = _mismatch(runtime, plugin.name)
     if problem:
         raise PluginError(f"{plugin.title}: {problem}")
-    return runtime  # type: ignore[no-any-return]  # checked just now
+    return runtime  # type: ignore[no-any-return]  # `_mismatch` has checked it
 
 
 async def _open_plugin(plugin: Plugin, context: RuntimeContext) -> Runtime:

@@ -31,7 +31,7 @@ REVOKED_AFTER: Final = 3
 """The number of checks within `REVOKED_WITHIN` that find too many connections, after which a credential is revoked.
 After a shorter excess, such as many commands that were started at once, connections are only closed."""
 REVOKED_WITHIN: Final = 60.0
-"""In seconds."""
+"""The period of `REVOKED_AFTER`, in seconds."""
 
 Key = tuple[str, str]
 """`(project, sandbox)`."""
@@ -151,7 +151,7 @@ class FloodMeter:
         clients = [delta for delta in deltas if delta.row.user.principal is Principal.CLIENT]
         flooding = [*self._flooding_clients(clients, since, now), *_publishing(clients, over_share)]
         surplus = [row for crowd in crowds for row in crowd.open[self._limits.person_connections :]]
-        # Closing needs the broker only, and no stream, which may respond late while a service is flooded with requests.
+        # Closing needs only the broker itself, and no stream, which may respond late while a service is flooded.
         closed = dict.fromkeys((*surplus, *flooding, *_busiest(sent[found.key] for found in cut_offs)))
         flooded = frozenset(row.user.project for row in flooding)
         return FloodResult(cut_offs, tuple(closed), tuple(self._abuses(crowds, now)), flooded)
@@ -224,7 +224,7 @@ def _delta(row: BrokerConnection, known: Mapping[tuple[str, int], tuple[int, int
 def _crowd(rows: Sequence[BrokerConnection]) -> _Crowd:
     starts = [(row.started, 1) for row in rows]
     ends = [(row.stopped, -1) for row in rows if not row.open]
-    counts = accumulate(change for _, change in sorted([*starts, *ends]))  # of the same time, ends come first
+    counts = accumulate(change for _, change in sorted([*starts, *ends]))  # at the same time, ends come first
     return _Crowd(rows[0].user, max(counts), sorted((row for row in rows if row.open), key=lambda row: row.number))
 
 

@@ -68,14 +68,14 @@ def _expiry_step(facts: LifecycleFacts) -> Step | None:
         return None
     patience = facts.since(facts.sandbox.expires_at) + _PATIENCE
     if facts.working and not facts.settled and facts.now < patience:
-        # The final event of its task may still arrive, above all one published while no spawner was running.
+        # The final event of its task may still arrive, for example if it was published while no spawner was running.
         frozen = _freezing(facts) if facts.seen and facts.seen.alive else None
         return frozen or Rest(min(patience, facts.now + _SOON))
     return BeginStop(ErrorType.EXPIRED)
 
 
 def _rest_until_expiry(rest: Rest, facts: LifecycleFacts) -> Rest:
-    """The same rest, but not beyond the sandbox's expiry."""
+    """`rest`, limited to the sandbox's expiry."""
     if facts.expired or facts.sandbox.expires_at is None:
         return rest
     return Rest(min(rest.until or facts.sandbox.expires_at, facts.sandbox.expires_at))

@@ -14,7 +14,7 @@ from spawner.runtimes.contract import ObservedSandbox, Runtime, RuntimeFailedErr
 from spawner.sandboxes.runtime_calls import call_with_timeout
 
 Present = Mapping[str, tuple[Runtime, ObservedSandbox]]
-"""What exists, by sandbox, with its runtime."""
+"""All observed sandboxes by unit, each with its runtime."""
 _TIMEOUT: Final = 60.0
 _log: Final = logs.get("orphans")
 

@@ -143,7 +143,7 @@ class SandboxPlans:
         names = (sandbox.project, sandbox.sandbox)
         secrets = self.git_proxy.secrets(*names)
         env = {**spec.env, **self.git_proxy.variables(url, spec.env, *names), **secrets}
-        repository = spec.repository.model_copy(update={"git_proxy": False})  # a worker of an older version refuses it
+        repository = spec.repository.model_copy(update={"git_proxy": False})  # an older worker refuses the field
         update = {"env": env, "secret_env": frozenset({*spec.secret_env, *secrets}), "repository": repository}
         return spec.model_copy(update=update)
 

@@ -95,7 +95,7 @@ class SandboxRecord(Record, SharedSandboxRecord):
 
     @property
     def runtime_unit(self) -> str:
-        """Its name in its runtime: the unit from the pool, or its own name."""
+        """The sandbox's name in its runtime: the unit from the pool, or its own name."""
         return self.unit or self.sandbox
 
     @property
@@ -117,7 +117,7 @@ class SandboxRecord(Record, SharedSandboxRecord):
         return self.model_copy(update={"state": state, **changes})
 
     def secret_part(self) -> str | None:
-        """Its own spec, if that has secrets; with values of named secrets, both in one object."""
+        """The secrets as JSON: the spec if it has secrets; an object with it and the values if secrets are named."""
         spec = self.spec if self.spec and has_secrets(self.spec) else None
         if self.values:
             whole = {"values": self.values, "spec": spec and spec.model_dump(mode="json", exclude_defaults=True)}

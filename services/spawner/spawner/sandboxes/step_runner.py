@@ -126,7 +126,7 @@ class StepRunner:
             sandbox.expires_at is not None and self.live.now() >= sandbox.expires_at
         )
         settled = sandbox.state in _LIVES and doubtful and await self.settled()
-        # `settled` includes what other replicas handled and wrote: that must be read.
+        # `settled` includes events that other replicas handled: the tasks that they wrote must be read.
         task = await (self.live.load_task(sandbox) if settled else self.live.newest_task(sandbox))
         record = task.record if task else None
         facts = LifecycleFacts(sandbox, record, seen, self.live.now(), settled=settled, leading_since=self.since)
@@ -134,7 +134,7 @@ class StepRunner:
 
     async def _publish(self, found: StepFacts) -> None:
         """Publish events that are stored but not published yet, by us or by a replica that crashed."""
-        if not found.facts.begins_later:  # else the scheduler is about to write the task: published with the next step
+        if not found.facts.begins_later:  # otherwise the scheduler writes the task next, and the next step publishes
             await self.live.flush_sandbox(found.sandbox)
         if found.task and found.task.record.outbox:
             await self.live.tasks.flush(found.task)

@@ -17,7 +17,7 @@ class UnneededKeys:
         self._unneeded: frozenset[str] = frozenset()
 
     async def erase(self) -> None:
-        """One pass. Raises `StoreUnavailableError`."""
+        """Erase unneeded keys once, as part of a sweep. Raises `StoreUnavailableError`."""
         vault = self._live.vault
         if vault is None:
             return

@@ -201,7 +201,7 @@ class DockerProvider:
         """Close the connections."""
         await self._docker.close()
 
-    # --- making ------------------------------------------------------------------------------------------------
+    # --- creation ----------------------------------------------------------------------------------------------
 
     async def _make(self, spec: BoxSpec) -> Box | None:
         """Create the container. If another replica creates it at the same time, return that replica's box."""

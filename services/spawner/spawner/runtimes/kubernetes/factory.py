@@ -54,7 +54,7 @@ async def _provider(found: Configuration, settings: Settings, herd: str) -> PodP
     async with AsyncExitStack() as opened:
         by_name: dict[str, PodProvider] = {}
         for name in sorted({settings.kubernetes_namespace, *settings.kubernetes_namespaces.values()}):
-            with faults("reading the configuration"):  # its certificates are read only now
+            with faults("reading the configuration"):  # the client reads certificates only now
                 cluster = Cluster(found, name)
             opened.push_async_callback(cluster.close)  # also after a cancellation no connection is left open
             by_name[name] = await _opened(cluster, settings, herd)
