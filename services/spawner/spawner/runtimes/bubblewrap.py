@@ -136,7 +136,7 @@ class MountSources(Protocol):
 class DirectSources:
     """Bubblewrap runs as the spawner's user and uses the original paths."""
 
-    def of(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the path is the same if it is not writable
+    def of(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the path does not depend on it
         """The path itself."""
         return path
 
@@ -203,7 +203,7 @@ def _system(host: HostFiles, sources: MountSources) -> list[str]:
 
 
 def _kernel(host: HostFiles, sources: MountSources) -> list[str]:
-    options = ["--proc", "/proc", *sources.devices(), "--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108  # the sandbox's own /tmp
+    options = ["--proc", "/proc", *sources.devices(), "--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108  # the sandbox's
     for path in host.read_only:
         options += ["--ro-bind", path, path]
     for path in host.masked:

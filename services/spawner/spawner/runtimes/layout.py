@@ -23,7 +23,7 @@ from spawner.runtimes.sized_disks import SizedDisks
 _OWN: Final = 0o700
 _SECRET: Final = 0o600
 _WORKERS_KEY: Final = ("worker.nk", "worker.new", "joiner.creds.new", "nats-key.pem")
-"""The worker's key, an incomplete key, an incomplete bootstrap credential, and the key for TLS."""
+"""The files with the worker's key, an incomplete key, an incomplete bootstrap credential, and the key for TLS."""
 _NAME: Final = re.compile(SAFE_NAME_PATTERN + r"(?!\n)")
 
 

@@ -78,9 +78,7 @@ def feed(archive: bytes) -> bytes:
 async def start(container: DockerContainer, archive: bytes) -> None:
     """Start a container that was never started, and send it its files. Raises the client's errors."""
     async with container.attach(stdin=True) as stdin:
-        sending = asyncio.ensure_future(
-            stdin.write_in(feed(archive))
-        )  # large input is read only once the container runs
+        sending = asyncio.ensure_future(stdin.write_in(feed(archive)))  # the container reads it once it runs
         try:
             await container.start()
             await sending

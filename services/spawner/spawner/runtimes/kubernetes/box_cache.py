@@ -106,7 +106,7 @@ class BoxCache:
         return boxes_of(owners, pods)
 
     def _reconcile(self, unit: str, sandbox: Json | None, pod: Json | None, writes: int) -> None:
-        """Use a unit's copies again if they equal these objects, read after its last write (at most number `writes`)."""
+        """Use a unit's copies again if they equal these objects. `writes`: the number of our writes before the read."""
         if self.current and self._written.get(unit, 0) <= writes and self._agrees(named(unit), sandbox, pod):
             self._written.pop(unit, None)
 

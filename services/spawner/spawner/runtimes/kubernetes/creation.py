@@ -105,7 +105,7 @@ class PodCreation:
         return PodWaitReason(ProviderFault.TIMED_OUT, f"its controller did not create a pod: {why}")
 
     async def _removal(self, name: str) -> str:
-        """Remove the box. Returns a text for the error about its start: whether it was removed. Raises nothing."""
+        """Remove the box. Returns a text for the error about its start: whether it was removed."""
         try:
             await self._objects.remove(name)
         except ProviderError as error:

@@ -20,7 +20,7 @@ UPLOADED_WORKER: Final = f"{ROOT}/worker"
 TOO_LARGE, NO_FILE, NOT_FOUND, CUT_SHORT, TOO_LATE = 41, 42, 44, 45, 46
 """Exit statuses of our own scripts on failure."""
 _PLACE: Final = f"mkdir -p {OWN} && cd {ROOT} && mkdir -p {' '.join(FOLDERS)} || exit 1"
-"""Every script runs this first: a cluster accepts commands for a pod before the pod's gate has created directories."""
+"""Run by the gate and by scripts that write files: a cluster accepts commands for a pod before its gate has run."""
 _NUMBERED: Final = 'echo $$ > "$0.new" && mv "$0.new" "$0"; exec "$@"'
 """Writes its own pid and executes the program. If the gate wrote it, a signal could arrive before it is handled."""
 _GATE: Final = f"""
