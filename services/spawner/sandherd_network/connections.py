@@ -37,7 +37,7 @@ class TokenBucket:
         self._tokens, self._updated_at = -1.0, 0.0
 
     def take(self, now: float) -> bool:
-        """Whether another is allowed now."""
+        """Take a token. Returns whether there was one: whether another connection is allowed now."""
         self._tokens = (
             self.burst if self._tokens < 0 else min(self.burst, self._tokens + (now - self._updated_at) * self.rate)
         )

@@ -1,6 +1,6 @@
 """Parses the needed part of DNS messages: the queried name, and the addresses in a reply. Pure.
 
-Both are untrusted. What can't be parsed is None or empty, never an exception.
+Messages are untrusted. The result for a message that can't be parsed is None or empty, never an exception.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRANSFERS: Final = (251, 252)
 """IXFR, AXFR."""
 _INTERNET: Final = 1
 _OPT: Final = b"\0\0\x29"
-"""The name of the root, and the type."""
+"""The beginning of an OPT record: the name of the root, and the type."""
 _MAX_NAME_LENGTH: Final = 253
 _MAX_POINTERS: Final = 32
 _A, _AAAA = 1, 28
@@ -57,7 +57,7 @@ def parse_question(message: bytes) -> DnsQuestion | None:
 def is_standard_query(message: bytes) -> bool:
     """Whether it is a standard query (RFC 1035) for one name of the internet, with one OPT record at most (RFC 6891).
 
-    Not: other operations (UPDATE, NOTIFY), zone transfers, and messages with any further records.
+    False for other operations (UPDATE, NOTIFY), zone transfers, and messages with any further records.
     """
     question = parse_question(message)
     if question is None:

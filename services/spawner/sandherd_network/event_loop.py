@@ -23,7 +23,7 @@ class EventLoop:
         self._is_stopped = False
 
     def watch(self, descriptor: int, interest: int, callback: Callback) -> None:
-        """Call back when the descriptor is readable or writable; without interest it is no longer watched."""
+        """Call back when the descriptor is readable or writable, as `interest` states; 0: stop watching it."""
         is_watched = descriptor in self._callbacks
         if not interest:
             self.unwatch(descriptor)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OWN4: Final = "192.0.0.8"
 """The sandbox's own IPv4 address: the dummy address of RFC 7600, which is assigned to no host."""
 OWN6: Final = "fd00:7361:6e64::1"
-"""Its own IPv6 address; a unique local one, so that programs prefer IPv4 where a name has both."""
+"""The sandbox's own IPv6 address. It is unique local, so that programs prefer IPv4 if a name has both."""
 _PUBLIC_ADDRESS6: Final = "2606:4700:4700::1111"
 """A public address, to look up its route; nothing is sent to it."""
 _GET_USER_NAMESPACE, _GET_OWNER_UID = 0xB701, 0xB704
@@ -49,7 +49,7 @@ class NamespaceError(OSError):
 
 
 class NamespaceSockets:
-    """The sockets inside that the forwarder serves. The IPv6 ones are present if the kernel has IPv6."""
+    """The sockets in the namespace that the forwarder serves. Those for IPv6 exist only if the kernel has IPv6."""
 
     def __init__(self, streams: tuple[socket.socket, ...], datagrams: tuple[socket.socket, ...]) -> None:
         self.streams, self.datagrams = streams, datagrams
@@ -84,7 +84,7 @@ class Namespace:
         return NamespaceSockets(streams, tuple(sock for sock in sockets if sock.type == socket.SOCK_DGRAM))
 
     def open_sockets(self, count: int) -> list[socket.socket]:
-        """TCP sockets that connect to servers inside. Raises `NamespaceError`."""
+        """Open TCP sockets in the namespace, to connect to servers inside. Raises `NamespaceError`."""
         return self._run_inside(lambda: [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)])
 
     def _run_inside(self, open_sockets_inside: Callable[[], Sequence[socket.socket]]) -> list[socket.socket]:
@@ -106,7 +106,7 @@ class Namespace:
                 raise OSError(ctypes.get_errno(), "can't enter: " + os.strerror(ctypes.get_errno()))
 
     def _run_child(self, parent: socket.socket, open_sockets_inside: Callable[[], Sequence[socket.socket]]) -> None:
-        """Never returns."""
+        """Run in the child: send the sockets or the error to the parent, and exit. Never returns."""
         try:
             self._enter()
             sockets = open_sockets_inside()
@@ -179,7 +179,7 @@ def _open_family(family: socket.AddressFamily, loopback: Sequence[tuple[str, int
 
 
 def _open_dns(family: socket.AddressFamily, *, is_ipv6: bool) -> socket.socket:
-    """Every address is delivered here, so that this one socket is the name server at all of them."""
+    """The socket of the name server. Packets to every address are delivered here, so it has all addresses."""
     name_server = socket.socket(family, socket.SOCK_DGRAM)
     if is_ipv6:
         name_server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

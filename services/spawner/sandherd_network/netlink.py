@@ -1,4 +1,4 @@
-"""Messages to the kernel about routes and about packet filtering (rtnetlink and nf_tables), only those that are needed.
+"""The netlink messages that are needed here, about routes and packet filtering (rtnetlink and nf_tables).
 
 Implemented without a library: it runs at every start of a sandbox, in a program without installed packages, and a
 general library for netlink takes longer to import than the whole sandbox to start.
@@ -35,12 +35,12 @@ _BUFFER: Final = 64 * 1024
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One attribute, padded."""
+    """One attribute with its header, padded to four bytes."""
     return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
 def nested(kind: int, *values: bytes) -> bytes:
-    """An attribute of attributes."""
+    """An attribute that contains attributes."""
     return attribute(kind | _NESTED, b"".join(values))
 
 
@@ -101,7 +101,7 @@ def route_all_to_loopback(source: str) -> None:
 
 
 def route_type(address: str) -> int | None:
-    """What the kernel would do with a packet to this address, as an `RTN_` number; None if it has no route."""
+    """How the kernel would route a packet to this address, as an `RTN_` number; None if there is no route."""
     family, packed = _pack_address(address)
     payload = struct.pack("=BBBBBBBBI", family, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0) + attribute(1, packed)
     try:
@@ -147,7 +147,7 @@ class Redirections:
         self._rules.append(b"".join((*_match_tcp(), *self._proxy())))
 
     def install(self) -> None:
-        """Install the rules in the kernel. Raises `OSError`, with nothing installed."""
+        """Install the rules in the kernel. If it raises `OSError`, none of them is installed."""
         table = attribute(1, _TABLE)
         hook = nested(4, attribute(1, _number(_PREROUTING)), attribute(2, struct.pack("!i", _BEFORE_NAT)))
         chain = table + attribute(3, _CHAIN) + hook + attribute(7, b"filter\0")

@@ -29,13 +29,13 @@ _NOT_PUBLIC: Final = tuple(
         "2001::/23", "2002::/16", "3fff::/20",
     )
 )  # fmt: skip
-"""What may not be the internet: of IPv6 all but 2000::/3, and in that and in IPv4 what IANA's registries of
-special-purpose addresses do not call globally reachable. Not the networks for examples (192.0.2.0/24, 198.51.100.0/24,
-203.0.113.0/24, 2001:db8::/32), with no route. `2002::/16` (6to4) and `2001::/23` (Teredo among others) may carry a
-private IPv4 address."""
+"""Networks that are not public: all of IPv6 except 2000::/3, and the networks in 2000::/3 and in IPv4 that are not
+globally reachable according to IANA's registries of special-purpose addresses. The networks for examples (192.0.2.0/24,
+198.51.100.0/24, 203.0.113.0/24, 2001:db8::/32) are left out, because there is no route to them. `2002::/16` (6to4) and
+`2001::/23` (Teredo among others) are included, because these addresses may contain a private IPv4 address."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
-"""The upper half of an interface id of ISATAP, with an IPv4 address as the lower half (RFC 5214, 6.1)."""
+"""The upper halves of interface ids of ISATAP; the lower half is an IPv4 address (RFC 5214, 6.1)."""
 
 
 class Endpoint:
@@ -117,7 +117,7 @@ class NetworkPolicy:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Raises `ValueError`, `KeyError`, `TypeError`."""
+        """Parse the JSON of `to_json`. Raises `ValueError`, `KeyError`, `TypeError`."""
         fields = json.loads(text)
         return cls(
             mode=fields["mode"],
@@ -136,7 +136,7 @@ class NetworkPolicy:
         return _parse_networks(self.networks)
 
     def is_public(self, address: Address) -> bool:
-        """Whether it is an address of the internet that is not denied."""
+        """Whether this is a public address that is not denied."""
         return not any(each in network for each in _effective_addresses(address) for network in self._denied)
 
     def may_resolve(self, name: str) -> bool:
@@ -155,7 +155,7 @@ def unmapped(address: Address) -> Address:
 
 
 def _effective_addresses(address: Address) -> tuple[Address, ...]:
-    """All that a connection to this address may reach: itself, or the IPv4 address in it, or with ISATAP either."""
+    """The addresses that a connection to this one may reach: itself, the IPv4 address in it, or either (ISATAP)."""
     if isinstance(address, ipaddress.IPv4Address):
         return (address,)
     inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
@@ -177,7 +177,7 @@ class Decisions:
         return [endpoint for endpoint in (*self.policy.endpoints, *self.policy.allow) if endpoint.matches(name)]
 
     def remember(self, name: str, addresses: Iterable[Address], expires_at: float) -> None:
-        """Remember addresses that the host's resolver returned for this name, if the policy has it."""
+        """Remember addresses that the host's resolver returned for this name, if an entry of the policy matches it."""
         for endpoint in self.matching_endpoints(name):
             for address in addresses:
                 if len(self._resolved) >= _MAX_PINS:

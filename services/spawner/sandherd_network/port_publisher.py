@@ -23,7 +23,7 @@ _MAX_PORTS: Final = 16
 """Maximum published ports of one sandbox. If one more is requested, the port that was published first is closed."""
 _MAX_REQUEST_BYTES: Final = 64
 _SOCKETS_PER_REFILL: Final = 32
-"""Sockets that are opened in the sandbox's namespace at once: each time a process has to be forked."""
+"""The number of sockets that are opened in the sandbox's namespace together, by one forked process."""
 
 
 class PortPublisher:

@@ -23,7 +23,7 @@ _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 120), (socket.TCP_KEEPINTVL, 30), (so
 
 
 class RelayDirection:
-    """One direction."""
+    """Copies bytes in one direction, from `source` to `sink`."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
@@ -91,7 +91,7 @@ class Relay:
         return any(flow.finished for flow in self._flows)
 
     def abort(self) -> None:
-        """Close both with a reset, so that neither side mistakes it for an orderly end."""
+        """Close both connections with a reset, so that neither side mistakes it for an orderly end."""
         for connection in self._sockets:
             reset(connection, self._loop)
         self._on_closed(self)

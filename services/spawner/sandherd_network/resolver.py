@@ -147,7 +147,7 @@ class Resolver:
 
 
 def _reply_sender(server: socket.socket, control: list[tuple[int, int, bytes]], client: tuple[Any, ...]) -> Reply:
-    """Sends replies from the queried address; clients ignore others."""
+    """A function that sends replies from the queried address: clients ignore replies from other addresses."""
 
     def send_reply(reply: bytes) -> None:
         with suppress(OSError):

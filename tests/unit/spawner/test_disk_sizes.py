@@ -1,4 +1,4 @@
-"""The size of a sandbox's file system without a setting."""
+"""The default size of a sandbox's file system."""
 
 import pytest
 
@@ -10,5 +10,5 @@ from spawner.runtimes.disk_sizes import default_megabytes
     [(252 << 30, "ext4", 16_384), (40 << 30, "xfs", 10_240), (900 << 20, "ext4", 0), (252 << 30, "tmpfs", 0)],
 )
 def test_default_size_leaves_the_host_most_of_its_disk(total: int, kind: str, megabytes: int) -> None:
-    """At most a quarter; none in memory, or where it would be too small to be of use."""
+    """The default is at most a quarter of the file system; none in memory, or if a quarter is too small."""
     assert default_megabytes(total, kind) == megabytes

@@ -43,7 +43,7 @@ def test_sandbox_keeps_its_uid(tmp_path: Path) -> None:
 
 
 def test_uid_reused_after_a_reboot_is_not_shared(tmp_path: Path) -> None:
-    """The sandbox that returns later gets another uid."""
+    """If another sandbox has reserved the uid after a reboot, its former sandbox gets another uid."""
     users = SandboxUsers(FIRST, 1000, tmp_path / "host" / "uids")
     mine, other = place(tmp_path, "sbx-mine"), place(tmp_path, "sbx-other")
     uid = users.claim(mine)
@@ -55,7 +55,7 @@ def test_uid_reused_after_a_reboot_is_not_shared(tmp_path: Path) -> None:
 
 
 def test_reservation_of_removed_sandbox_is_reused_unless_its_uid_runs(tmp_path: Path) -> None:
-    """The sandbox's directory was removed externally."""
+    """A reservation whose sandbox directory was removed externally is reused, unless a process has its uid."""
     uid = os.getuid() or FIRST
     users = SandboxUsers(uid, 1, tmp_path / "host" / "uids")
     users.folder.mkdir(parents=True, mode=0o700)
@@ -69,7 +69,7 @@ def test_reservation_of_removed_sandbox_is_reused_unless_its_uid_runs(tmp_path: 
 
 
 def test_stale_reservations_are_removed(tmp_path: Path) -> None:
-    """Those of a deleted home are; not those of live sandboxes, nor of a uid that still has a process."""
+    """Reservations of a deleted home are removed; not those of live sandboxes, nor of a uid that has a process."""
     running = os.getuid()
     users = SandboxUsers(FIRST, 1000, tmp_path / "host" / "uids")
     live, deleted = place(tmp_path / "live", "sbx-1"), place(tmp_path / "deleted", "sbx-2")
@@ -82,7 +82,7 @@ def test_stale_reservations_are_removed(tmp_path: Path) -> None:
 
 
 def test_writable_folder_of_reservations_is_refused(tmp_path: Path) -> None:
-    """Another user could give a sandbox another's uid there."""
+    """In such a folder another user could give a sandbox the uid of another sandbox."""
     users = SandboxUsers(FIRST, 10, tmp_path / "host" / "uids")
     users.folder.mkdir(parents=True)
     users.folder.chmod(0o777)
@@ -100,7 +100,7 @@ def test_writable_folder_of_reservations_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_range_with_foreign_ids_is_refused(tmp_path: Path, file: str, line: str) -> None:
-    """Accounts, groups and subordinate ranges count; the text names both settings."""
+    """Ids of accounts, groups and subordinate ranges are refused; the text names both settings."""
     (tmp_path / file).write_text(f"root:x:0:0::/root:/bin/sh\n{line}\n" if file == "passwd" else f"{line}\n")
     reason = collision(SandboxUsers(FIRST, 10, tmp_path), etc=tmp_path)
     assert reason is not None

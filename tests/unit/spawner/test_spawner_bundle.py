@@ -22,8 +22,8 @@ from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 async def test_failed_worker_archive_is_a_provider_fault(
     monkeypatch: pytest.MonkeyPatch, program: str, fault: ProviderFault, expected_text: str
 ) -> None:
-    """Killed for lack of memory it is retried; not installed it is refused. Neither is cached as the archive."""
-    monkeypatch.setattr(worker_bundle, "_MAKING", (sys.executable, "-c", program))
+    """If the process is killed, the fault is transient; without a worker it is `refused`. No failure is cached."""
+    monkeypatch.setattr(worker_bundle, "_PACKER", (sys.executable, "-c", program))
     monkeypatch.setattr(worker_bundle, "_archives", {})
     for make in (worker_bundle.packed, worker_bundle.cached_archive, worker_bundle.digest):
         with pytest.raises(ProviderError, match=expected_text) as failed:

@@ -1,4 +1,4 @@
-"""Which projects hold more than their share of COMMANDS."""
+"""Finding the projects that use more than their share of COMMANDS."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,12 +16,12 @@ def above(counts: Mapping[str, int], sizes: Mapping[str, Sequence[int]], held: i
 
 
 def test_only_projects_possibly_above_their_share_are_measured() -> None:
-    """The number of their messages decides; all subjects of such a project are measured."""
+    """The number of a project's messages decides; all subjects of such a project are measured."""
     assert candidates(StoredCommands(0, {MAD: 128, END: 1, P1: 50}, MIB), LIMIT) == [MAD, END]
 
 
 def test_few_large_commands_exceed_the_share_and_many_small_do_not() -> None:
-    """Bytes count, however many messages others have."""
+    """Bytes count, no matter how many messages other projects have."""
     found = above({MAD: 600, P1: 100_000}, {MAD: [250_000] * 3, P1: [300, 310]})
     assert found == {"mad": 150_000_000}
 

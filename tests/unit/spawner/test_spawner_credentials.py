@@ -72,14 +72,14 @@ class Mint:
 
 
 def granted_to(of: TaskRecord | None = None, *, minutes: float = 60, **changed: object) -> CredentialGrant | None:
-    """What the worker of a warm sandbox is granted whose key's credential may last this long."""
+    """The first grant for the worker of a warm sandbox, whose key's credential may last this long."""
     key = WorkerKey(public_key="UKEY", expires_at=NOW + timedelta(minutes=minutes))
     warm = sandbox(SandboxState.REQUESTED).model_copy(update={"unit": "wrm-1", "keys": (key,), **changed})
     return first_grant(warm, of, Mint(), NOW)
 
 
 def test_warm_sandbox_is_granted_a_credential_for_its_key() -> None:
-    """It expires before the record says so: each token that was issued can be revoked."""
+    """The token expires before the recorded time, so that each issued token can be revoked."""
     grant = granted_to(task())
     assert grant is not None
     assert (grant.jwt, grant.may_start) == ("p1 sbx-1 UKEY", True)

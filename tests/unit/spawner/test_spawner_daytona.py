@@ -67,7 +67,7 @@ def test_provider_error_contains_no_secret() -> None:
 
 
 def test_key_is_shown_nowhere() -> None:
-    """The settings and the adapter's objects do not show it."""
+    """No repr of the settings or of the adapter's objects contains the key."""
     loaded = load(environ={"DAYTONA_API_KEY": SECRET})
     rows = {name: value for name, _, value, _ in loaded.rows()}
     assert rows["daytona_api_key"] == MASK
@@ -109,7 +109,7 @@ def test_state_of_script_is_parsed(output: str, life: scripts.ProgramLife) -> No
 
 
 def test_end_of_a_program_survives_in_a_label() -> None:
-    """The label has its status and whether it ran out of memory."""
+    """The label has the exit status, and whether the program ended because it was out of memory."""
     for end in (ProgramEnd(0), ProgramEnd(137, out_of_memory=True), ProgramEnd(None)):
         found = sandboxes.parse_end(sandboxes.format_end(end))
         assert (found.code, found.out_of_memory) == (end.code, end.out_of_memory)
@@ -117,7 +117,7 @@ def test_end_of_a_program_survives_in_a_label() -> None:
 
 @pytest.mark.parametrize("state", [*SandboxState])
 def test_every_state_of_the_api_is_mapped(state: SandboxState) -> None:
-    """No state is unknown: one that is neither running nor ended is starting."""
+    """Every state of the API has a state of a box: if neither running nor ended, it is starting."""
     shown: Any = SimpleNamespace(
         name="sbx",
         id="1",
@@ -133,7 +133,7 @@ def test_every_state_of_the_api_is_mapped(state: SandboxState) -> None:
 
 
 async def test_time_limit_holds_despite_a_swallowed_cancellation() -> None:
-    """A task that swallows the first, as the SDK sometimes does, ends with the next."""
+    """A task that swallows the first cancellation, as the SDK sometimes does, ends at the next one."""
     received = 0
 
     async def deaf() -> None:
@@ -180,7 +180,7 @@ async def test_memory_limit_is_declared_only_for_images(snapshot: str | None, me
 
 
 def test_program_that_ends_during_a_look_has_its_exit_status(tmp_path: Path) -> None:
-    """The process is gone when the status is read: that was written before."""
+    """If the process has ended by the time its exit status is read, it has written the status before."""
     (tmp_path / "1.pid").write_text("1 2 boot 0\n")
     ends = 'living() { echo "7 0" > "$folder/1.exit"; return 1; }\n'
     script = (

@@ -19,5 +19,5 @@ RESUMED = "Cannot unpause container 2ce27265cdda: cannot resume a running proces
     ],
 )
 def test_refusal_in_the_wanted_state_is_no_failure(refusal: str, frozen: bool, done: bool) -> None:
-    """Other refusals are."""
+    """A refusal because of the requested state is no failure; other refusals are failures."""
     assert is_frozen_already(refusal, frozen=frozen) is done

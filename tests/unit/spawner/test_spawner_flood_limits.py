@@ -27,7 +27,7 @@ def connection(
 
 
 def results_of(*looks: list[BrokerConnection]) -> list[FloodResult]:
-    """What is found in lists of connections that are a second apart."""
+    """The results for lists of connections that are a second apart."""
     meter = FloodMeter(LIMITS)
     return [meter.evaluate(look, float(second)) for second, look in enumerate(looks)]
 
@@ -37,7 +37,7 @@ def excesses(*looks: list[BrokerConnection]) -> list[tuple[str, ExceededLimit]]:
 
 
 def test_flood_is_found_at_the_next_sample() -> None:
-    """More than 10 seconds' worth within one sample is a flood; a neighbour within its rate is none."""
+    """More than the messages of 10 seconds within one sample are a flood; a sandbox within its rate is not cut off."""
     found = excesses(
         [connection(1), connection(2, sandbox="sbx-b")],
         [connection(1, 11_000), connection(2, 8_000, sandbox="sbx-b")],
@@ -46,7 +46,7 @@ def test_flood_is_found_at_the_next_sample() -> None:
 
 
 def test_rate_within_the_limit_is_no_excess() -> None:
-    """A worker that publishes at the permitted rate for an hour, after its burst, is no flooder."""
+    """A worker that publishes at the permitted rate for an hour, after its burst, is not cut off."""
     assert excesses([connection(1)], *([connection(1, 8000 + 800 * second)] for second in range(1, 3600))) == []
 
 
@@ -85,7 +85,7 @@ def test_credentials_of_one_sandbox_count_together() -> None:
 
 
 def test_bytes_count_like_messages() -> None:
-    """More than a minute's worth of bytes is a flood."""
+    """More than the permitted bytes of a minute are a flood."""
     assert excesses([], [connection(1, 10, size=61 * 1024 * 1024)]) == [("sbx-a", ExceededLimit.BYTES)]
 
 
@@ -121,7 +121,7 @@ def client(
 
 
 def test_credential_with_too_many_connections_repeatedly_is_revoked() -> None:
-    """One that has too many at three checks within a minute, and none that had them for a shorter time, or rarely."""
+    """A credential is revoked if it has too many at three checks within a minute, not at fewer or rarer checks."""
     crowd = [connection(number, principal=Principal.CLIENT) for number in range(8)]
     few, larger = crowd[:5], [*crowd, connection(9, principal=Principal.CLIENT)]
     found = results_of(crowd, few, larger, few, crowd)
@@ -134,7 +134,7 @@ def test_credential_with_too_many_connections_repeatedly_is_revoked() -> None:
 
 
 def test_connections_between_two_checks_count_if_they_overlap() -> None:
-    """Ended ones that were open at the same time; not one after the other, and not those before the first check."""
+    """Ended connections count if they were open at the same time, but not if they ended before the first check."""
     ended = [client(number, 0, is_open=False) for number in range(8)]
     together = [replace(row, started=row.number / 10, stopped=1.0) for row in ended]
     in_turn = [replace(row, started=row.number, stopped=row.number + 1) for row in ended]
@@ -144,7 +144,7 @@ def test_connections_between_two_checks_count_if_they_overlap() -> None:
 
 
 def closed(*looks: list[BrokerConnection]) -> list[list[int]]:
-    """The connections closed at each look after the first."""
+    """The connections closed at each check after the first."""
     return [[row.number for row in result.closed] for result in results_of(*looks)[1:]]
 
 
@@ -158,7 +158,7 @@ def test_connections_of_the_busiest_client_credential_are_closed() -> None:
 
 
 def test_many_short_client_connections_count_like_one() -> None:
-    """Ended ones count too; the open one is closed."""
+    """Ended connections count too; the open one is closed."""
     short = [client(number, 10, is_open=False) for number in range(1, 40)]
     assert closed([], [*short, client(50, 10)]) == [[50]]
 

@@ -20,7 +20,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 
 class Live:
-    """Keeps one record, and plays the part of the mint."""
+    """Stores one record, and stands in for the mint."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 11, 21, tzinfo=UTC)
@@ -63,7 +63,7 @@ async def ask(live: Live, number: int) -> None:
 
 
 async def test_key_over_the_limit_is_unavailable(live: Live) -> None:
-    """No credential is made and nothing is written; the error is no refusal, after which a worker would end."""
+    """No credential is issued and nothing is written. The error is not `refused`, after which a worker would end."""
     for number in range(MAX_KEYS):
         await ask(live, number)
     before = live.record
@@ -92,7 +92,7 @@ async def test_expired_keys_free_their_places(live: Live) -> None:
 
 
 async def test_token_expires_before_the_record_of_it(live: Live) -> None:
-    """Also if recording it took long: what is recorded as expired is not revoked."""
+    """This holds also if recording the key took long: a key that is recorded as expired is not revoked."""
     live.slow = timedelta(seconds=30)
     await ask(live, 1)
     assert live.expiries[0] < live.record.keys[0].expires_at

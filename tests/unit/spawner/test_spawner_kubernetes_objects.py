@@ -71,7 +71,7 @@ def valid(item: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", MATRIX)
 def test_every_pod_fits_the_schema(kind: PodOptions) -> None:
-    """With every field known, whatever is set; as it is, and as the template of a Sandbox."""
+    """The schema has every field, for all settings, in a pod and in the template of a Sandbox."""
     for spec in (SPEC, replace(SPEC, ports=[8000], image="other:1")):
         valid(manifests.pod(spec, kind))
         for version in ("v1alpha1", "v1beta1"):
@@ -105,7 +105,7 @@ def test_pod_has_least_privileges() -> None:
 
 
 def test_every_object_has_the_recommended_labels() -> None:
-    """All six are on each object and on what a controller makes of it; and it has its owner."""
+    """All six are on each object, and on the pod that a controller creates from it; each object has its owner."""
     kind = PodOptions(image="i", owner=OWNER)
     sandbox = manifests.sandbox(SPEC, kind, "v1beta1")
     policy = network.policy(SPEC.labels[HERD], "nats://10.1.2.3", [], OWNER)
@@ -126,13 +126,13 @@ def test_every_object_has_the_recommended_labels() -> None:
 
 
 def test_no_file_of_a_box_is_in_any_object() -> None:
-    """They may be secrets: who may read pods, or their cluster's log, would read them."""
+    """Files may be secrets, and objects are visible to all who may read pods or the cluster's log."""
     kind = PodOptions(image="i", owner=OWNER)
     assert SECRET not in str(manifests.pod(SPEC, kind)) + str(manifests.sandbox(SPEC, kind, "v1beta1"))
 
 
 def test_a_pod_that_may_do_more_is_refused_by_the_double() -> None:
-    """It holds pods to the strictest of the Pod Security Standards; so a namespace may enforce that."""
+    """The double enforces the strictest of the Pod Security Standards, so a namespace may enforce it, too."""
     from tests.doubles.kubernetes.admission import admit
     from tests.doubles.kubernetes.store import ApiError
 
@@ -146,7 +146,7 @@ def test_a_pod_that_may_do_more_is_refused_by_the_double() -> None:
 
 
 def test_a_pod_is_placed_as_its_profile_says() -> None:
-    """Else as the herd is set."""
+    """Without a placement of its profile, a pod is placed by the herd's setting."""
     kind = PodOptions(image="i", placement=Placement(runtime_class="runc"), placements={"heavy": PLACEMENT})
     placed = manifests.pod_spec(SPEC, kind)
     assert (placed["runtimeClassName"], placed["nodeSelector"]) == ("gvisor", {"kubernetes.io/arch": "amd64"})
@@ -161,7 +161,7 @@ def test_a_pod_is_placed_as_its_profile_says() -> None:
 
 
 def test_mounts_are_persistent_volume_claims() -> None:
-    """A volume that is read-only is read-only in both places; its files' owners are only changed once."""
+    """A read-only volume is read-only in the claim and in the mount. The owner of its files is changed only once."""
     mounts = (Mount(source="models", target="/models"), Mount(source="cache", target="/var/cache/x", read_only=False))
     spec = valid(manifests.pod(replace(SPEC, mounts=mounts), PodOptions(image="i")))["spec"]
     claims = [one["persistentVolumeClaim"] for one in spec["volumes"] if "persistentVolumeClaim" in one]
@@ -219,7 +219,7 @@ def test_network_policy_permits_only_what_is_needed(address: str, rule: dict[str
 
 
 def test_pods_of_a_namespace_are_reached_as_networks_are() -> None:
-    """Such as a gateway to models in the cluster, at one port or at all."""
+    """Pods of a namespace, such as a gateway to models, can be allowed at one port or at all ports."""
     policy = valid(network.policy("h1", "nats://10.1.2.3", ["models/app=gateway@8080", "models"]))
     one, all_of_them = policy["spec"]["egress"][2:]
     namespace = {"matchLabels": {"kubernetes.io/metadata.name": "models"}}
@@ -249,7 +249,7 @@ def test_destination_must_be_valid_for_the_cluster(wrong: str) -> None:
 
 
 def test_ingress_is_limited_to_named_sources_and_ports() -> None:
-    """A network, or the pods of a namespace; never thereby a sandbox, of whatever herd."""
+    """A source is a network, or the pods of a namespace without the sandboxes of any herd."""
     named = ["10.1.0.0/16", "fd00::/8", "team", "team/app.kubernetes.io/name=web"]
     (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], entrance=IngressRule(named, [12000, 12001])))["spec"][
         "ingress"
@@ -304,7 +304,7 @@ def test_role_equals_the_deployed_file() -> None:
 
 
 def test_every_setting_reaches_the_pods() -> None:
-    """Pods are made of what is in the settings."""
+    """The pod options contain the values of the settings."""
     settings = Settings(
         sandbox_image="image:1",
         kubernetes_user="1001:2002",

@@ -51,7 +51,7 @@ LOOPING: dict[str, Any] = {"waiting": {"reason": "CrashLoopBackOff"}}
 def test_a_pod_is_what_its_gate_has_come_to(
     status: dict[str, Any], begun: int | None, state: BoxState, end: tuple[int, bool] | None
 ) -> None:
-    """It runs while it was begun more often than it has ended; how it ended last is how its program did."""
+    """The program runs if it was started more often than the gate has ended; its end is the gate's last end."""
     box = states.box(pod(status, begun))
     assert box.state is state
     assert (box.end and (box.end.code, box.end.out_of_memory)) == end
@@ -93,7 +93,7 @@ def disrupted(reason: str, message: str = "") -> dict[str, Any]:
 def test_a_pod_that_is_over_for_good_says_why(
     status: dict[str, Any], meta: dict[str, Any], expected_text: list[str]
 ) -> None:
-    """Its program's own status is not taken for how it ended."""
+    """The exit status of its program is not taken for its end."""
     box = states.box(pod(status, **meta))
     assert (box.state, box.alive) == (BoxState.FAILED, False)
     assert box.end is not None
@@ -110,7 +110,7 @@ def test_a_pod_that_is_over_for_good_says_why(
     ],
 )
 def test_only_a_node_without_room_is_a_reason_for_more_of_it(reason: str, advice: str) -> None:
-    """The remedy fits the reason; a pod that still runs has one already."""
+    """The remedy fits the reason. A pod that is disrupted has one while it still runs."""
     found = states.box(pod(contained(RUNNING, **disrupted(reason, "why"))))
     assert found.alive
     assert advice in found.disruption
@@ -161,7 +161,7 @@ UNSCHEDULABLE = {
 def test_a_pod_that_does_not_come_to_run_says_why(
     status: dict[str, Any], fault: ProviderFault, hopeless: bool, expected_text: list[str]
 ) -> None:
-    """And whether waiting is of any use."""
+    """The result also states whether it can still come to run."""
     found = states.waiting(pod(status, None))
     assert (found.fault, found.hopeless) == (fault, hopeless)
     assert all(word in found.why for word in expected_text), found.why

@@ -1,4 +1,4 @@
-"""Random histories of one task and its sandbox, through the very decisions that the spawner makes."""
+"""Random histories of one task and its sandbox, by the same decision functions that the spawner uses."""
 
 import json
 from dataclasses import replace
@@ -55,7 +55,7 @@ def submission(linger: int) -> Envelope[SubmitTask]:
 
 
 class Life(RuleBasedStateMachine):
-    """What may happen, in any order; the spawner may be killed between any two of its steps."""
+    """The events that may happen, in any order; the spawner may be killed between any two of its steps."""
 
     @initialize(
         linger=st.sampled_from([0, 30]),
@@ -85,7 +85,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def assign(self) -> None:
-        """The scheduler's two writes; it may have died between them before."""
+        """The scheduler's two writes; it may have been killed between them before."""
         if self.task.state != "pending" or not self.make_sandbox() or self.sandbox is None:
             return
         self.move_task(of_task.assigned(self.task, self.sandbox.sandbox, self.now))
@@ -97,7 +97,7 @@ class Life(RuleBasedStateMachine):
             self.make_sandbox()
 
     def make_sandbox(self) -> bool:
-        """The record of the current attempt's sandbox, unless the one before has not ended. Whether it is there."""
+        """Create the record of the current attempt's sandbox once the one before has ended. Whether it exists."""
         if self.sandbox is not None and self.sandbox.attempt == self.task.attempt:
             return True
         if self.sandbox is not None and (not self.sandbox.ended or self.seen is not None):
@@ -118,13 +118,13 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def lead_and_die(self) -> None:
-        """The spawner has done it, and is killed before it stores that."""
+        """The spawner executes a step, and is killed before it stores the result."""
         if self.sandbox:
             self.do_there(self.next_step(), self.sandbox)
 
     @rule(data=st.data())
     def publish(self, data: st.DataObject) -> None:
-        """The outbox goes out, and is cleared or not: a crash in between publishes it again."""
+        """The outbox is published, and cleared or not: a crash in between publishes it again."""
         record: Record = data.draw(st.sampled_from([record for record in (self.task, self.sandbox) if record]))
         for document in record.outbox:
             event = json.loads(document)
@@ -159,7 +159,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.sandbox is not None)
     @rule(wanted=st.booleans())
     def pause_or_resume(self, wanted: bool) -> None:
-        """A user requests it; where it can't be had, nothing changes."""
+        """A user requests a pause or a resume; if it is refused, nothing changes."""
         assert self.sandbox
         request_data = (
             command_decisions.paused_by(self.sandbox, "", can_pause=True)
@@ -188,7 +188,7 @@ class Life(RuleBasedStateMachine):
         )
     )
     def agent_publishes(self, data: EventData) -> None:
-        """In any order and as often as it likes: events are delivered again, and late."""
+        """The agent's events are delivered in any order, repeatedly and late."""
         assert self.sandbox
         event = wrap(
             data, data.type, source=f"/sandherd/sandbox/{self.sandbox.sandbox}", sequence=1, project="p1",
@@ -226,7 +226,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.quarantined is not None)
     @rule()
     def put_back(self) -> None:
-        """What was quarantined is tried again."""
+        """The recovery of a quarantined sandbox is tried again."""
         assert self.sandbox
         self.sandbox = of_sandbox.one_more_recovery(self.sandbox)
         self.seen, self.quarantined = self.quarantined, None
@@ -310,15 +310,15 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def nothing_runs_for_an_ended_sandbox(self) -> None:
-        """But what still says what was left unsaid."""
+        """No process runs, except to publish events that were not delivered."""
         if getattr(self, "sandbox", None) and self.sandbox and self.sandbox.state in SANDBOX_ENDED:
             assert not (self.seen and self.seen.alive) or self.sandbox.unsaid
 
     @invariant()
     def what_goes_on_is_not_frozen(self) -> None:
-        """Once its spawner has done all it can, nothing stands still that is to run, nor the other way round.
+        """Once the spawner has no next step, a running sandbox is not frozen, and a paused one is frozen.
 
-        Whenever it died before, and whatever takes effect late.
+        This holds whenever the spawner was killed before, and whatever takes effect late.
         """
         sandbox = getattr(self, "sandbox", None)
         if sandbox and self.seen and self.seen.alive and self.frozen is not (sandbox.state == "paused"):
@@ -330,7 +330,7 @@ class Life(RuleBasedStateMachine):
             assert self.quarantined is None
 
     def teardown(self) -> None:
-        """Left alone with a spawner that lives, everything ends, and all that was published is complete."""
+        """With a spawner that stays alive, everything ends, and all published events are complete."""
         if not hasattr(self, "task"):
             return
         self.settled = True

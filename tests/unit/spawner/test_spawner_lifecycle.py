@@ -32,7 +32,7 @@ def pending() -> TaskRecord:
 
 
 def sandbox(**changes: Any) -> SandboxRecord:
-    """The one of its first attempt."""
+    """The record of the sandbox of the task's first attempt."""
     record = SandboxRecord(
         project="p1", sandbox="sbx-1", task="task-1", runtime="process", limits=SandboxLimits(), requested_at=NOW,
     )  # fmt: skip

@@ -92,7 +92,7 @@ PRIVATE_V4 = st.sampled_from([address for address in PRIVATE if ":" not in addre
 
 @given(PRIVATE_V4, st.integers(0x2000 << 48, (0x4000 << 48) - 1), st.sampled_from((0x5EFE, 0x0200_5EFE)))
 def test_isatap_interface_leads_to_no_private_address(inner: ipaddress.IPv4Address, prefix: int, kind: int) -> None:
-    """Below every prefix of global unicast."""
+    """This holds for every prefix of global unicast."""
     assert not NetworkPolicy().is_public(ipaddress.IPv6Address(prefix << 64 | kind << 32 | int(inner)))
 
 
@@ -265,7 +265,7 @@ class Scripted:
 
 @pytest.mark.parametrize("pieces", range(20))
 def test_end_of_stream_is_passed_on(pieces: int) -> None:
-    """The end is passed on also if it is the last thing that a turn reads: no later call would follow."""
+    """The end is passed on even if it is the last data that one call reads: no later call would follow."""
     source, sink = Scripted(pieces), Scripted(0)
     flow = RelayDirection(source, sink)  # type: ignore[arg-type]  # what it uses of sockets
     while not flow.ended:

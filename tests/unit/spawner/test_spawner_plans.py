@@ -25,7 +25,7 @@ OWN = {"KEY": "one-secret", "TOKEN": "another-secret", "OTHER": "nobody's"}
 
 
 class NoMint:
-    """Has no records."""
+    """Issues a constant credential, and revokes none."""
 
     def mint_joiner(self, project: str, sandbox: str, life: float, serial: int = 0) -> str:
         return "joiner"
@@ -56,7 +56,7 @@ def test_variables_are_forwarded_by_name_as_secrets() -> None:
 
 
 def test_variable_of_a_task_overrides_a_named_secret() -> None:
-    """The variable stays what it was: no secret, if it was none."""
+    """The variable stays as it was: if it was not a secret, it does not become one."""
     plan, _ = planned(env={"KEY": "mine"})
     assert (plan.spec.env, plan.spec.secret_env) == ({"KEY": "mine"}, frozenset())
 

@@ -66,7 +66,7 @@ def test_unit_with_a_worker_of_another_version_is_replaced() -> None:
 
 
 def test_worker_code_changes_with_its_files(tmp_path: Path) -> None:
-    """With a new file, a renamed one, and other content."""
+    """The digest changes with a new file, a renamed file, and changed content."""
     path = tmp_path / "a.py"
     path.write_text("x = 1\n")
     found = [digest_of({"a.py": path}), digest_of({"b.py": path}), digest_of({"a.py": path, "b.py": path})]

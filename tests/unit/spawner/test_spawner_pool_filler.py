@@ -45,7 +45,7 @@ def refill(live: LiveState) -> Filler:
 async def test_refill_waits_until_the_claimed_sandbox_has_started(
     live: LiveState, refill: Filler, state: SandboxState
 ) -> None:
-    """Or has ended: not as long as it is requested or spawning."""
+    """There is no refill while the claimed sandbox is requested or spawning; there is one once it runs or has ended."""
     waiting = asyncio.create_task(refill._until_started())
     for revision, before in enumerate((SandboxState.REQUESTED, SandboxState.SPAWNING), 1):
         live.sandbox_index.update(StoredRecord(sandbox(before), revision))

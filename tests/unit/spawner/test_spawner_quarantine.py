@@ -32,7 +32,7 @@ def record(state: SandboxState, *, unsaid: bool, name: str = "sbx-1") -> Sandbox
 
 
 class Records:
-    """All that is asked of the records here, and what was asked of the runtime and the keeper."""
+    """Stands in for the records, and collects the calls of the runtime and the reconciler."""
 
     def __init__(self, *records: SandboxRecord) -> None:
         self.held = {each.key: SimpleNamespace(record=each) for each in records}

@@ -43,7 +43,7 @@ def test_tree_of_any_depth_is_removed(place: Path) -> None:
 
 
 def test_links_are_removed_and_not_followed(place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Links to a file or a folder at any depth are."""
+    """Links to files and folders are removed at any depth; their targets stay."""
     other = tmp_path_factory.mktemp("other")
     (other / "file").write_text("kept")
     (place / "a/b").mkdir(parents=True)
@@ -68,7 +68,7 @@ def test_removed_permissions_do_not_prevent_removal(place: Path) -> None:
 
 
 def test_two_removals_at_once_both_succeed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread of a removal that was cancelled goes on while the next one begins."""
+    """The thread of a cancelled removal continues while the next removal begins."""
     (place / "a/b").mkdir(parents=True)
     for folder in (place, place / "a", place / "a/b"):
         (folder / "file").touch()

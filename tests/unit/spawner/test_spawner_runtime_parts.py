@@ -174,7 +174,7 @@ def test_kernel_switches_are_found_by_their_modes(tmp_path: Path) -> None:
 
 
 def test_control_groups_of_version_1(tmp_path: Path) -> None:
-    """Made below our own, in each hierarchy that there is; a missing one is missing and no more."""
+    """Groups are created below our own, in each existing hierarchy; a missing one does not affect the others."""
     own = "4:memory:/mine\n8:pids:/\n0::/\n"
     (tmp_path / "memory" / "mine" / "herd").mkdir(parents=True)
     (tmp_path / "memory" / "mine" / "herd" / "memory.limit_in_bytes").touch()
@@ -187,7 +187,7 @@ def test_control_groups_of_version_1(tmp_path: Path) -> None:
 
 
 def test_control_groups_of_version_2(tmp_path: Path) -> None:
-    """Made where the kernel lets us; the limits and the count of kills have other names."""
+    """Groups are created where the kernel allows it; the limits and the count of kills have other names."""
     (tmp_path / "cgroup.controllers").write_text("memory pids\n")
     (tmp_path / "mine").mkdir()
     groups = cgroups.find("herd", tmp_path, "0::/mine\n")
@@ -331,7 +331,7 @@ def test_a_directory_in_place_of_a_secret_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_box_has_the_files_with_which_its_worker_connects() -> None:
-    """By the variables that name them; without any, none."""
+    """The box has the TLS files of its plan and their variables; without any in the plan it has none."""
     texts = {"NATS_CA": "an authority", "NATS_CERT": "a certificate", "NATS_KEY": "a key"}
     files = {file.path.rpartition("/")[2]: file for file in box_files.files(plan(tls=texts))}
     environment_file = json.loads(files["environment.json"].content)

@@ -15,7 +15,7 @@ HEADERS = {"x86_64": "x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "asm-generic
 
 
 def answer(machine: str, number: int, *arguments: int, audit: int | None = None, nested: bool = False) -> int:
-    """What the program returns, run as the kernel runs it."""
+    """The return value of the program, executed as the kernel executes it."""
     program = compile_filter(machine=machine, nested=nested)
     words = [*arguments, 0, 0, 0, 0, 0, 0][:6]
     data = struct.pack("=IIQ6Q", number, ARCHITECTURES[machine][1] if audit is None else audit, 0, *words)

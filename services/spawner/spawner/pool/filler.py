@@ -31,7 +31,7 @@ _log: Final = logs.get("pool.filler")
 
 
 class Filler:
-    """Runs passes, also after a claim. It stores the record of a warm sandbox before it calls the runtime.
+    """Fills the pool periodically, and after a claim. It stores a warm sandbox's record before it calls the runtime.
 
     After a claim it waits for the claimed sandbox to start: creating a replacement at the same time would take the
     processors that the claimed sandbox needs.
@@ -65,7 +65,7 @@ class Filler:
         await asyncio.gather(self._live.pool_index.complete.wait(), self._live.sandbox_index.complete.wait())
         while True:
             if not self._lease.held:
-                self._live.meters.hide("sandherd_warm_sandboxes")  # another replica shows them now
+                self._live.meters.hide("sandherd_warm_sandboxes")  # another replica exports them now
             await self._lease.wait_held()
             self._wake.clear()
             await self._until_started()
@@ -80,7 +80,7 @@ class Filler:
                     await self._wake.wait()
 
     async def fill(self, timeout: float) -> None:
-        """One pass. Raises `LeaseLostError`, and transient errors that prevent its completion."""
+        """Fill the pool once. Raises `LeaseLostError`, and transient errors that prevent its completion."""
         for record in self._live.pool_index.views():
             self._lease.check()
             await self._check(record, timeout)
@@ -126,7 +126,7 @@ class Filler:
         await self._live.pool.replace(held, pool_decisions.ready(record, _user_key(key)))
 
     async def _close_claim(self, record: WarmRecord, timeout: float) -> None:
-        """Drop a claimed one from the pool once its sandbox's record exists; remove it if the claim was abandoned.
+        """Delete the pool's record of a claimed unit once its sandbox has one; remove it if the claim was abandoned.
 
         It is not returned to the pool: the claimer may only be slow, and no unit may serve two sandboxes.
         """
@@ -139,7 +139,7 @@ class Filler:
             await self._drop(record.unit, timeout, WarmState.CLAIMED)
 
     async def _drop(self, unit: str, timeout: float, *states: WarmState) -> None:
-        """Remove the record first, so that it can't be claimed; a leftover is an orphan, which the sweep removes."""
+        """Remove a warm sandbox, its record first, so that it can't be claimed. The sweep removes leftovers."""
         self._lease.check()
         held = await self._live.pool.load(unit)
         if held is None or held.record.state not in (states or _FREE) or not await self._live.pool.remove(held):
@@ -176,5 +176,5 @@ class Filler:
 
 
 def _user_key(found: str | None) -> str | None:
-    """The key that a runtime, as that of a plugin, has returned; None if no credential can be issued for it."""
+    """The key that a runtime, perhaps of a plugin, has returned; None if no credential can be issued for it."""
     return found if found and is_public_key(found, KeyKind.USER) else None

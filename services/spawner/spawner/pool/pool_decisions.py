@@ -19,7 +19,7 @@ class PoolProfile:
     count: int
     user_namespaces: bool = False
     worker: str = ""
-    """The code that their workers run. One of another version may no longer find the modules that it has not loaded."""
+    """The digest of the code of their workers. A worker of another version may not find modules that it loads later."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Needs:
 
 
 def kinds(menu: SpawnPolicy, worker: str = "") -> tuple[PoolProfile, ...]:
-    """The pool that the herd's settings request, of workers that run this code."""
+    """The warm sandboxes that the settings request. `worker`: the digest of the code of their workers."""
     return tuple(
         PoolProfile(
             name,
@@ -87,14 +87,14 @@ def requested(unit: str, kind: PoolProfile, now: datetime) -> WarmRecord:
 
 
 def ready(record: WarmRecord, public_key: str | None) -> WarmRecord:
-    """The record once its worker waits with this key, and can be claimed."""
+    """The record after the worker has begun to wait, with this key: the sandbox can be claimed."""
     if record.state is not WarmState.REQUESTED:
         return record
     return record.model_copy(update={"state": WarmState.READY, "public_key": public_key})
 
 
 def claimed(record: WarmRecord, by: str, now: datetime) -> WarmRecord:
-    """Claim it for this sandbox; only a ready one can be claimed."""
+    """Claim a warm sandbox for the sandbox `by`. Unchanged unless it is ready."""
     if record.state is not WarmState.READY:
         return record
     return record.model_copy(update={"state": WarmState.CLAIMED, "claimed_by": by, "claimed_at": now})
@@ -114,5 +114,5 @@ def claimable(
 
 
 def stale(record: WarmRecord, now: datetime, grace: float) -> bool:
-    """Whether the record of the sandbox that claimed it is overdue. `grace` is in seconds."""
+    """Whether a unit was claimed `grace` seconds ago or earlier: the record of the claiming sandbox is overdue."""
     return record.claimed_at is not None and now >= record.claimed_at + timedelta(seconds=grace)

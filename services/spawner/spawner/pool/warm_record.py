@@ -18,12 +18,12 @@ class WarmState(StrEnum):
 
 
 class WarmRecord(Record):
-    """A warm sandbox requested from a runtime. It publishes no events: its sandbox's own record does."""
+    """A warm sandbox requested from a runtime. It has no events: the record of the sandbox that claims it has."""
 
     project: SafeName = FLEET
     """No project yet."""
     unit: SafeName
-    """Its name in its runtime: `wrm-…`."""
+    """The warm sandbox's name in its runtime: `wrm-…`."""
     profile: SafeName
     runtime: SafeName
     limits: SandboxLimits
@@ -33,9 +33,9 @@ class WarmRecord(Record):
     requested_at: AwareDatetime
     claimed_at: AwareDatetime | None = None
     public_key: str | None = None
-    """The public key of its worker, once it waits; None: its worker joins with a key that it makes later."""
+    """The public key of the waiting worker; None: the worker does not wait yet, or creates its key later."""
     worker: str = Field(default="", exclude_if=lambda code: not code)
-    """The code that its worker runs (`worker_code`)."""
+    """The digest of the code that its worker runs (`worker_code`)."""
     claimed_by: str | None = None
     """`<project>.<sandbox>` of the sandbox that claimed it."""
 
@@ -46,14 +46,14 @@ class WarmRecord(Record):
 
     @property
     def key(self) -> str:
-        """Its key in the bucket."""
+        """The record's key in the bucket."""
         return self.unit
 
     @property
     def source(self) -> str:
-        """Unused: it publishes no events."""
+        """Unused: a warm sandbox publishes no events."""
         return f"/sandherd/spawner/{self.unit}"
 
     def event_ids(self) -> dict[str, str | None]:
-        """Nothing: it publishes no events."""
+        """Empty: a warm sandbox publishes no events."""
         return {}

@@ -1,4 +1,4 @@
-"""The code that workers run, to find waiting workers of another version.
+"""A digest of the code that workers run, by which waiting workers of another version are found.
 
 After an upgrade in place, a worker that waits has modules of the previous version, and would load the others from files
 of the new one.

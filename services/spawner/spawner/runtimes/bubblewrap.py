@@ -21,7 +21,7 @@ INSIDE: Final = Path("/sandbox")
 TOOLCHAINS: Final = INSIDE / "toolchains"
 REPOSITORY: Final = INSIDE / "repository"
 USER: Final = 1000
-"""The user inside. Some agents refuse to work as root, which is what the spawner may be."""
+"""The uid inside a sandbox. It is never 0, although the spawner may be root: some agents refuse to run as root."""
 
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
@@ -54,9 +54,9 @@ class HostFiles:
     read_only: tuple[str, ...]
     """Entries of `/proc` that are mounted read-only."""
     hidden: tuple[str, ...]
-    """Paths below one of the others that must not be visible."""
+    """Paths that must not be visible, even if they are below one of the directories above."""
     toolchains: Path | None = None
-    """The directory of agent SDKs; read for each sandbox, as one may be installed at any time."""
+    """The directory of agent SDKs. It is read for each sandbox, because an SDK may be installed at any time."""
 
 
 def find_host(
@@ -76,11 +76,11 @@ def find_host(
 
 
 def kernel_switches(proc: Path) -> tuple[str, ...]:
-    """The entries of `/proc`, except processes, that have files with a write permission of their owner.
+    """The entries of `/proc`, except processes, that are or contain a file with a write permission.
 
     The owner is the host's root in any namespace: a sandbox started by root could set the host's `core_pattern`.
-    Bubblewrap covers such a directory only if `access(2)` reports it as writable, which `/proc/sys` is not although
-    files in it are (tested with 0.11.0 on Linux 6.18).
+    Bubblewrap makes such a directory read-only only if access(2) reports the directory itself as writable. That is not
+    so for `/proc/sys`, although files in it are writable (tested with 0.11.0 on Linux 6.18).
     """
     own = [entry for entry in proc.iterdir() if not entry.name.isdecimal() and not entry.is_symlink()]
     return tuple(sorted(str(entry) for entry in own if any(_may_be_written(path) for path in _files(entry))))
@@ -118,7 +118,7 @@ def folders_of(package: str) -> list[Path]:
 
 
 class MountSources(Protocol):
-    """The paths from which bubblewrap mounts."""
+    """How files of the host are passed to bubblewrap."""
 
     def of(self, path: str, *, writable: bool = False) -> str:
         """The path to pass to bubblewrap for this file or directory of the host."""
@@ -136,7 +136,7 @@ class MountSources(Protocol):
 class DirectSources:
     """Bubblewrap runs as the spawner's user and uses the original paths."""
 
-    def of(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the same for both
+    def of(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the path does not depend on it
         """The path itself."""
         return path
 
@@ -148,7 +148,7 @@ class DirectSources:
         """Bubblewrap creates `/dev` with the host's device nodes."""
         return ["--dev", "/dev"]
 
-    def hides(self, path: str) -> bool:  # noqa: ARG002  # for every path
+    def hides(self, path: str) -> bool:  # noqa: ARG002  # the result is the same for every path
         """Bubblewrap hides it."""
         return False
 
@@ -164,10 +164,10 @@ def argv(
     nested: bool = False,
     gate: int | None = None,
 ) -> list[str]:
-    """The command line of bubblewrap. `info`: the descriptor to which it writes the ids of its namespaces.
+    """The command line of bubblewrap. `info`: the descriptor to which bubblewrap writes the ids of the namespaces.
 
     `shown`: more directories of the host, mounted read-only by their names in `INSIDE`. `nested`: processes inside may
-    create user namespaces. `gate`: it has a network namespace, and starts when this descriptor is readable.
+    create user namespaces. `gate`: it has a network namespace, and waits until this descriptor is readable.
     """
     return [
         sources.program(str(host.bwrap)),
@@ -177,9 +177,9 @@ def argv(
         *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
         *(() if info is None else ("--info-fd", str(info))),
         *(() if gate is None else ("--unshare-net", "--block-fd", str(gate))),
-        *_kernel(host, sources),  # first: an interpreter may be below /tmp, and must not be covered
+        *_kernel(host, sources),  # first: mounting /tmp later would cover an interpreter below it
         *_system(host, sources),
-        *_own(place, shown, sources),
+        *_sandbox_mounts(place, shown, sources),
         *(() if gate is None else ("--ro-bind", sources.of(str(place.resolv_conf)), "/etc/resolv.conf")),
         *_toolchains(host, sources),
         *("--remount-ro", "/", "--chdir", str(INSIDE / "work"), "--", *command),
@@ -203,7 +203,7 @@ def _system(host: HostFiles, sources: MountSources) -> list[str]:
 
 
 def _kernel(host: HostFiles, sources: MountSources) -> list[str]:
-    options = ["--proc", "/proc", *sources.devices(), "--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108  # its own
+    options = ["--proc", "/proc", *sources.devices(), "--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108  # the sandbox's
     for path in host.read_only:
         options += ["--ro-bind", path, path]
     for path in host.masked:
@@ -211,7 +211,7 @@ def _kernel(host: HostFiles, sources: MountSources) -> list[str]:
     return options
 
 
-def _own(place: SandboxDirectory, shown: Mapping[str, Path], sources: MountSources) -> list[str]:
+def _sandbox_mounts(place: SandboxDirectory, shown: Mapping[str, Path], sources: MountSources) -> list[str]:
     options: list[str] = []
     for folder in place.own_folders:
         options += ["--bind", sources.of(str(folder), writable=True), str(INSIDE / folder.name)]
@@ -247,4 +247,4 @@ def write_accounts(place: SandboxDirectory) -> None:
 
 
 def _link(path: str) -> str | None:
-    return os.readlink(path) if Path(path).is_symlink() else None  # noqa: PTH115  # as it is written, not resolved
+    return os.readlink(path) if Path(path).is_symlink() else None  # noqa: PTH115  # `Path.readlink` normalizes it

@@ -20,7 +20,7 @@ _PERIOD: Final = 100_000
 
 @dataclass(frozen=True)
 class ControlGroups:
-    """The parent directories of this runtime's groups; each may be missing."""
+    """The parent directories of this runtime's groups, by controller; None: this controller is not available."""
 
     memory: Path | None
     pids: Path | None
@@ -87,7 +87,7 @@ class ControlGroups:
         return None
 
     def kills(self, sandbox: str) -> int:
-        """How many processes of a sandbox the kernel has killed because it was out of memory."""
+        """How many processes of a sandbox the kernel has killed because the sandbox was out of memory."""
         if not self.memory:
             return 0
         with suppress(OSError):
@@ -99,7 +99,7 @@ class ControlGroups:
         return 0
 
     def remove(self, sandbox: str) -> bool:
-        """Remove a sandbox's groups. Returns whether none is left: the kernel may need a moment after the last exit."""
+        """Remove a sandbox's groups. False if some are left: the kernel may need a moment after the last exit."""
         for folder in self.of(sandbox):
             with suppress(OSError):
                 folder.rmdir()
@@ -117,7 +117,8 @@ class ControlGroups:
             with suppress(OSError):  # no swap accounting in this kernel
                 (folder / "memory.swap.max").write_text("0")
             return
-        # The limit with swap must not be below the other, so it is set first when growing and last when shrinking.
+        # The limit with swap may not be below the limit without it. Raising and lowering the limits need opposite
+        # orders of writing; writing both twice works in both cases.
         for _ in range(2):
             for file in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
                 with suppress(OSError):
@@ -136,7 +137,7 @@ class ControlGroups:
 
 
 def find(name: str, root: Path = _ROOT, own: str | None = None) -> ControlGroups:
-    """The groups that this process may use, created below its own. `name` identifies the runtime on this host."""
+    """The parent groups of a runtime, created where this process may do so. `name` identifies the runtime on a host."""
     text = Path("/proc/self/cgroup").read_text() if own is None else own
     paths = dict(_own_groups(text))
     if "" in paths and (root / "cgroup.controllers").is_file():
@@ -170,7 +171,10 @@ def _version_1(mount: Path, own: str | None, name: str, needed: str) -> Path | N
 
 
 def _version_2(own: Path, name: str) -> ControlGroups:
-    """Create the group below or beside our own: in version 2 a group with processes can't have limited children."""
+    """Create the parent group below our own group, or else beside it.
+
+    In version 2 a group that has processes can't have children with limits.
+    """
     for parent in (own, own.parent):
         folder = parent / name
         try:
@@ -185,7 +189,7 @@ def _version_2(own: Path, name: str) -> ControlGroups:
 
 
 def _with_cores(folder: Path) -> Path | None:
-    """The group if its cpu controller can be enabled, else None: the controller may not be delegated to us."""
+    """`folder` if the cpu controller can be enabled in it, else None: the controller may not be delegated to us."""
     try:
         (folder / "cgroup.subtree_control").write_text("+cpu")
     except OSError:

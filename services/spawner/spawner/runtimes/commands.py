@@ -8,7 +8,7 @@ from typing import Final, Self
 from spawner.runtimes.errors import RuntimeFailedError, RuntimeFault
 
 OWN: Final = frozenset({"work", "state", "home", "previous"})
-"""A sandbox's own directories: `work` is the agent's work tree, `state` is the worker's state."""
+"""A sandbox's own directories: the agent's work tree, the worker's state, `HOME`, the previous attempt's results."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class File:
     mode: int = 0o600
 
     def below(self, root: str) -> Self:
-        """The same file, with its path in a box whose own directories are in `root`."""
+        """A copy of this file whose path is in `root`, the directory of a box that contains its own directories."""
         return replace(self, path=placed(self.path, root))
 
 
@@ -29,7 +29,7 @@ class CommandResult:
     """The result of a command that ended or timed out. `cut`: output above the limit was discarded."""
 
     code: int | None
-    """Its exit status; None if it timed out."""
+    """The command's exit status; None if it timed out."""
     out: bytes
     err: bytes = b""
     """Empty if the provider merges both streams."""
@@ -49,7 +49,7 @@ class Command:
     max_output: int = 4 * 1024 * 1024
 
     def below(self, root: str) -> Self:
-        """The same command, for a box whose own directories are in `root`."""
+        """A copy of this command whose working directory is in `root`, as for `File.below`."""
         return self if self.folder is None else replace(self, folder=placed(self.folder, root))
 
 
@@ -69,7 +69,7 @@ class Output:
         self._parts[error].append(added)
 
     def ran(self, code: int | None, *, late: bool) -> CommandResult:
-        """The result of the command. `late`: it timed out."""
+        """The result of the command. `code`: its exit status; `late`: whether it timed out."""
         out, err = (b"".join(self._parts[error]) for error in (False, True))
         return CommandResult(None if late else code, out, err, timed_out=late, cut=self._cut)
 

@@ -29,11 +29,11 @@ __all__ = [
 _USAGE: Final = 2
 """A worker's exit status for invalid input."""
 _SPOOL: Final = 5
-"""Its exit status if it can't write its spool."""
+"""A worker's exit status if it can't write its spool."""
 _NOT_STARTED: Final = 7
-"""Its exit status if it was not permitted to begin."""
+"""A worker's exit status if it was not permitted to begin."""
 _DISK_REFUSED: Final = 8
-"""Its exit status if it can't write its spool, but has published everything."""
+"""A worker's exit status if it can't write its spool, but has published all events."""
 
 
 class Isolation(StrEnum):
@@ -56,7 +56,7 @@ class SandboxPlan:
     project: str
     sandbox: str
     unit: str
-    """Its name in the runtime: its own, or that of a warm sandbox that it takes over."""
+    """The sandbox's name in the runtime: its own name, or the name of the warm sandbox that it takes over."""
     task: str | None
     attempt: int
     fence: int
@@ -65,24 +65,24 @@ class SandboxPlan:
     limits: SandboxLimits
     mounts: Sequence[Mount] = ()
     repository: Path | None = None
-    """The mirror that its task is checked out from, to be mounted read-only; None: none, or it gets a bundle."""
+    """The mirror of the task's repository, to be mounted read-only. None: there is none, or it is sent as a bundle."""
     user_namespaces: bool = False
-    """Whether its profile allows processes in it to create user namespaces."""
+    """Whether the profile allows processes in the sandbox to create user namespaces."""
     previous: Previous | None = None
     max_work_bytes: int = 0
-    """Maximum size in bytes of the archive of its work tree that is stored if the attempt fails."""
+    """Maximum size in bytes of the archive of the work tree that is stored if the attempt fails."""
     joiner: str
     grant: CredentialGrant | None = None
-    """A credential for the key of a warm sandbox's worker, which then needs not request one."""
+    """A credential for the key of a warm sandbox's worker. None: the worker requests one."""
     nats_url: str
     tls: Mapping[str, str] = field(default_factory=dict)
-    """The PEM texts for its connection to the broker, by the variables of their files; the key is a secret."""
+    """The PEM texts for the connection to the broker, by the environment variable of each file; the key is a secret."""
     heartbeat_interval: float
     stop_grace: float
     """Seconds between the request to the worker to end and killing it."""
     traceparent: str | None = None
     git_proxy: str | None = None
-    """The URL of the git proxy, if its task uses that: its network has to permit it, as the broker."""
+    """The URL of the git proxy if the task uses it. The sandbox's network must allow it, like the broker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +92,9 @@ class WarmPlan:
     unit: str
     limits: SandboxLimits
     user_namespaces: bool = False
-    """Whether its profile allows processes in it to create user namespaces."""
+    """Whether the profile allows processes in the sandbox to create user namespaces."""
     profile: str | None = None
-    """The profile of the sandboxes that may claim it."""
+    """The profile of the sandboxes that may claim this one."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class RunEnd:
 
     @property
     def drained(self) -> bool:
-        """Whether the broker has acknowledged all events of the worker: only then it ends with one of these."""
+        """Whether the broker has acknowledged all events of the worker; else it ends with another exit status."""
         return self.code in {0, _DISK_REFUSED}
 
     @property
@@ -127,7 +127,7 @@ class RunEnd:
 
     @property
     def not_started(self) -> bool:
-        """Whether it was ended before its agent had begun."""
+        """Whether the worker was not permitted to begin, so that its agent never started."""
         return self.code == _NOT_STARTED
 
 
@@ -136,20 +136,20 @@ class ObservedSandbox:
     """The actual state of a sandbox, as its runtime finds it; its record may differ."""
 
     unit: str
-    """Its name in the runtime."""
+    """The sandbox's name in the runtime."""
     alive: bool
     runs: int = 0
-    """How often a worker was started in it."""
+    """How often a worker was started in the sandbox."""
     end: RunEnd | None = None
     """How the last run ended; None while one is running, and if none was ever started."""
     project: str | None = None
-    """Its project, by the label that it got when it was created."""
+    """The sandbox's project, by the label that it got when it was created."""
     since: float = 0.0
     """When it was created, in seconds since 1970; always the same for the same sandbox."""
     frozen: bool | None = None
-    """Whether it is frozen or about to be, because its runtime was requested to freeze it; None if not known."""
+    """Whether it is frozen, or its runtime was requested to freeze it; None if not known."""
     disruption: str = ""
-    """Why its runtime ends it without our request, as by an eviction; empty if it does not."""
+    """Why the runtime ends the sandbox without our request, such as an eviction; empty if it does not."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Capabilities:
 
     isolation: Isolation
     memory: str
-    """Enforces the memory limit: `cgroup` (for the whole sandbox), `rlimit` (for each process), `provider`, `none`."""
+    """What limits the memory: `cgroup` (of the whole sandbox), `rlimit` (of each process), `provider`, `none`."""
     processes: str
     """What limits the number of processes: `cgroup`, `rlimit`, `provider`, or `none`."""
     cores: str = NOT_ENFORCED
@@ -169,17 +169,17 @@ class Capabilities:
     ports: bool = False
     """Whether a listening port of a sandbox can be reached from outside, by `Runtime.address`."""
     can_prepare: bool = False
-    """Whether it can start sandboxes in advance, for the pool."""
+    """Whether the runtime can start sandboxes in advance, for the pool."""
     images: bool = False
-    """Whether it creates sandboxes from images or snapshots."""
+    """Whether the runtime creates sandboxes from images or snapshots."""
     mounts: bool = False
-    """Whether it supports the mounts of profiles."""
+    """Whether the runtime supports the mounts of profiles."""
     mounts_repository: bool = False
-    """Whether it mounts `SandboxPlan.repository`."""
+    """Whether the runtime mounts `SandboxPlan.repository`."""
     volumes_only: bool = False
-    """Whether these mounts must be volumes, as it can't mount folders of a host."""
+    """Whether mounts of profiles must be volumes, because the runtime can't mount folders of a host."""
     gaps: tuple[str, ...] = ()
-    """What sandboxes are not protected from on this host although other hosts could, each with a remedy."""
+    """Protections that sandboxes lack on this host, but have on others; each with a remedy."""
     network: str = ""
     """What sandboxes can reach (`contracts.network.NetworkMode`); empty if the provider decides."""
     host_uid: str = ""
@@ -187,7 +187,7 @@ class Capabilities:
     worker_start: str = ""
     """How workers are started: `fork` or `exec`; empty if not known."""
     unusable: str = ""
-    """Why no sandbox can be created in it at all, so that every request for one is rejected; empty if some can."""
+    """Why the runtime can create no sandbox at all, so that every request for one is rejected; empty if it can."""
 
 
 class Runtime(Protocol):
@@ -203,28 +203,28 @@ class Runtime(Protocol):
         """Call `notify(unit)` from now on whenever the worker of a sandbox has ended."""
 
     async def prepare(self, plan: WarmPlan) -> str | None:
-        """Start a sandbox whose worker waits for its identity, unless that was done.
+        """Start a warm sandbox, whose worker waits for its identity. Does nothing if that was done.
 
-        Returns the public key with which it will connect, if it has one already.
+        Returns the public key with which the worker will connect, if it has created its key already.
         """
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Create the sandbox and start its worker, or give a warm one its identity. Done already: does nothing."""
+        """Create the sandbox and start its worker, or give a warm one its identity. Does nothing if that was done."""
 
     async def recover(self, plan: SandboxPlan) -> None:
         """Start a worker in a sandbox whose worker was lost, to publish the events that it left."""
 
     async def pause(self, unit: str) -> None:
-        """Freeze every process of the sandbox. Raises `refused` if that is not supported."""
+        """Freeze every process of the sandbox. The fault is `REFUSED` if that is not supported."""
 
     async def resume(self, unit: str) -> None:
         """Continue a frozen sandbox."""
 
     async def stop(self, unit: str, grace: float) -> None:
-        """Request the worker to end, wait up to `grace` seconds, then end all its processes, frozen or not."""
+        """Request the worker to end, wait up to `grace` seconds, then end all processes, also frozen ones."""
 
     async def release(self, unit: str) -> None:
-        """Release what a stopped sandbox holds of the host beside its files; how it ended stays known."""
+        """Release the host's resources of a stopped sandbox, except its files and how it ended."""
 
     async def observe(self, unit: str) -> ObservedSandbox | None:
         """The state of the sandbox, or None if it does not exist."""
@@ -236,19 +236,19 @@ class Runtime(Protocol):
         """End every process of the sandbox and remove its files."""
 
     async def run(self, unit: str, command: Command) -> CommandResult:
-        """Run a command beside the worker of a running sandbox. At its time limit all that it has started is killed.
+        """Run a command beside the worker of a running sandbox. On timeout it is killed with all its descendants.
 
-        Its folder, like every path here, begins with a folder of the sandbox: see `spawner.runtimes.commands.OWN`.
+        Its folder, like every path in this interface, begins with one of `spawner.runtimes.commands.OWN`.
         """
 
     async def write_files(self, unit: str, files: Collection[File]) -> None:
-        """Write files into the sandbox, each atomically. Links that the agent created can't refer outside of it."""
+        """Write files into the sandbox, each atomically. Links by the agent never lead to a write outside of it."""
 
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
-        """A file's content, or None if it does not exist. Raises `refused` if it has more than `limit` bytes."""
+        """A file's content, or None if it does not exist. The fault is `REFUSED` if it has more than `limit` bytes."""
 
     async def address(self, unit: str, port: int) -> Address:
-        """The address of a port of the sandbox. Raises `refused` if it can't be reached."""
+        """The address of a port of the sandbox. The fault is `REFUSED` if the port can't be reached."""
 
     async def quarantine(self, unit: str) -> None:
         """Move the files of a sandbox to quarantine: events in it were never published."""
@@ -257,7 +257,7 @@ class Runtime(Protocol):
         """The sandboxes in quarantine."""
 
     async def unquarantine(self, unit: str) -> None:
-        """Move a sandbox out of quarantine, so that it can be recovered. Does nothing if it is not there."""
+        """Move a sandbox out of quarantine, so that it can be recovered. Does nothing if it is not in quarantine."""
 
     async def close(self) -> None:
         """Release all resources; sandboxes continue."""

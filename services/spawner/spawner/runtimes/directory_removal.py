@@ -23,14 +23,13 @@ def remove_entry(path: Path) -> None:
 def remove_tree(folder: Path) -> None:
     """Remove a directory; links in it are removed, not followed. No process may run in it. Raises `OSError`.
 
-    Another removal of it may run at the same time: the thread of one that was cancelled, or timed out, goes on.
-
-    `shutil.rmtree` recurses and holds every level open, so that it fails for a few hundred levels. Here deeper
+    Another removal of the directory may run at the same time: the thread of a removal that was cancelled or timed out
+    continues. `shutil.rmtree` fails at a depth of a few hundred levels, because it has every level open. Here deeper
     directories are moved up first: never more than two directories are open, and no path is long.
     """
     top = _open(folder)
     try:
-        while names := os.listdir(top):  # noqa: PTH208  # of a folder that is open
+        while names := os.listdir(top):  # noqa: PTH208  # pathlib lists no descriptor
             for name in names:
                 with suppress(FileNotFoundError):
                     _remove_from(top, name)
@@ -60,7 +59,7 @@ def _empty(top: int, name: str) -> None:
         unused = secrets.token_hex(8)
         for number, inner in enumerate(os.listdir(inside)):  # noqa: PTH208  # pathlib lists no descriptor
             if _is_folder(inside, inner):
-                os.close(_open(inner, inside))  # without permissions it may not be moved
+                os.close(_open(inner, inside))  # sets the permissions without which it can't be moved
                 os.rename(inner, f"{unused}-{number}", src_dir_fd=inside, dst_dir_fd=top)
             else:
                 os.unlink(inner, dir_fd=inside)
@@ -71,8 +70,8 @@ def _empty(top: int, name: str) -> None:
 def _open(name: Path | str, within: int | None = None) -> int:
     """Open a folder, and give its owner all permissions. Never follows a link, even one that replaces it meanwhile.
 
-    What is opened for its place alone (`O_PATH`) needs no rights and can't be exchanged any more; only through `/proc`
-    can the mode of it be changed.
+    Opening with `O_PATH` needs no permission on the folder, and then an agent can't exchange it any more. The mode of
+    such a descriptor can be changed only through `/proc`.
     """
     place = os.open(name, os.O_PATH | _FOLDER, dir_fd=within)
     try:

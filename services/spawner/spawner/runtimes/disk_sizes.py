@@ -1,4 +1,4 @@
-"""The size of a sandbox's file system without a setting."""
+"""The default size of a sandbox's file system."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Final
 
 DEFAULT_MEGABYTES: Final = 16_384
 _MIN_MEGABYTES: Final = 256
-"""A smaller file system has no use for an agent."""
+"""A smaller file system is of no use to an agent."""
 _DEFAULT_FRACTION: Final = 4
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
@@ -14,7 +14,7 @@ _MIB: Final = 1024 * 1024
 
 
 def megabytes_for(setting: int | None, folder: Path) -> int:
-    """The size as it is set, else by the file system that this folder is in; 0: none, as for all who are not root."""
+    """The setting, or the default size on the file system of this folder. 0: none; the default if we are not root."""
     if setting is not None or os.getuid() != 0:
         return setting or 0
     status = os.statvfs(folder)
@@ -22,10 +22,10 @@ def megabytes_for(setting: int | None, folder: Path) -> int:
 
 
 def default_megabytes(total: int, kind: str) -> int:
-    """The size on a file system of this type with `total` bytes.
+    """The default size on a file system of this type with `total` bytes: at most a quarter of it.
 
-    A quarter of it, so that no sandbox fills it alone. 0, for none, where that is too small to be of use, and in
-    memory: the size of such a file system is its limit, and an image would be in memory twice.
+    So no sandbox fills it alone. The size is 0 (none) if a quarter is too small to be of use, and on a file system in
+    memory, where an image would occupy memory twice.
     """
     megabytes = min(DEFAULT_MEGABYTES, total // _MIB // _DEFAULT_FRACTION)
     return 0 if kind in _IN_MEMORY or megabytes < _MIN_MEGABYTES else megabytes

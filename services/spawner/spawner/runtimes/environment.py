@@ -17,7 +17,7 @@ _SIGNALLED: Final = 128
 """A shell's exit status after signal n is 128 + n."""
 
 TLS_FILES: Final = {"NATS_CA": "nats-ca.pem", "NATS_CERT": "nats-cert.pem", "NATS_KEY": "nats-key.pem"}
-"""The files in a sandbox's state directory that a worker connects to the broker with, by their variables."""
+"""The TLS files in a sandbox's state directory, with which its worker connects to the broker, by their variables."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def paths(place: SandboxDirectory, *, inside: bool) -> Paths:
 
 
 def common(seen: Paths, group: Path | None) -> dict[str, str]:
-    """The variables that do not depend on the sandbox's plan: those of a worker that is started in advance."""
+    """The variables that do not depend on the sandbox's plan. A worker that is started in advance has no others."""
     found = {
         MARK: str(seen.place),
         "SANDHERD_STATE_DIR": str(seen.state),
@@ -60,13 +60,13 @@ def common(seen: Paths, group: Path | None) -> dict[str, str]:
     return found
 
 
-def memory_loss(known: bool) -> dict[str, str]:  # noqa: FBT001  # what is known decides whether there is a variable
-    """In a recovery: the variable that says that the kernel killed the lost worker for lack of memory, if it did."""
+def memory_loss(known: bool) -> dict[str, str]:  # noqa: FBT001  # its only argument
+    """For a recovery, if `known`: the variable which states that the kernel killed the worker for lack of memory."""
     return {"SANDHERD_LOST_FOR_MEMORY": "1"} if known else {}
 
 
 def granted(plan: SandboxPlan) -> dict[str, str]:
-    """For a warm worker: the variable with the credential for its key, if it is issued already."""
+    """For a warm worker: the variable with the credential for its key, if one has been issued."""
     return {} if plan.grant is None else {"SANDHERD_GRANT": plan.grant.model_dump_json()}
 
 

@@ -1,4 +1,4 @@
-"""How a runtime fails: the kinds of failure, and the error that has one."""
+"""The kinds of failure of a runtime, and the error with which it fails."""
 
 from enum import StrEnum
 
@@ -8,12 +8,12 @@ from sandherd.contracts.failures import ErrorType
 class RuntimeFault(StrEnum):
     """Kinds of failure of a runtime. A closed set: decisions use it, never the text of a message."""
 
-    REFUSED = ErrorType.RUNTIME_REFUSED  # it never creates this sandbox as requested, or does not support this
+    REFUSED = ErrorType.RUNTIME_REFUSED  # the runtime can't create this sandbox, or does not support the call
     UNAVAILABLE = ErrorType.RUNTIME_UNAVAILABLE
-    """It can't now, or has not responded: it may have done it. The same may be requested again."""
-    QUOTA = ErrorType.RUNTIME_QUOTA  # no capacity now
+    """The runtime can't do it now, or has not responded and may have done it. The request may be repeated."""
+    QUOTA = ErrorType.RUNTIME_QUOTA  # the runtime has no capacity now
     LOST = ErrorType.SANDBOX_LOST
-    """It has no such sandbox."""
+    """The runtime has no such sandbox."""
 
 
 class RuntimeFailedError(Exception):

@@ -51,13 +51,13 @@ class ProcessRuntimeOptions:
     toolchains: Path | None = None
     networks: network.Networks = field(default_factory=network.Networks)
     disk_megabytes: int | None = 0
-    """The size of a sandbox's file system in MiB; 0: its disk is not limited; None: by the size of the host's."""
+    """The size of a sandbox's file system in MiB; 0: the disk is not limited; None: the default (`disk_sizes`)."""
     starts: bool = True
     """Whether sandboxes will be started. If not, no trial sandbox is started and nothing is compiled."""
 
     @classmethod
     def of(cls, settings: Settings, worker: tuple[str, ...] = WORKER, *, starts: bool = True) -> Self:
-        """Options from the settings: the same in the process that starts sandboxes and in one that ends them."""
+        """Options from the settings. A process that only ends sandboxes differs in `starts` only."""
         home = settings.home.resolve()
         return cls(
             root=home / "sandboxes",
@@ -78,7 +78,7 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
     """Open the runtime. Raises `RuntimeFailedError` if this host does not support the required `isolation`."""
     make_directory(options.root)
     groups = cgroups.find(_group_name(options.root)) if options.use_groups else cgroups.ControlGroups(None, None, 1)
-    isolated, _ = await asyncio.gather(asyncio.to_thread(_isolating, options), asyncio.to_thread(_compile, options))
+    isolated, _ = await asyncio.gather(asyncio.to_thread(_isolate, options), asyncio.to_thread(_compile, options))
     launch = isolated.launch
     layout = await asyncio.to_thread(_layout, options)
     runtime = ProcessRuntime(
@@ -142,7 +142,7 @@ class _Isolated:
     """Why sandboxes can't have their own network."""
 
 
-def _isolating(options: ProcessRuntimeOptions) -> _Isolated:
+def _isolate(options: ProcessRuntimeOptions) -> _Isolated:
     if options.isolation == "none":
         _log.warning("sandboxes are not isolated from the host: SANDHERD_ISOLATION=none")
         return _Isolated()
@@ -164,7 +164,7 @@ def _isolating(options: ProcessRuntimeOptions) -> _Isolated:
 
 
 def _users(options: ProcessRuntimeOptions) -> tuple[SandboxUsers | None, str]:
-    """The host uids for sandboxes, or why the spawner's user has none."""
+    """The host uids for sandboxes, if any, and why subordinate uids are not used; empty if they are or we are root."""
     if os.getuid() == 0:
         return SandboxUsers(*options.uids), ""
     found = user_namespace.current()
@@ -177,7 +177,7 @@ def _users(options: ProcessRuntimeOptions) -> tuple[SandboxUsers | None, str]:
 def _without_subordinate(
     options: ProcessRuntimeOptions, users: SandboxUsers, reason: str
 ) -> tuple[_Isolated, SandboxUsers | None, str]:
-    """Try again with and without them; go without if only that works and no running sandbox has a subordinate uid."""
+    """Try again with and without them. Use none if only that works, and no running sandbox has a subordinate uid."""
     again, shared = _try(options, users), _try(options, None)
     works = not (again.refusal or again.unconnected)
     if works or user_namespace.current().joined or shared.refusal or shared.unconnected:

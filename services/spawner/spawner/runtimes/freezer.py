@@ -26,7 +26,7 @@ class Freezer:
     async def freeze(self, place: SandboxDirectory) -> None:
         """Freeze all processes and wait until they are. Raises `RuntimeFailedError` (`unavailable`) if some are not."""
         deadline = asyncio.get_running_loop().time() + _PATIENCE
-        while not self._stands_still(place):
+        while not self._is_frozen(place):
             if asyncio.get_running_loop().time() > deadline:
                 await self.thaw(place)
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} could not be frozen")
@@ -34,7 +34,7 @@ class Freezer:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def thaw(self, place: SandboxDirectory) -> None:
-        """Thaw all processes. If its groups no longer exist, nothing in them is frozen."""
+        """Thaw all processes. Does nothing if the sandbox's groups no longer exist."""
         if self.groups.freezer:
             with suppress(OSError):
                 self.groups.set_frozen(place.name, frozen=False)
@@ -44,9 +44,10 @@ class Freezer:
                 process.signal(signal.SIGCONT)
 
     def is_freeze_requested(self, place: SandboxDirectory) -> bool | None:
-        """Whether it is frozen or a freeze was requested; None if unknown.
+        """Whether the sandbox is frozen or a freeze was requested; None if unknown.
 
-        Without a freezer, the first process, which is signalled first, stands for all: an isolated agent can't stop it.
+        Without a freezer this is the state of the first process: it is stopped before all others, and an isolated agent
+        can't stop it.
         """
         if self.groups.freezer:
             return self.groups.freeze_requested(place.name)
@@ -65,7 +66,7 @@ class Freezer:
             if process := processes.find(pid):
                 process.signal(signal.SIGSTOP)
 
-    def _stands_still(self, place: SandboxDirectory) -> bool:
+    def _is_frozen(self, place: SandboxDirectory) -> bool:
         if self.groups.freezer:
             return self.groups.is_frozen(place.name)
         return all(processes.is_stopped(pid) for pid in self.ending.members(place))

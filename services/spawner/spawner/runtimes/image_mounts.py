@@ -29,9 +29,9 @@ _LOOP_CTL_GET_FREE: Final = 0x4C82
 _LOOP_CONFIGURE: Final = 0x4C0A
 _LOOP_GET_STATUS64: Final = 0x4C05
 _AUTOCLEAR: Final = 4
-"""The kernel frees the device once it is neither open nor mounted, even after a `kill -9` before the mount."""
+"""A flag: the kernel frees the device once it is neither open nor mounted, even if we were killed before the mount."""
 _LABEL: Final = 48
-"""Bytes of a label; the kernel stores 63."""
+"""The length of a label in bytes; the kernel stores at most 63."""
 _ATTEMPTS: Final = 64
 """The maximum number of tries: another process may take a free device before we do."""
 _CONFIG: Final = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 64x")
@@ -64,7 +64,7 @@ def is_in_use(image: Path) -> bool:
 
 
 def processes_with(image: Path) -> list[int]:
-    """Process ids, the first of each mount namespace in which the image's file system is mounted."""
+    """The lowest process id of each mount namespace in which the image's file system is mounted."""
     if not (found := _device_of(image)):
         return []
     number = os.fstat(found[0]).st_rdev
@@ -86,7 +86,7 @@ def bind(source: Path, place: Path) -> None:
 def detach(*places: Path) -> None:
     """Unmount everything mounted at or below these directories. Raises `OSError`.
 
-    While a process has an open file, the file system stays in use.
+    The file system stays in use while a process has an open file in it.
     """
     for place in places:
         while os.path.ismount(place):
@@ -106,7 +106,7 @@ def _error(what: str, place: Path) -> OSError:
 
 
 def _label(image: Path) -> bytes:
-    """The label of a device with this image, by which it is found again."""
+    """The label of the loop device with this image, by which the device is found again."""
     found = image.stat()
     return hashlib.sha256(f"{found.st_dev}:{found.st_ino}".encode()).hexdigest()[:_LABEL].encode()
 
@@ -157,7 +157,7 @@ def _open_device(number: int) -> int:
 
 
 def _configure(device: int, config: bytes) -> bool:
-    """Attach the image; false if the device is in use. Raises `OSError`. Closes the device if it has not the image."""
+    """Attach the image; False if the device is in use. Closes the device if it fails. Raises `OSError`."""
     try:
         fcntl.ioctl(device, _LOOP_CONFIGURE, config)
     except OSError as error:

@@ -26,7 +26,7 @@ from spawner.runtimes.syscall_filter import NoFilterError, compile_filter
 STAGE: Final = Path("/run/sandherd/stage")
 """An empty directory. A sandbox's visible files are mounted below it, in the sandbox's own mount namespace."""
 _STAGES: Final = ("/media", "/mnt", "/srv", "/opt")
-"""Directories of every Linux, one of which is mounted over for a sandbox if `STAGE` can't be created."""
+"""Directories that every Linux has. If `STAGE` can't be created, one of them is used as the mount point instead."""
 _PROBE_SECONDS: Final = 20.0
 _SECRET: Final = 0o600
 
@@ -126,7 +126,7 @@ class IsolationLaunch:
 
 @dataclass
 class StagedSources:
-    """Sources that `launcher` mounts below `stage`: the sandbox's uid may not reach their original paths."""
+    """Sources that `launcher` mounts below `stage`: the sandbox's uid may have no access to the original paths."""
 
     roots: tuple[str, ...]
     hidden: tuple[str, ...]
@@ -153,17 +153,17 @@ class StagedSources:
         return ["--dev-bind", str(self.stage / "dev"), "/dev", "--tmpfs", "/dev/shm"]  # noqa: S108  # the sandbox's
 
     def hides(self, path: str) -> bool:
-        """Paths below an interpreter's root are covered before bubblewrap sees them."""
+        """Whether the path is below the root of an interpreter: `launcher` covers it before bubblewrap starts."""
         return any(Path(path).is_relative_to(root) for root in self.roots)
 
     def refuse_covered(self) -> None:
-        """Raise `OSError` for a source that would be hidden once `stage` is mounted."""
+        """Raise `OSError` if a source is below `stage`, so that it would be hidden once `stage` is mounted."""
         for source, _, _ in self.mounts:
             if Path(source).is_relative_to(self.stage):
                 raise OSError(f"{source} can't be mounted in a sandbox: it is below {self.stage}")
 
     def covers(self) -> list[str]:
-        """The directories below the staged sources that are to be covered by an empty file system."""
+        """The hidden directories below the staged sources: `launcher` covers each with an empty file system."""
         return [
             str(Path(target, Path(path).relative_to(source)))
             for path in self.hidden
@@ -212,7 +212,7 @@ class SandboxNeeds:
     hidden: tuple[Path, ...]
     toolchains: Path | None
     users: SandboxUsers | None
-    plugins: tuple[str, ...] = ()  # visible too, but no trial imports them: they may be broken
+    plugins: tuple[str, ...] = ()  # visible like `packages`, but a trial does not import them: they may be broken
 
     @property
     def trial(self) -> list[str]:
@@ -223,7 +223,7 @@ class SandboxNeeds:
 
 
 def detect_isolation(wanted: SandboxNeeds) -> tuple[IsolationLaunch | None, str | None]:
-    """The isolation of sandboxes on this host, or why it is impossible, as far as is known without a trial."""
+    """The isolation of sandboxes on this host, or why it is impossible. Found without starting a trial sandbox."""
     if wanted.users and (reason := collision(wanted.users)):
         return None, reason
     try:
@@ -240,13 +240,13 @@ def detect_isolation(wanted: SandboxNeeds) -> tuple[IsolationLaunch | None, str 
 
 
 def find_stage(host: bubblewrap.HostFiles) -> Path | None:
-    """A directory without any files that sandboxes are to see; it is mounted over only in a mount namespace."""
+    """A directory of `_STAGES` without files that sandboxes need; only their mount namespaces have a mount on it."""
     seen = [
         *(path for path, _ in host.system + host.etc),
         *host.python,
         *host.hidden,
         *([str(host.toolchains)] if host.toolchains else []),
-        tempfile.gettempdir(),  # of trial sandboxes
+        tempfile.gettempdir(),  # trial sandboxes are in it
     ]
     free = (Path(path) for path in _STAGES if not any(Path(one).resolve().is_relative_to(path) for one in seen))
     return next((path for path in free if path.is_dir() and not path.is_symlink()), None)

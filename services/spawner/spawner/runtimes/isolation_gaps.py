@@ -14,15 +14,15 @@ _SCOPES: Final = 6
 
 _SHARED: Final = {
     "root": "sandboxes run under the host's root in a user namespace, separated by namespaces, seccomp and Landlock "
-    "alone: a fault in one of these exposes the whole host, and they can change modes of its device nodes",
+    "alone: a fault in one of these exposes the whole host, and sandboxes can change the modes of its device nodes",
     "spawner": "sandboxes run under the spawner's own uid, separated by namespaces, seccomp and Landlock alone: a "
     "fault in one of these exposes that user's files and processes, the spawner's and other sandboxes' among them, and "
-    "what the kernel limits for each uid, as inotify instances, is shared with that user; subordinate uids "
+    "limits of the kernel for each uid, such as inotify instances, are shared with that user; subordinate uids "
     "(/etc/subuid) are not used: {reason}",
-    "subordinate": "what the kernel limits for each user, as inotify instances, sandboxes share with one another and "
-    "with the spawner's user, and one can use it up for all: a spawner that is root prevents that",
+    "subordinate": "limits of the kernel for each user, such as inotify instances, are shared by all sandboxes and the "
+    "spawner's user, so that one sandbox can use them up for all; run the spawner as root to prevent that",
 }
-"""The consequences of a host uid that is not the sandbox's own, or that is subordinate to a user."""
+"""What each kind of host uid exposes, except `own`, by the kinds of `host_uid`."""
 
 
 def host_uid(launch: IsolationLaunch | None) -> str:

@@ -3,9 +3,9 @@
     python -I -S launcher.py <launch file>
 
 The launch file is written by the spawner (see `isolation`) in the format of `marshal`, which loads fastest. The program
-joins a new session keyring, and, where the sandbox has a host uid of its own, mounts what the sandbox is to see at
-places which that uid reaches, devices of its own among them, in a mount namespace of its own, and gives up its own uid
-and capabilities for it. Bubblewrap then finds those paths in its arguments. Only the standard library.
+joins a new session keyring. If the sandbox has its own host uid, the program creates a mount namespace, in which it
+mounts the files that the sandbox needs and new device nodes at paths which that uid can reach. Then it switches to that
+uid and drops its capabilities. The arguments of bubblewrap refer to these paths. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def join_session_keyring() -> None:
 
 
 def _stage(stage: str, mounts: list[list[Any]], covers: list[str], folder: str) -> None:
-    """Mount each source below `stage`, in a mount namespace of its own. Raises `OSError`."""
+    """Create a mount namespace, and mount each source below `stage` in it. Raises `OSError`."""
     if _LIBC.unshare(_NEW_MOUNTS) != 0:
         raise OSError(ctypes.get_errno(), "no mount namespace: " + os.strerror(ctypes.get_errno()))
     _mount(None, "/", None, _RECURSIVE | _SLAVE)  # what the host unmounts later is unmounted here too
@@ -83,7 +83,7 @@ def _stage(stage: str, mounts: list[list[Any]], covers: list[str], folder: str) 
         _make_like(source, target)
         _mount(source, target, None, _BIND | _RECURSIVE)
         if writable:
-            _close(target)
+            _remount_restricted(target)
     for target in covers:
         if os.path.isdir(target):  # noqa: PTH112  # as above
             _mount("tmpfs", target, "tmpfs", _NO_SETUID | _NO_DEVICES | _READ_ONLY, "mode=0755,size=4k")
@@ -91,9 +91,10 @@ def _stage(stage: str, mounts: list[list[Any]], covers: list[str], folder: str) 
 
 
 def _unmount_others(folder: str) -> None:
-    """Unmount the file systems of other sandboxes: where the host's mounts are private, these copies would hold them.
+    """Unmount the file systems of other sandboxes in this mount namespace.
 
-    In a user namespace the copies can't be unmounted; no sandbox has a file system of its own there.
+    If the host's mounts are private, they would stay in use here after the host has unmounted them. In a user namespace
+    they can't be unmounted, but there no sandbox has a file system of its own.
     """
     with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123  # as above
         escaped = [line.split()[4] for line in file]
@@ -104,7 +105,7 @@ def _unmount_others(folder: str) -> None:
             _LIBC.umount2(point, _DETACH)
 
 
-def _close(target: str) -> None:
+def _remount_restricted(target: str) -> None:
     """Remount with `nosuid` and `nodev`. Raises `OSError`."""
     flags = _REMOUNT | _BIND | _NO_SETUID | _NO_DEVICES
     try:

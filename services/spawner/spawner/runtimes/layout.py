@@ -23,7 +23,7 @@ from spawner.runtimes.sized_disks import SizedDisks
 _OWN: Final = 0o700
 _SECRET: Final = 0o600
 _WORKERS_KEY: Final = ("worker.nk", "worker.new", "joiner.creds.new", "nats-key.pem")
-"""The worker's key, an incomplete one, and an incomplete bootstrap credential."""
+"""The files with the worker's key, an incomplete key, an incomplete bootstrap credential, and the key for TLS."""
 _NAME: Final = re.compile(SAFE_NAME_PATTERN + r"(?!\n)")
 
 
@@ -85,12 +85,12 @@ class SandboxDirectory:
 
     @property
     def warm(self) -> Path:
-        """Exists while a warm worker waits."""
+        """A file that exists while a warm worker waits for its identity."""
         return self.folder / "run" / "warm"
 
     @property
     def label(self) -> Path:
-        """The project of the sandbox, for when no record exists any more."""
+        """The file with the sandbox's project, for a sandbox that has no record any more."""
         return self.folder / "run" / "project"
 
     @property
@@ -117,7 +117,7 @@ class SandboxDirectory:
 
     @property
     def resolv_conf(self) -> Path:
-        """Its `/etc/resolv.conf`, if it has a network of its own."""
+        """The sandbox's `/etc/resolv.conf`, if it has a network of its own."""
         return self.folder / "run" / "resolv.conf"
 
     def exists(self) -> bool:
@@ -147,14 +147,14 @@ class SandboxDirectory:
             file.write(text)
             self.set_owner(descriptor)
         if path.is_dir() and not path.is_symlink():
-            remove_entry(path)  # made by an agent in place of the file
+            remove_entry(path)  # an agent has created it in place of the file
         part.replace(path)
 
     def delete_secrets(self) -> None:
-        """Delete its credentials, and the task with its secrets. A recovery gets new ones."""
+        """Delete the sandbox's credentials and its task, which contains secrets. A recovery gets new ones."""
         if self.state.is_symlink() or not self.state.is_dir():
             return
-        grant_owner_permissions(self.state)  # which the agent may have removed
+        grant_owner_permissions(self.state)  # the agent may have removed them
         names = (self.joiner.name, self.task.name)
         run = self.folder / "run"
         halves = [part for name in names for part in (*run.glob(f"{name}.*"), *self.state.glob(f".{name}.*"))]
@@ -174,14 +174,14 @@ class SandboxDirectory:
         return any(run.claim.exists() for run in self.runs())
 
     def new_run(self) -> RunFiles:
-        """The next run, with its directory. An unclaimed one is used again."""
+        """The next run, with its directory. If no worker was started in the last run, that one is used again."""
         runs = self.runs()
         if runs and not runs[-1].claim.exists():
             return runs[-1]
         return self._run(len(runs))
 
     def first_run(self) -> RunFiles:
-        """The first run, with its directory, claimed or not."""
+        """The first run, with its directory, whether a worker was started in it or not."""
         return self._run(0)
 
     def _run(self, number: int) -> RunFiles:
@@ -197,7 +197,7 @@ class Layout:
     root: Path
     quarantine_root: Path
     disk_megabytes: int = 0
-    """The size of a new sandbox's file system; 0: none of its own."""
+    """The size of a new sandbox's file system in MiB; 0: it has no file system of its own."""
 
     @property
     def disks(self) -> SizedDisks:

@@ -1,6 +1,6 @@
-"""Whether the loopback of a sandbox is its own.
+"""An interface that states whether a sandbox has its own loopback interface or shares that of its host.
 
-Runtimes whose sandboxes always have a network of their own need not have this: `isinstance(runtime, LoopbackOwner)`.
+A runtime whose sandboxes always have their own network does not need it: check `isinstance(runtime, LoopbackOwner)`.
 """
 
 from typing import Protocol, runtime_checkable

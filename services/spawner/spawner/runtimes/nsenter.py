@@ -20,7 +20,7 @@ from spawner.runtimes.fork_server import ForkServer
 _CHUNK: Final = 64 * 1024
 _KILL_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 5.0
-"""How long to wait for a process to stop; one in a frozen control group (v2) never shows it, but can be killed."""
+"""Seconds to wait for a process to stop. In a frozen control group (v2) it never appears stopped, but can be killed."""
 _POLL_SECONDS: Final = 0.005
 _LIMITS: Final = {
     "RLIMIT_NOFILE": "Max open files",
@@ -29,13 +29,16 @@ _LIMITS: Final = {
     "RLIMIT_NPROC": "Max processes",
     "RLIMIT_CORE": "Max core file size",
 }
-"""Each with its name in `/proc/<pid>/limits`."""
+"""The limits that a command inherits, each with its name in `/proc/<pid>/limits`."""
 _NAME_WIDTH: Final = 26
 
 
 @dataclass(frozen=True)
 class NsenterContext:
-    """The context of a command: next to a worker, with these variables. `namespaced`: the worker has namespaces."""
+    """The worker beside which a command runs, and the command's environment variables.
+
+    `namespaced`: whether the worker has namespaces of its own.
+    """
 
     worker: ProcessId
     namespaced: bool
@@ -46,9 +49,9 @@ class NsenterContext:
     user: int | None = None
     """The sandbox's own host uid."""
     filter: str = ""
-    """Its seccomp program in hexadecimal; empty: no filter."""
+    """The sandbox's seccomp program in hexadecimal; empty: no filter."""
     forks: ForkServer | None = None
-    """Forks the entrant while it runs; None: the entrant is started by exec."""
+    """The server that forks the entrant, if it runs. If not, or if None, the entrant is started by exec."""
 
     def request(self, command: Command) -> bytes:
         """The request for `nsenter_child`, as JSON. Raises `RuntimeFailedError`."""
@@ -81,7 +84,7 @@ async def run(entry: NsenterContext, command: Command) -> CommandResult:
 
 
 class NsenterCommand:
-    """One entrant (see `nsenter_child`), and our ends of its pipes. The constructor starts it, and blocks shortly."""
+    """One entrant (see `nsenter_child`), and our ends of its pipes. The constructor starts it, and blocks briefly."""
 
     def __init__(self, request: bytes, max_output: int, forks: ForkServer | None = None) -> None:
         (self._out, out), (self._err, err), (self._report_pipe, report) = (os.pipe() for _ in range(3))
@@ -91,10 +94,10 @@ class NsenterCommand:
             for descriptor in (out, err, report):
                 os.close(descriptor)
         self._output = Output(max_output)
-        self._answer = b""
+        self._reported = b""
 
     async def wait_reported(self) -> None:
-        """Wait until it has reported how the command ended, or has ended without a report."""
+        """Wait until the entrant has reported how the command ended, or has ended without a report."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         for descriptor in (self._out, self._err, self._report_pipe):
@@ -116,13 +119,13 @@ class NsenterCommand:
             self._process.close()
 
     def ran(self, *, late: bool) -> CommandResult:
-        """How it ended. Raises `RuntimeFailedError` if the sandbox could not be entered."""
-        answer = json.loads(self._answer) if self._answer else {}
-        if "error" in answer:
-            raise RuntimeFailedError(RuntimeFault.REFUSED, f"can't run commands in the sandbox: {answer['error']}")
-        if "code" not in answer and not late:
+        """The result of the command. Raises `RuntimeFailedError` if the sandbox could not be entered."""
+        report = json.loads(self._reported) if self._reported else {}
+        if "error" in report:
+            raise RuntimeFailedError(RuntimeFault.REFUSED, f"can't run commands in the sandbox: {report['error']}")
+        if "code" not in report and not late:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "the process that runs the command was killed")
-        return self._output.ran(answer.get("code"), late=late)
+        return self._output.ran(report.get("code"), late=late)
 
     def _read_report(self, descriptor: int, ended: "asyncio.Future[None]") -> None:
         data = _read(descriptor)
@@ -133,7 +136,7 @@ class NsenterCommand:
         if descriptor != self._report_pipe:
             self._output.add(data, error=descriptor == self._err)
             return
-        self._answer += data
+        self._reported += data
         if not data and not ended.done():
             ended.set_result(None)
 
@@ -157,10 +160,10 @@ class NsenterCommand:
             await asyncio.sleep(_POLL_SECONDS)
 
     def _to_end(self, *, stopped: bool) -> list[ProcessId]:
-        """The processes to kill next. None until the entrant and the holder have stopped (or `stopped` is assumed).
+        """The processes to kill next. Empty until the entrant and the holder have stopped (or `stopped` is assumed).
 
-        While stopped, neither starts another process, and the holder, which inherits the command's orphans, remains
-        and reaps nothing: if only zombies are below it, no process of the command is left.
+        While these two are stopped, neither starts a process. The holder inherits the command's orphans and reaps none:
+        if it has only zombies as descendants, no process of the command is left.
         """
         if not stopped and not _stop(self._process.identity):
             return []

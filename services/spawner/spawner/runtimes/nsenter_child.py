@@ -4,9 +4,9 @@
 
 The request is JSON on standard input (see `nsenter`), as variables may contain secrets; the result is written as JSON
 to the descriptor. It enters the sandbox's control groups and namespaces, and assumes its uid, limits and system call
-filter, with a new session keyring. The command is the child of a second process inside, which is the subreaper of all
-orphans of the command: so all its processes are below one process, and can be killed. It imports only the standard
-library, and nothing after entering: modules can't be found there.
+filter, with a new session keyring. The command is the child of a second process inside, the holder, which is the
+subreaper of all orphans of the command. So all processes of the command are descendants of one process, and can be
+killed. The program imports only the standard library, and no module after it has entered: it could not be found there.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ import os
 import resource
 import signal
 import sys
-import warnings  # noqa: F401  # `os.execvpe` loads it when it is called, which is too late in there
+import warnings  # noqa: F401  # `os.execvpe` would load it, but inside the sandbox it can't be found
 from typing import Any, Final
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -104,14 +104,14 @@ def _join_session_keyring() -> None:
 
 
 def _join(pid: int, started: int | None, user: int | None) -> None:
-    """Enter its namespaces under its uid, which owns them; first the user namespace that owns the others."""
+    """Enter the namespaces of a process under the uid that owns them; first the user namespace that owns the others."""
     own = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
     others = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES if _differs(pid, name)]
     with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
         if started is not None and int(stat.read().rpartition(b")")[2].split()[19]) != started:
             raise ProcessLookupError(0, "it has just ended")
     if not others:
-        raise ProcessLookupError(0, "it is in no sandbox")
+        raise ProcessLookupError(0, "it is not in a sandbox")
     owner = fcntl.ioctl(others[0], _OWNER)
     if user is not None:
         os.setgroups([])
@@ -126,7 +126,7 @@ def _join(pid: int, started: int | None, user: int | None) -> None:
 
 
 def _differs(pid: int, name: str) -> bool:
-    """Whether its namespace is another one: the host's network can't be entered with a sandbox's capabilities."""
+    """Whether the process is in another namespace of this kind than we. A shared one need not and can't be entered."""
     return os.stat(f"/proc/{pid}/ns/{name}").st_ino != os.stat(f"/proc/self/ns/{name}").st_ino  # noqa: PTH116  # as above
 
 
@@ -136,7 +136,7 @@ def _set_namespace(descriptor: int) -> None:
 
 
 def _run(request: dict[str, Any]) -> int:
-    """Run the command; returns its exit status as a shell does. Our processes end with the process that started us."""
+    """Run the command; returns its exit status as a shell does. This process ends with the process that started it."""
     _prctl(_DEATHSIG, signal.SIGKILL)
     # The agent must not access our open host files through /proc. Entering may have reset this (fs.suid_dumpable).
     hide()
@@ -207,7 +207,7 @@ def drop_capabilities() -> None:
 
 
 def _scope() -> None:
-    """Deny signals to and tracing of processes not below us, if the kernel supports it (Landlock, Linux 6.12)."""
+    """Deny signals to, tracing of and abstract sockets of processes not below us (Landlock), if the kernel can."""
     if _LIBC.syscall(_LANDLOCK_CREATE, None, 0, _LANDLOCK_VERSION) < _LANDLOCK_SCOPES:
         return
     rules = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_SOCKETS | _SCOPE_SIGNALS)

@@ -11,11 +11,11 @@ from spawner.runtimes.fork_server import ForkServer
 
 
 class SpawnedEntrant:
-    """The entrant as a program."""
+    """An entrant that is a program of its own."""
 
     def __init__(self, request: bytes, out: int, err: int, report: int) -> None:
         self._request = request
-        # Not asyncio's: we read our pipes after the command's end, without waiting until other writers close them.
+        # Not asyncio's: the pipes are read after the command's end, without waiting until other writers close them.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", nsenter_child.__file__, str(report)], pass_fds=(report,),
             stdin=subprocess.PIPE, stdout=out, stderr=err, env={}, cwd="/",
@@ -26,14 +26,14 @@ class SpawnedEntrant:
     def send(self) -> None:
         """Send the request. Blocks until it is read."""
         stdin = self._process.stdin
-        assert stdin is not None, "it was requested"
-        with suppress(OSError):  # it has ended at once
+        assert stdin is not None, "it is a pipe"
+        with suppress(OSError):  # it has ended already
             stdin.write(self._request)
         self.close()
 
     def close(self) -> None:
         """Close the pipe of the request."""
-        assert self._process.stdin is not None, "it was requested"
+        assert self._process.stdin is not None, "it is a pipe"
         with suppress(OSError):
             self._process.stdin.close()
 
@@ -43,14 +43,14 @@ class SpawnedEntrant:
 
 
 class ForkedEntrant:
-    """The entrant as a child of the fork server, which has its request."""
+    """An entrant that is a child of the fork server, which has received the request."""
 
     def __init__(self, process: ProcessId) -> None:
         self.pid = process.pid
         self.identity = process
 
     def send(self) -> None:
-        """Do nothing: it has the request."""
+        """Do nothing: the fork server has received the request."""
 
     close = send
 
@@ -60,6 +60,6 @@ class ForkedEntrant:
 
 
 def enter(request: bytes, forks: ForkServer | None, *pipes: int) -> SpawnedEntrant | ForkedEntrant:
-    """Start an entrant that has the writing ends of these pipes: its output, its errors, its report."""
+    """Start an entrant with the write ends of these pipes: for its standard output, standard error and report."""
     process = forks.fork(request, pipes) if forks else None
     return SpawnedEntrant(request, *pipes) if process is None else ForkedEntrant(process)

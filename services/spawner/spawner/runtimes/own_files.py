@@ -19,7 +19,7 @@ from spawner.runtimes.layout import SandboxDirectory
 
 _OWN: Final = 0o700
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NONE: Final = frozenset({errno.ENOENT})
+_MISSING: Final = frozenset({errno.ENOENT})
 _PLANTED: Final = frozenset(
     {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTEMPTY, errno.ENXIO}
 )
@@ -55,7 +55,7 @@ def _read(folder: int, name: str, path: str, limit: int) -> bytes:
 
 
 def _write(place: SandboxDirectory, folder: int, name: str, file: File) -> None:
-    """Write it outside the agent's view first, then rename it, so that the agent only sees the complete file."""
+    """Write the file where the agent can't see it, then rename it, so that the agent sees only the complete file."""
     part = place.folder / "run" / f"put.{secrets.token_hex(8)}"
     descriptor = os.open(part, _WRITE, file.mode)
     try:
@@ -71,7 +71,7 @@ def _write(place: SandboxDirectory, folder: int, name: str, file: File) -> None:
 
 @contextmanager
 def _opened(place: SandboxDirectory, folders: list[str], *, make: bool) -> Iterator[int]:
-    """A descriptor of the directory at this path; `make`: missing ones are created. Raises `OSError`."""
+    """A descriptor of the directory at this path. `make`: create missing directories. Raises `OSError`."""
     found = os.open(place.folder, READ_DIRECTORY)
     try:
         for step in folders:
@@ -99,7 +99,7 @@ def _faults(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _NONE:
+        if error.errno in _MISSING:
             raise
         planted = error.errno in _PLANTED
         why = "contains a link, or is not a directory or file as required" if planted else error.strerror

@@ -32,7 +32,7 @@ async def open_daytona(context: RuntimeContext) -> Runtime:
 
 
 async def open_kubernetes(context: RuntimeContext) -> Runtime:
-    """Pods of a cluster. Raises `RuntimeFailedError` if the client of clusters is not installed."""
+    """Pods of a cluster. Raises `RuntimeFailedError` if the Kubernetes client is not installed."""
 
     async def opened() -> Runtime:
         from spawner.runtimes.kubernetes.factory import open_kubernetes

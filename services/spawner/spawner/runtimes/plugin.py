@@ -21,14 +21,14 @@ OptionsT = TypeVar("OptionsT", bound=BaseModel)
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeContext:
-    """What a runtime is opened with."""
+    """The argument with which a runtime is opened."""
 
     name: str
-    """The name of the entry point, which the runtime must have, too."""
+    """The name of the entry point, which must also be the name of the runtime."""
     settings: Settings
     """The settings of the herd, as in docs/configuration.md."""
     herd: str
-    """Marks this herd's objects at a provider, which may have those of other herds."""
+    """The id that marks this herd's objects at a provider: it may also have objects of other herds."""
     worker: tuple[str, ...]
     """The command line of a worker on this host."""
     environ: Mapping[str, str]
@@ -54,10 +54,10 @@ class RuntimeContext:
 
     def of_boxes(self, provider: "Provider") -> Runtime:
         """The runtime over a provider of boxes."""
-        from spawner.runtimes.boxes.runtime import BoxRuntime  # a host with runtime `process` alone needs none
+        from spawner.runtimes.boxes.runtime import BoxRuntime  # not needed on a host with runtime `process` alone
 
         return BoxRuntime(provider, self.herd, self.settings.sandbox_nats_url)
 
 
 OpenRuntime = Callable[[RuntimeContext], Awaitable[Runtime]]
-"""Opens a runtime. Raises `RuntimeFailedError` if a setting is missing, or what it needs is not available."""
+"""Opens a runtime. Raises `RuntimeFailedError` if a setting is missing or a service that it needs is unavailable."""

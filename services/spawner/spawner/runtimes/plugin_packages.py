@@ -8,12 +8,12 @@ from spawner.runtimes.bubblewrap import folders_of
 
 
 def plugin_packages() -> tuple[str, ...]:
-    """Their names, without our own packages."""
+    """The names of the packages, without our own."""
     return tuple(sorted({plugin.package for plugin in installed(HARNESSES).values() if not plugin.is_builtin}))
 
 
 def search_path(packages: tuple[str, ...], python_path: str) -> str:
-    """The entries of this PYTHONPATH that have one of these packages: a worker needs the same ones."""
+    """The entries of this PYTHONPATH that contain one of these packages. A worker needs these entries, too."""
     needed = {folder.parent.resolve() for package in packages for folder in folders_of(package)}
     return os.pathsep.join(
         entry for entry in python_path.split(os.pathsep) if entry and Path(entry).resolve() in needed

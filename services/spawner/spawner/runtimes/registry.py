@@ -54,7 +54,7 @@ async def open_runtimes(
 
 
 def enter_namespace(settings: Settings) -> None:
-    """Give this process its user's subordinate uids, if runtime `process` can use them. Must be called first."""
+    """Give this process its user's subordinate uids if runtime `process` can use them. Call it before threads start."""
     if "process" in settings.runtimes_used and settings.isolation != "none":
         options = ProcessRuntimeOptions.of(settings)
         user_namespace.enter(Layout(options.root, options.quarantine))
@@ -76,7 +76,7 @@ def origins() -> dict[str, str]:
 
 
 async def _open(plugin: Plugin, context: RuntimeContext) -> Runtime:
-    """Raises `PluginError`, and what the runtime raises."""
+    """Open the runtime of a plugin. Raises `PluginError`, and the errors that the plugin raises."""
     opening = plugin.load()
     if not callable(opening):
         raise PluginError(f"{plugin.title}: expected a function that opens it, found {type(opening).__name__}")
@@ -84,7 +84,7 @@ async def _open(plugin: Plugin, context: RuntimeContext) -> Runtime:
     problem = _mismatch(runtime, plugin.name)
     if problem:
         raise PluginError(f"{plugin.title}: {problem}")
-    return runtime  # type: ignore[no-any-return]  # checked just now
+    return runtime  # type: ignore[no-any-return]  # `_mismatch` has checked it
 
 
 async def _open_plugin(plugin: Plugin, context: RuntimeContext) -> Runtime:
@@ -103,7 +103,7 @@ async def _open_plugin(plugin: Plugin, context: RuntimeContext) -> Runtime:
 
 
 def _mismatch(runtime: Any, name: str) -> str | None:
-    """What of a runtime this object lacks, or None."""
+    """Why this object is not a runtime with this name, or None."""
     missing = [method for method in _METHODS if not callable(getattr(runtime, method, None))]
     if missing or not isinstance(getattr(runtime, "capabilities", None), Capabilities):
         lacks = ", ".join(missing) or "capabilities"

@@ -1,4 +1,4 @@
-"""The log of a sandbox's first process, which its runtime keeps. It is text from a sandbox: hostile.
+"""The log of a sandbox's first process, which its runtime stores. It is text from a sandbox: hostile.
 
 Not every runtime has one: `isinstance(runtime, LogSource)`.
 """
@@ -21,23 +21,23 @@ _NEXT: Final = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class LogQuery:
-    """The part of a log that is wanted."""
+    """The requested part of a log."""
 
     lines: int | None = None
-    """The last lines only; None: all that the runtime still has."""
+    """The number of last lines; None: all lines that the runtime still has."""
     follow: bool = False
     """Whether to continue until the process has ended."""
 
 
 @runtime_checkable
 class LogSource(Protocol):
-    """Additional interface of a runtime, and of a provider of boxes, that keeps logs."""
+    """Additional interface of a runtime, or of a provider of boxes, that stores logs."""
 
     def logs(self, name: str, query: LogQuery) -> AsyncIterator[bytes]:
         """The standard output and error of a sandbox's first process, oldest first, in pieces of any size.
 
-        Also of one that has ended, as long as the sandbox exists. Close the iterator to stop following. Raises
-        `RuntimeFailedError`; a provider raises `ProviderError`.
+        Available also after the process has ended, as long as the sandbox exists. Close the iterator to stop following.
+        Raises `RuntimeFailedError`; a provider raises `ProviderError`.
         """
 
 
@@ -51,7 +51,7 @@ async def file_log(file: Path, query: LogQuery, is_alive: Callable[[], bool]) ->
         if query.lines is not None:
             yield last_lines(await asyncio.to_thread(_end, log), query.lines)
         while True:
-            ended = not is_alive()  # before reading: what is written before its end is read
+            ended = not is_alive()  # checked before reading, so that everything written before its end is read
             while piece := await asyncio.to_thread(log.read, _PIECE):
                 yield piece
             if ended or not query.follow:

@@ -25,11 +25,11 @@ from spawner.runtimes.layout import SandboxDirectory
 RESERVATIONS: Final = Path("/run/sandherd/uids")
 _OWN: Final = 0o700
 _PASSABLE: Final = 0o711
-"""Sandboxes' uids must be able to traverse it to their staged files."""
+"""The mode of a directory that sandboxes' uids must be able to traverse to their staged files."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES: Final = 4096
 _ID: Final = 2
-"""The field of the number in `/etc/passwd` and `/etc/group`."""
+"""The index of the numeric id among the fields of a line in `/etc/passwd` and `/etc/group`."""
 _FOREIGN: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL, errno.EOPNOTSUPP, errno.EOVERFLOW})
 """Errors of file systems that do not allow changing a file's owner to a uid."""
 _SHARED: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -55,7 +55,7 @@ class SandboxUsers:
         return range(self.first, self.first + self.count)
 
     def claim(self, place: SandboxDirectory) -> int:
-        """Reserve and record a uid for this sandbox; the recorded one if it is still available.
+        """Reserve and record a uid for this sandbox: the recorded one if it is still available, else a new one.
 
         Raises `NoUserError`, `OSError`.
         """
@@ -82,7 +82,7 @@ class SandboxUsers:
                 (self.folder / str(uid)).unlink(missing_ok=True)
 
     def remove_stale(self) -> list[int]:
-        """Delete the reservations of sandboxes that no longer exist, as when their spawner's home was deleted.
+        """Delete the reservations of sandboxes that no longer exist, for example after the spawner's home was deleted.
 
         Returns their uids. A reservation whose uid still has a process remains. Raises `NoUserError`, `OSError`.
         """
@@ -197,7 +197,7 @@ def _delegated(etc: Path, users: SandboxUsers) -> Iterator[tuple[Path, str, rang
 
 
 def _covers(line: str, ids: range) -> bool:
-    """Whether a line of a uid map (user_namespaces(7)) contains all of these."""
+    """Whether a line of a uid map (user_namespaces(7)) contains all of these ids."""
     inside, _, count = (int(field) for field in line.split())
     return inside <= ids[0] and ids[-1] < inside + count
 

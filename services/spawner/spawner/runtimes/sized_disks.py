@@ -105,7 +105,7 @@ class SizedDisks:
 
     def _reattach(self, known: Mapping[str, Path]) -> None:
         for draft in self.folder.glob(f"*{DRAFT}"):
-            draft.unlink()  # its writer ended before it was complete
+            draft.unlink()  # its writer ended before the image was complete
         for image in self.folder.glob(f"*{_SUFFIX}"):
             if image.stem.startswith(_TEMPLATE) or image.stem == _TRIAL:
                 continue
@@ -121,7 +121,7 @@ class SizedDisks:
             return
         try:
             self._mount(place)
-        except OSError as error:  # as while the host's disk is full; the next use of the sandbox tries again
+        except OSError as error:  # for example while the host's disk is full; the next use of the sandbox tries again
             _log.warning("file system of sandbox not mounted", sandbox=place.name, error=str(error))
 
     def remove(self, place: Path) -> bool:
@@ -165,7 +165,7 @@ class SizedDisks:
         try:
             with self._locked(fcntl.LOCK_EX):
                 try:
-                    self._remove(trial)  # of a trial that was killed
+                    self._remove(trial)  # left by a trial that was killed
                     self._attach(trial)
                 finally:
                     self._remove(trial)
@@ -227,10 +227,10 @@ def _refuses_writes(place: Path) -> bool:
 
 
 def _still_in_use(sandbox: str, image: Path) -> str:
-    found = ", ".join(map(str, image_mounts.processes_with(image))) or "a process with an open file of it"
+    found = ", ".join(map(str, image_mounts.processes_with(image))) or "a process with an open file in it"
     return (
         f"the file system of {sandbox} refuses writes and is still in use by: {found}; a process in a mount namespace "
-        "of its own holds all that was mounted when it started; end it, and retry"
+        "of its own has every file system that was mounted when it started; end it, and retry"
     )
 
 

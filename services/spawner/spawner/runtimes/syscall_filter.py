@@ -174,7 +174,7 @@ class NoFilterError(Exception):
 
 
 def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes:
-    """The filter as a BPF program. With `nested`, the rules about mounts and namespaces are left out.
+    """The filter as a BPF program. `nested`: without the rules about mounts and namespaces.
 
     Raises `NoFilterError`.
     """
@@ -200,7 +200,7 @@ def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes
 def _assemble(rule: SyscallRule, number: int) -> list[bytes]:
     """The steps of a rule. They expect the system call number in the accumulator.
 
-    If the rule does not match, the number is in the accumulator after them, too, for the steps of the next rule.
+    If the rule does not match, they leave the number in the accumulator for the steps of the next rule.
     """
     blocks = [_check(condition) for condition in rule.conditions]
     checks = [step for block in blocks for step in block]

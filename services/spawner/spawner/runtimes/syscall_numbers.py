@@ -1,6 +1,7 @@
 """Numbers of the system calls in the seccomp filter of sandboxes, for each architecture.
 
-From the kernel's `asm/unistd_64.h` (x86_64) and `asm-generic/unistd.h` (aarch64); a test compares them.
+They are from the kernel's `asm/unistd_64.h` (x86_64) and `asm-generic/unistd.h` (aarch64), with which a test compares
+them.
 """
 
 from typing import Final
@@ -11,7 +12,7 @@ ARCHITECTURES: Final[dict[str, tuple[int, int]]] = {
 }
 """By `uname -m`: the column in `NUMBERS`, and AUDIT_ARCH of linux/audit.h."""
 LAST_KNOWN: Final = 469
-"""`file_setattr`, the last system call of Linux 6.17: the same number on both. Later ones are denied."""
+"""`file_setattr`, the last system call of Linux 6.17: the same number on both architectures. Later ones are denied."""
 NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "_sysctl": (156, None),
     "acct": (163, 89),

@@ -19,7 +19,7 @@ _START_SECONDS: Final = 15.0
 _KILL_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.005
 _PID_IN_SANDBOX: Final = 2
-"""The worker in its own pid namespace: bubblewrap's reaper is 1 and starts it first."""
+"""The worker's pid in its sandbox's pid namespace: bubblewrap's reaper has 1, and starts the worker first."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Termination:
         raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} is not running")
 
     def first(self, place: SandboxDirectory) -> list[int]:
-        """The children of its shim, if it runs: the oldest process of the sandbox."""
+        """The children of the sandbox's running shim, which are its oldest processes; empty if no shim runs."""
         return [pid for claim in self._living(place) for pid in processes.children(claim.pid)]
 
     async def end_all(self, place: SandboxDirectory) -> None:
-        """Kill all processes; the shim last, so that it can record how the worker ended.
+        """Kill all processes. The shim is the last one, so that it can record how the worker ended.
 
         Raises `RuntimeFailedError` (`unavailable`) if some do not end.
         """
@@ -75,7 +75,7 @@ class Termination:
             if not await process_signals.wait_ended(claim, _SHIM_SECONDS):
                 claim.signal(signal.SIGKILL)
                 await process_signals.wait_ended(claim)
-        if shims:  # processes that a starting one has started meanwhile
+        if shims:  # a starting shim may have started processes meanwhile
             await self._kill_members(place, deadline)
 
     async def _kill_members(self, place: SandboxDirectory, deadline: float) -> None:
@@ -115,7 +115,7 @@ class Termination:
         if not self.namespaced:
             # Without a pid namespace a process may have changed its parent, its session or its environment.
             found |= processes.marked(environment.MARK, str(place.folder))
-        # A process that a shim started just before it ended is in its session, and not in a pid namespace of its own.
+        # A process that a shim started just before the shim ended is in the shim's session, not in a new pid namespace.
         sessions = [claim for claim in self._claims(place) if not self.namespaced or not claim.alive()]
         found |= {pid for claim in sessions for pid in _session_of(claim)}
         return {pid for pid in found - shims if not processes.is_zombie(pid)}

@@ -22,7 +22,10 @@ from spawner.runtimes.contract import (
 
 
 class UnavailableRuntime:
-    """A `Runtime` that can't be used. `reason` names the plugin, its distribution and what is wrong with it."""
+    """A `Runtime` that can't be used. `reason` names the plugin, its distribution and the problem.
+
+    Calls raise `RuntimeFailedError`: with `REFUSED` for new requests, with `UNAVAILABLE` about existing sandboxes.
+    """
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
@@ -42,75 +45,75 @@ class UnavailableRuntime:
         raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, self.reason)
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
-        """No sandbox is known, so none ends."""
+        """Do nothing: no sandbox is known, so no end can be reported."""
 
     async def prepare(self, plan: WarmPlan) -> str | None:  # the contract's signature, here and below
-        """Refused."""
+        """Raise `RuntimeFailedError` (`REFUSED`)."""
         self._refuse()
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Refused."""
+        """Raise `RuntimeFailedError` (`REFUSED`)."""
         self._refuse()
 
     async def recover(self, plan: SandboxPlan) -> None:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def pause(self, unit: str) -> None:
-        """Refused."""
+        """Raise `RuntimeFailedError` (`REFUSED`)."""
         self._refuse()
 
     async def resume(self, unit: str) -> None:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def stop(self, unit: str, grace: float) -> None:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def release(self, unit: str) -> None:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def observe(self, unit: str) -> ObservedSandbox | None:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def find_all(self) -> list[ObservedSandbox]:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def remove(self, unit: str) -> None:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def run(self, unit: str, command: Command) -> CommandResult:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def write_files(self, unit: str, files: Collection[File]) -> None:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def address(self, unit: str, port: int) -> Address:
-        """Refused."""
+        """Raise `RuntimeFailedError` (`REFUSED`)."""
         self._refuse()
 
     async def quarantine(self, unit: str) -> None:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def list_quarantined(self) -> list[str]:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def unquarantine(self, unit: str) -> None:
-        """Fails for now."""
+        """Raise `RuntimeFailedError` (`UNAVAILABLE`)."""
         self._fail()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

@@ -1,8 +1,8 @@
 """The user namespace of an unprivileged spawner, in which it can give each sandbox a subordinate uid of its user.
 
-`enter` is called once, before there is a second thread. A user namespace can't be created again, and processes in one
-can't be managed from another; so a restarted spawner joins the namespace of the sandboxes that still run: each has a
-shim in it. No extra process is needed to hold the namespace.
+`enter` is called once, before there is a second thread. Processes in a user namespace can't be managed from another
+one, even with the same mappings. So a restarted spawner joins the namespace of the sandboxes that still run: each has a
+shim in it. The namespace exists as long as one of these processes; no other one is needed.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ _AMBIENT, _RAISE = 47, 2
 """Constants of prctl(2)."""
 _CAPABILITIES_3: Final = 0x20080522
 _RIGHTS: Final = (0, 1, 3, 5, 6, 7, 19, 21)
-"""CAP_CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SYS_PTRACE and SYS_ADMIN: over subordinate ids alone."""
+"""CAP_CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SYS_PTRACE and SYS_ADMIN, valid in this namespace only."""
 _SECONDS: Final = 20.0
 
 
@@ -78,7 +78,7 @@ def _join_living(layout: Layout, user: SubordinateUser) -> range | None:
     """
     living = list(_living(layout))
     for shim_process in (one for place, one in living if place.user is not None):
-        if (ids := _join_that_of(shim_process, user)) is not None:
+        if (ids := _join_namespace_of(shim_process, user)) is not None:
             return ids
     if any(one.alive() for _, one in living):
         raise NoSubordinateError(
@@ -87,8 +87,11 @@ def _join_living(layout: Layout, user: SubordinateUser) -> range | None:
     return None
 
 
-def _join_that_of(shim_process: ProcessId, user: SubordinateUser) -> range | None:
-    """Join this shim's namespace; None: it has just ended, or has none of this user's. Raises `NoSubordinateError`."""
+def _join_namespace_of(shim_process: ProcessId, user: SubordinateUser) -> range | None:
+    """Join this shim's namespace. None: the shim has just ended, or we did not create its namespace.
+
+    Raises `NoSubordinateError`.
+    """
     try:
         namespace = os.open(f"/proc/{shim_process.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -128,22 +131,22 @@ def _join_new(user: SubordinateUser) -> range:
 
 @contextmanager
 def _namespace() -> Iterator[int]:
-    """A child in a new user namespace without mappings: if creating it fails, this process is unchanged."""
-    holds, released = os.pipe()
-    answer, answers = os.pipe()
+    """The pid of a child in a new user namespace without mappings. If this fails, our own namespace is unchanged."""
+    wait_read, wait_write = os.pipe()
+    result_read, result_write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(released)  # otherwise it would never see the end of the pipe
+        os.close(wait_write)  # otherwise the child would never see the end of the pipe
         failed = ctypes.get_errno() if _LIBC.unshare(_NEW_USER) != 0 else 0
-        os.write(answers, bytes([failed]))
-        os.read(holds, 1)
+        os.write(result_write, bytes([failed]))
+        os.read(wait_read, 1)
         os._exit(0)
     try:
-        if (failed := os.read(answer, 1)[0]) != 0:
+        if (failed := os.read(result_read, 1)[0]) != 0:
             raise NoSubordinateError(f"can't create a user namespace: {os.strerror(failed)}")
         yield child
     finally:
-        for descriptor in (holds, released, answer, answers):
+        for descriptor in (wait_read, wait_write, result_read, result_write):
             os.close(descriptor)
         os.waitpid(child, 0)
 

@@ -21,7 +21,7 @@ from spawner.runtimes.layout import SandboxDirectory
 
 _LOADING: Final = 30.0
 _READ_SECONDS: Final = 5.0
-"""A waiting worker reads at once; one that does not read within this time (seconds) has received it before."""
+"""A waiting worker reads at once. One that does not read within these seconds has received its identity before."""
 _POLL_SECONDS: Final = 0.01
 _FIRST_POLL_SECONDS: Final = 0.0005
 _MODE: Final = 0o600
@@ -32,7 +32,7 @@ _BEGIN: Final = b"\n"
 
 
 def make(place: SandboxDirectory) -> None:
-    """Create the pipe, and the mark that the worker waits. Raises `OSError`."""
+    """Create the pipe, and the file which shows that the worker waits. Raises `OSError`."""
     with suppress(FileExistsError):
         os.mkfifo(place.start_pipe, _MODE)
         if (uid := place.user) is not None:
@@ -49,7 +49,7 @@ async def until_waiting(place: SandboxDirectory, alive: Callable[[], bool]) -> N
 
 
 def public_key(place: SandboxDirectory) -> str | None:
-    """The public key that a waiting worker has stored; None if there is none, as of a program that makes none."""
+    """The public key that a waiting worker has stored; None if there is none, as a worker may create no key."""
     try:
         found = _read_file(place.state / _PUBLIC_KEY, _KEY_LENGTH + 1).decode("ascii")
     except (OSError, ValueError):
@@ -58,9 +58,9 @@ def public_key(place: SandboxDirectory) -> str | None:
 
 
 async def send_identity(place: SandboxDirectory, variables: Mapping[str, str], alive: Callable[[], bool]) -> bool:
-    """Give the worker its identity. False if it ended before it read that: then it must be started again.
+    """Give the worker its identity. False if it ended before it read the identity: then it must be started again.
 
-    A worker that ends as soon as it has read its identity was started: its end is handled as that of any worker.
+    A worker that ends just after it has read its identity counts as started: its end is handled as for any worker.
     After a crash this can be repeated with the same variables; a worker that no longer waits ignores it.
     """
     try:
@@ -84,7 +84,7 @@ async def _open(place: SandboxDirectory, alive: Callable[[], bool], seconds: flo
 
 
 async def _write_all(pipe: int) -> bool:
-    """Write, and wait until it is read; False if it is not within `_READ_SECONDS`.
+    """Write a byte, and wait until the worker has read it; False if that takes longer than `_READ_SECONDS`.
 
     Unread data is lost when the last descriptor of the pipe is closed.
     """

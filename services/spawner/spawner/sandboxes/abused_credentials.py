@@ -1,4 +1,4 @@
-"""Revokes users' credentials that open too many connections again and again, and publishes that."""
+"""Revokes users' credentials that repeatedly open too many connections, and publishes that."""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -17,12 +17,12 @@ from sandherd.telemetry.meters import Meters
 from spawner.sandboxes.flood_limits import USER_PRINCIPALS, CredentialAbuse
 
 _PUBLISHED_WITHIN: Final = 2.0
-"""Seconds until the publication of an event is left to the next check."""
+"""Timeout in seconds of publishing events; the next check continues."""
 _log: Final = logs.get("abused_credentials")
 
 
 class AbusedCredentials:
-    """`revoker` is that of the users' account; None where the spawner's keys can't sign it: then it only closes."""
+    """Revokes credentials of the users' account by `revoker`. Does nothing if the spawner's keys can't sign (None)."""
 
     def __init__(self, bus: Bus, meters: Meters, revoker: AccountRevoker | None, limit: int) -> None:
         self._bus = bus
@@ -39,10 +39,10 @@ class AbusedCredentials:
     async def enforce(
         self, abuses: Iterable[CredentialAbuse], connections: Iterable[BrokerConnection], now: datetime
     ) -> None:
-        """Revoke these credentials, and again those with an open connection although they are revoked.
+        """Revoke the credentials of `abuses`, and again each revoked credential that has an open connection.
 
-        That happens after a token of the account was pushed that has no list, by `sandherd identity push`. Raises
-        `RevocationFailedError`, or what the bucket raises; then call it again.
+        It can have one after `sandherd identity push`: the account's token that this pushes has no list of revocations.
+        Raises `RevocationFailedError`, and the errors of the bucket; then call it again.
         """
         if self._revoker is None:
             return
@@ -64,7 +64,7 @@ class AbusedCredentials:
             connections=abuse.connections,
         )
         self._meters.count("sandherd_credentials_revoked_total", role=user.principal)
-        if user.project:  # no project is that of an operator
+        if user.project:  # an operator has none
             self._unpublished.append(_event(abuse, self._limit, now))
 
     async def _publish(self) -> None:

@@ -1,9 +1,9 @@
 """Admission of new sandboxes, serialized over all replicas, so that no two take the last place.
 
 The entry `spawner.admission` of the bucket `leases` names the sandbox that was admitted last. It is changed by
-compare-and-set, so admissions have one order over all replicas; and each replica first waits until it knows the
-sandbox of the previous admission, so it counts all that were admitted. A replica that crashes between an admission and
-its record delays the others by `PATIENCE`; nothing has to be released.
+compare-and-set, so admissions have one order over all replicas. Each replica first waits until it knows the sandbox of
+the previous admission, so that it counts all admitted sandboxes. A replica that crashes between an admission and the
+creation of the record delays the others by `PATIENCE`; nothing has to be released.
 """
 
 import asyncio
@@ -76,19 +76,19 @@ class Admission:
             self._own_revision = None
 
     async def _last(self) -> int:
-        """The revision of the last admission, once everything that was admitted is known here."""
+        """The revision of the last admission, once this replica knows all admitted sandboxes."""
         try:
             last = await self._bus.js.get_last_msg(_STREAM, _SUBJECT)
         except nats.js.errors.NotFoundError:
             last = RawStreamMsg(seq=0)
         except _FAULTS as error:
             raise StoreUnavailableError(f"the last admission: {error!r}") from error
-        await self._made((last.data or b"").decode())
+        await self._wait_created((last.data or b"").decode())
         await self._live.sandbox_index.catch_up(self._bus)
         return last.seq or 0
 
-    async def _made(self, key: str) -> None:
-        """Return once this record exists, or can no longer be about to be created."""
+    async def _wait_created(self, key: str) -> None:
+        """Wait until this record exists, for at most `patience` seconds: after that it is not expected any more."""
         deadline = asyncio.get_running_loop().time() + self._patience
         while key and asyncio.get_running_loop().time() < deadline:
             if self._live.sandbox_index.get(key) or await self._live.sandboxes.load(key):
@@ -96,7 +96,7 @@ class Admission:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _write(self, key: str, revision: int) -> int | None:
-        """Admit it after the admission with this revision. None if another was admitted meanwhile."""
+        """Write an admission after the one with this revision. None if another one was written meanwhile."""
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(revision),
             "Nats-TTL": _LIFE,

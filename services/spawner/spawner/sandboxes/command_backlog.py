@@ -1,4 +1,4 @@
-"""The bytes of each project's waiting commands in COMMANDS, which all projects share and which refuses when full."""
+"""Measures the waiting commands of each project in COMMANDS. All projects share this stream, and it may become full."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ _HEADERS: Final = 100
 
 
 class CommandBacklog:
-    """Measures what waits. `limit` is a project's share in bytes."""
+    """Measures waiting commands. `limit` is a project's share in bytes."""
 
     def __init__(self, bus: Bus, limit: int) -> None:
         self._bus = bus
@@ -28,8 +28,8 @@ class CommandBacklog:
     async def projects_above_share(self) -> Collection[str]:
         """The projects whose waiting commands use more than their share.
 
-        One request to the broker as long as all projects together are below it. Raises nats-py's errors, and
-        `TimeoutError`.
+        Sends one request to the broker as long as all projects together use less than one share. Raises nats-py's
+        errors, and `TimeoutError`.
         """
         fill = await read_fill(self._bus, _STREAM)
         if fill.held <= self._limit:

@@ -79,7 +79,7 @@ def _wrong_state(record: SandboxRecord, why: str) -> Refusal:
 
 
 def terminated_by(record: SandboxRecord, command: Envelope[TerminateSandbox], now: datetime) -> SandboxRecord | Refusal:
-    """Request its end. A sandbox that is ending is unchanged; so is one that this command ended, if it is repeated."""
+    """Request a sandbox's end. Unchanged if it is ending already, or if this command has ended it and is repeated."""
     if record.ended and record.terminated_by != command.id.hex:
         return _wrong_state(record, "it has ended")
     changed = stopping(record, command.data.reason or "terminated", now)
@@ -105,7 +105,7 @@ def resumed_by(record: SandboxRecord) -> SandboxRecord | Refusal:
 
 
 def extended_by(record: SandboxRecord, seconds: int, now: datetime, max_ttl: float) -> SandboxRecord | Refusal:
-    """Extend its lifetime to this many seconds from now. A later expiry is not shortened."""
+    """Extend a sandbox's lifetime to this many seconds from now. A later expiry is not changed."""
     if record.state in SANDBOX_ENDING:
         return _wrong_state(record, "it can no longer be extended")
     end, last = now + timedelta(seconds=seconds), record.requested_at + timedelta(seconds=max_ttl)

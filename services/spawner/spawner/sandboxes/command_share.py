@@ -1,8 +1,9 @@
-"""Which projects hold more than their share of COMMANDS. Pure.
+"""Finds the projects that use more than their share of COMMANDS. Pure.
 
-The broker counts the bytes of a stream and the messages of each subject, but not the bytes of a subject. So a project
-holds what its subjects hold by the mean size of some of their messages, or, if that is more, what the others can't:
-a project could hide a few large messages between many small ones. A command's subject ends with its project.
+The broker counts the bytes of a stream and the messages of each subject, but not the bytes of a subject. So the bytes
+of a project are estimated from the mean size of some of its messages. The estimate is never below the bytes that the
+messages of all other projects can't have, even at the maximum size: a project could hide a few large messages among
+many small ones. A command's subject ends with its project.
 """
 
 from collections import defaultdict
@@ -12,12 +13,12 @@ from statistics import mean
 from typing import Final
 
 SAMPLES: Final = 8
-"""Messages of a subject whose sizes are read."""
+"""The number of messages of a subject whose sizes are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCommands:
-    """What is stored: all bytes, the number of messages by subject, and the largest size that one may have."""
+    """The contents of the stream: its bytes, the number of messages by subject, and the maximum size of a message."""
 
     held: int
     counts: Mapping[str, int]
@@ -32,18 +33,18 @@ class StoredCommands:
 
 
 def candidates(stored: StoredCommands, limit: int) -> list[str]:
-    """The subjects of projects that may be above `limit` bytes: that would be if all messages were large."""
+    """The subjects of projects that would use more than `limit` bytes if all their messages had the maximum size."""
     totals = stored.totals()
     return [subject for subject in stored.counts if totals[_project(subject)] * stored.largest > limit]
 
 
 def sampled(first: int, last: int, offset: float) -> list[int]:
-    """Sequences from which on the messages are read whose sizes stand for all. `offset` is from 0 to 1, random."""
+    """Stream sequences of a sample: the next message from each on is read. `offset`: a random number from 0 to 1."""
     return sorted({first + int((last - first) * (number + offset) / SAMPLES) for number in range(SAMPLES)})
 
 
 def above_share(stored: StoredCommands, sizes: Mapping[str, Sequence[int]], limit: int) -> dict[str, int]:
-    """The projects that hold more than `limit` bytes, with these, by some sizes of each candidate's messages."""
+    """The bytes of each project that uses more than `limit`. `sizes`: of a sample of each candidate's messages."""
     held: defaultdict[str, float] = defaultdict(float)
     for subject, found in sizes.items():
         held[_project(subject)] += stored.counts[subject] * mean(found) if found else 0.0

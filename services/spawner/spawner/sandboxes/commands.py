@@ -49,7 +49,7 @@ class SandboxCommands:
         assign: Assign,
         quota: Quota,
     ) -> None:
-        """`quota` is of the bucket `sandboxes`."""
+        """`quota`: the quota of the bucket `sandboxes`."""
         self._quota = quota
         self._bus = bus
         self._live = live
@@ -89,8 +89,8 @@ class SandboxCommands:
         return DONE
 
     async def _make(self, record: SandboxRecord) -> StoredRecord[SandboxRecord] | Refusal:
-        """Create it, or refuse it because of existing sandboxes."""
-        # Checked first: an admission without a new record delays the others.
+        """Create the record, or refuse it because of existing sandboxes."""
+        # Checked before the admission: an admission that creates no record delays the others.
         index = self._live.sandbox_index
         if any(view.sandbox == record.sandbox for view in index.views()):
             return command_decisions.name_in_use(record.sandbox)

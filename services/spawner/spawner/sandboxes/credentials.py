@@ -55,7 +55,7 @@ class Credentials:
     async def grant(self, incoming: IncomingRequest[GetCredential]) -> CredentialGrant:
         """A token for the requesting key. Raises `ContractError`.
 
-        It is `refused` if its sandbox may no longer publish, and `unavailable` while it has too many keys.
+        The code is `refused` if the sandbox may no longer publish, and `unavailable` while it has too many keys.
         """
         project, sandbox = incoming.names["project"], incoming.names["sandbox"]
         now = self._live.now()
@@ -87,12 +87,12 @@ class Credentials:
         )
 
     async def _may_start(self, sandbox: SandboxRecord) -> bool:
-        """Read after the key was recorded: an attempt that has ended by then is not started with it."""
+        """Whether the agent may start. The task is read after the key was recorded: its attempt may have ended."""
         task = await self._live.load_task(sandbox)
         return may_start(sandbox, task.record if task else None)
 
     def _new_joiner(self, sandbox: SandboxRecord, now: datetime) -> str | None:
-        """Repeated in each reply, because a reply may be lost, while the first may expire too early."""
+        """A joiner's credentials file, if the first one expires too early. Every reply has it: one may be lost."""
         until = sandbox_transitions.joiner_end(sandbox.expires_at)
         if until is None or sandbox.joiner_until is None or until <= sandbox.joiner_until:
             return None
@@ -101,7 +101,7 @@ class Credentials:
 
 
 def may_start(sandbox: SandboxRecord, task: TaskRecord | None) -> bool:
-    """Whether its agent may start now: the sandbox is wanted, and its task's current attempt is in it and not ended."""
+    """Whether the agent may start: the sandbox is not ending, and its task's current attempt is in it and not ended."""
     if sandbox.state in SANDBOX_ENDING:
         return False
     if sandbox.task is None:
@@ -110,14 +110,14 @@ def may_start(sandbox: SandboxRecord, task: TaskRecord | None) -> bool:
 
 
 def token_life(noted: WorkerKey, now: datetime) -> float:
-    """Seconds that a token issued now for a recorded key may last: it must not outlive what is recorded."""
+    """Seconds that a token issued now for a recorded key may last: it must expire before the recorded time."""
     return (noted.expires_at - now).total_seconds() - 1
 
 
 def first_grant(sandbox: SandboxRecord, task: TaskRecord | None, minter: Mint, now: datetime) -> CredentialGrant | None:
     """A credential for the key of the task's warm sandbox. None if the key is unknown, or if its agent may not start.
 
-    It is also None if it would expire soon: then the worker requests one, which lasts longer.
+    Also None if the credential would expire soon: then the worker requests one, which lasts longer.
     """
     key = next(iter(sandbox.keys), None)
     if sandbox.unit is None or sandbox.state is not SandboxState.REQUESTED or key is None:

@@ -1,4 +1,4 @@
-"""Writes of the reconciling replica: only while it holds its lease, never over those of a later lease holder."""
+"""Writes of the reconciling replica: only while it holds its lease, and never over writes of a later lease holder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ DecideSandbox = Callable[[SandboxRecord], SandboxRecord]
 
 
 class LeaseState(Protocol):
-    """The required part of a lease (`sandherd.bus.lease.Lease`)."""
+    """The part of a lease (`sandherd.bus.lease.Lease`) that is used here."""
 
     fence: int
 
@@ -31,8 +31,8 @@ class LeaseState(Protocol):
 class FencedWriter:
     """The reconciler's writes. Each contains its fencing token; all raise `LeaseLostError` once the lease is lost.
 
-    A process that was suspended for longer than its lease continues unaware: the check of its clock detects this here.
-    If it was suspended just after that check, the record's newer fencing token does.
+    A process that was suspended for longer than its lease does not know that; `check`, which reads the clock, detects
+    it. If the process was suspended just after the check, the newer fencing token in the record prevents the write.
     """
 
     live: LiveState
@@ -56,7 +56,7 @@ class FencedWriter:
     async def note(
         self, key: str, decide: DecideSandbox, *, publish: bool = True
     ) -> StoredRecord[SandboxRecord] | None:
-        """Record what was done, even if the sandbox has changed since."""
+        """Record an action that was executed, even if the sandbox has changed since."""
         self.check()
 
         def decide_stamped(record: SandboxRecord, revision: int) -> SandboxRecord:

@@ -1,8 +1,7 @@
-"""Cuts off sandboxes that flood the broker: credentials revoked, connections closed, the sandbox ended.
+"""Cuts off sandboxes that flood the broker: revokes their credentials, closes their connections and ends them.
 
-Of clients that flood it, or whose waiting commands use too much of COMMANDS, the connections are closed. Those of a
-user who has too many are closed, too, and the credential is revoked if that does not help.
-
+It closes connections of clients that flood the broker, or whose waiting commands use too much of COMMANDS. If a user
+has too many connections, it closes the surplus, and revokes the credential if that does not help.
 It reads the broker's own counters once a second, on the replica that reconciles sandboxes.
 """
 
@@ -43,12 +42,12 @@ from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
 from spawner.sandboxes.sandbox_record import SandboxRecord
 
 _FOREVER: Final = timedelta(days=7)
-"""For a token without an expiry: no token of a sandbox is valid for longer."""
+"""How long a token without an expiry is revoked: no token of a sandbox is valid for longer."""
 _log: Final = logs.get("flood_guard")
 
 
 def limits_of(settings: Settings) -> FloodLimits:
-    """The limits, as they are set."""
+    """The limits from the settings."""
     return FloodLimits(
         messages=settings.flood_messages,
         project_messages=settings.flood_project_messages,
@@ -84,10 +83,10 @@ class FloodGuard:
         self._cut: set[str] = set()
         """Sandboxes that were cut off by this replica: their events need no handling."""
         self._unfinished: dict[tuple[str, str], CutOff] = {}
-        """What is to be repeated, also if the flood has ended meanwhile."""
+        """Sandboxes that could not be cut off yet: this is retried, even if the flood has ended meanwhile."""
 
     def was_cut_off(self, delivery: Delivery) -> bool:
-        """Whether an event was published by a sandbox that was cut off: it changes nothing, and there may be many."""
+        """Whether an event was published by a sandbox that was cut off. It is ignored: there may be many of them."""
         key = ".".join(lane_of(delivery))
         return key in self._cut or self._is_marked(self._live.sandbox_index.get(key))
 
@@ -105,14 +104,14 @@ class FloodGuard:
             await run_until_first(self._check_connections(table), self._check_backlog())
 
     async def _check_connections(self, table: BrokerConnections) -> None:
-        meter = FloodMeter(self._limits)  # also of what was sent while the lease was lost, as a flood may cause that
+        meter = FloodMeter(self._limits)  # not a new one after a lost lease: a flood may cause that
         while True:
             if self._lease.held:
                 await self._check(table, meter)
             await asyncio.sleep(CHECK_SECONDS)
 
     async def _check_backlog(self) -> None:
-        """Apart from the connections: a stream that does not respond must not delay what is found there."""
+        """Separate from the check of connections, which a stream that does not respond must not delay."""
         while True:
             found: Collection[str] = ()
             if self._lease.held:
@@ -154,7 +153,7 @@ class FloodGuard:
                 await table.close(connection)
 
     def _reported(self) -> Iterator[CutOff]:
-        """Sandboxes that the monitor has ended for it: what they were granted is revoked before they have stopped."""
+        """Sandboxes that the monitor has ended for flooding: their credentials are revoked before they have stopped."""
         for key, known in self._live.sandbox_index.items():
             if key not in self._cut and self._is_marked(known) and known.view.state not in SANDBOX_ENDED:
                 yield CutOff(
@@ -165,7 +164,7 @@ class FloodGuard:
                 )
 
     async def cut_off(self, found: CutOff) -> None:
-        """Revoke what is connected, record why the sandbox ends, and revoke what else it was granted."""
+        """Revoke the connected credentials, record why the sandbox ends, and revoke its other credentials."""
         key, now = ".".join(found.key), self._live.now()
         if key not in self._cut:
             self._cut.add(key)

@@ -21,17 +21,17 @@ USER_PRINCIPALS: Final = frozenset({Principal.CLIENT, Principal.SUBSCRIBER, Prin
 CHECK_SECONDS: Final = 1.0
 """The time between two checks."""
 BURST_SECONDS: Final = 10.0
-"""Burst of a sandbox, in seconds of its rate."""
+"""The permitted burst of a sandbox, in seconds at its maximum rate."""
 CONNECTION_COST: Final = 50
-"""What opening a connection counts as, in messages."""
+"""The number of messages as which the opening of a connection counts."""
 MAX_CONNECTIONS: Final = {Principal.WORKER: 3, Principal.JOINER: 3}
-"""The maximum of one credential. A worker has one connection, and a second one while it renews its credential."""
+"""The maximum for one credential. A worker has one connection, and a second one while it renews its credential."""
 MAX_SANDBOX_CONNECTIONS: Final = 8
 REVOKED_AFTER: Final = 3
-"""Checks within `REVOKED_WITHIN` that find too many connections of a user's credential, until it is revoked: so a short
-excess, such as of many commands that were started at once, is only closed."""
+"""The number of checks within `REVOKED_WITHIN` that find too many connections, after which a credential is revoked.
+After a shorter excess, such as many commands that were started at once, connections are only closed."""
 REVOKED_WITHIN: Final = 60.0
-"""In seconds."""
+"""The period of `REVOKED_AFTER`, in seconds."""
 
 Key = tuple[str, str]
 """`(project, sandbox)`."""
@@ -62,7 +62,7 @@ class FloodLimits:
 
 @dataclass(frozen=True, slots=True)
 class CutOff:
-    """A sandbox to end, with all its credentials. `users` are those that are connected."""
+    """A sandbox to end, whose credentials are all to be revoked. `users`: the connected ones."""
 
     key: Key
     excess: ExceededLimit
@@ -72,7 +72,7 @@ class CutOff:
 
 @dataclass(frozen=True, slots=True)
 class CredentialAbuse:
-    """A user's credential to revoke, and the most connections that it had at one time."""
+    """A user's credential to revoke, and the maximum number of connections that it had at one time."""
 
     user: ConnectionUser
     connections: int
@@ -91,7 +91,7 @@ class FloodResult:
 
 @dataclass(frozen=True, slots=True)
 class _Delta:
-    """What a connection has sent since the last check. Opening it counts as `CONNECTION_COST` messages."""
+    """The messages and bytes of a connection since the last check. Opening it counts as `CONNECTION_COST` messages."""
 
     row: BrokerConnection
     messages: int
@@ -100,7 +100,7 @@ class _Delta:
 
 @dataclass(frozen=True, slots=True)
 class _Crowd:
-    """The connections of a user: the most that were open at one time, and those that are, the oldest first."""
+    """The connections of a user: the maximum number at one time, and the connections open now, oldest first."""
 
     user: ConnectionUser
     maximum: int
@@ -109,7 +109,7 @@ class _Crowd:
 
 @dataclass(slots=True)
 class _Sent:
-    """What a sandbox has sent since the last check."""
+    """The messages and bytes of a sandbox since the last check, and its open connections."""
 
     messages: int = 0
     bytes: int = 0
@@ -135,10 +135,10 @@ class FloodMeter:
     def evaluate(
         self, connections: Sequence[BrokerConnection], now: float, over_share: Collection[str] = ()
     ) -> FloodResult:
-        """What is too much. `now` is in seconds; what was sent before the first check is not counted.
+        """What to do about exceeded limits. `now` is in seconds; messages before the first check are not counted.
 
-        A check may be late by any time, which permits as much more as the rate allows in that time.
-        `over_share` are the projects whose waiting commands use too much space.
+        A check may be late: messages that the rate allows during the delay are permitted, too.
+        `over_share`: the projects whose waiting commands use too much space.
         """
         since = now if self._checked_at is None else min(now, self._checked_at + CHECK_SECONDS)
         self._checked_at = now
@@ -151,7 +151,7 @@ class FloodMeter:
         clients = [delta for delta in deltas if delta.row.user.principal is Principal.CLIENT]
         flooding = [*self._flooding_clients(clients, since, now), *_publishing(clients, over_share)]
         surplus = [row for crowd in crowds for row in crowd.open[self._limits.person_connections :]]
-        # Closing needs the broker only, and no stream, which may respond late while a service is flooded with requests.
+        # Closing needs only the broker itself, and no stream, which may respond late while a service is flooded.
         closed = dict.fromkeys((*surplus, *flooding, *_busiest(sent[found.key] for found in cut_offs)))
         flooded = frozenset(row.user.project for row in flooding)
         return FloodResult(cut_offs, tuple(closed), tuple(self._abuses(crowds, now)), flooded)
@@ -199,7 +199,7 @@ class FloodMeter:
         return [crowd for crowd in map(_crowd, large) if crowd.maximum > maximum]
 
     def _abuses(self, crowds: Iterable[_Crowd], now: float) -> Iterable[CredentialAbuse]:
-        """The credentials that had too many connections again and again."""
+        """The credentials that had too many connections at `REVOKED_AFTER` checks within `REVOKED_WITHIN`."""
         since = now - REVOKED_WITHIN
         recent = {key: [row for row in rows if row[0] > since] for key, rows in self._crowded.items()}
         self._crowded = {key: rows for key, rows in recent.items() if rows}
@@ -224,7 +224,7 @@ def _delta(row: BrokerConnection, known: Mapping[tuple[str, int], tuple[int, int
 def _crowd(rows: Sequence[BrokerConnection]) -> _Crowd:
     starts = [(row.started, 1) for row in rows]
     ends = [(row.stopped, -1) for row in rows if not row.open]
-    counts = accumulate(change for _, change in sorted([*starts, *ends]))  # of the same moment ends come first
+    counts = accumulate(change for _, change in sorted([*starts, *ends]))  # at the same time, ends come first
     return _Crowd(rows[0].user, max(counts), sorted((row for row in rows if row.open), key=lambda row: row.number))
 
 
@@ -243,7 +243,7 @@ def _by_sandbox(deltas: Iterable[_Delta]) -> dict[Key, _Sent]:
 
 
 def _busiest(cut: Iterable[_Sent]) -> Iterable[BrokerConnection]:
-    """As many of each as a sandbox may have: the revocation, which follows, closes any number at once."""
+    """The busiest `MAX_SANDBOX_CONNECTIONS` connections of each sandbox; the revocation that follows closes all."""
     for sent in cut:
         yield from sorted(sent.connections, key=lambda row: -row.messages)[:MAX_SANDBOX_CONNECTIONS]
 
@@ -267,7 +267,7 @@ def _excess_text(excess: ExceededLimit, limits: FloodLimits) -> str:
             return f"it published more than {limits.bytes / 1024 / 1024:.1f} MiB per second for a minute"
         case ExceededLimit.PROJECT_MESSAGES:
             return (
-                f"its project published more than {limits.project_messages:g} messages per second, and it most of them"
+                f"its project published more than {limits.project_messages:g} messages per second, most of them by it"
             )
         case ExceededLimit.CONNECTIONS:
             return f"it opened more than {MAX_CONNECTIONS[Principal.WORKER]} connections with one credential"

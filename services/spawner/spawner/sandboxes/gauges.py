@@ -24,7 +24,7 @@ class SpawnerGauges:
         self._counted: dict[str, float] = {}
 
     def start(self) -> None:
-        """Begin to measure, unless begun before; earlier time was counted by another replica."""
+        """Begin to measure, unless this was begun before. Another replica has counted the time until now."""
         if self._since is None:
             self._since = self._live.now()
             self._counted.clear()
@@ -46,7 +46,7 @@ class SpawnerGauges:
             self._live.meters.set("sandherd_tasks", states[state], state=state)
 
     def _measure_sandboxes(self) -> None:
-        # A gauge has one value: all runtimes that no label has, those of plugins, are counted together.
+        # Runtimes of plugins have no label of their own: all of them are counted together, as one value of the gauge.
         found = Counter((view.state, _label(view.runtime)) for view in self._live.sandbox_index.views())
         for runtime in {*map(_label, self._runtimes), *(runtime for _, runtime in found)}:
             for state in SandboxState:
@@ -54,7 +54,7 @@ class SpawnerGauges:
         self._live.meters.set("sandherd_sandboxes_limit", self._limit)
 
     def _count_time(self) -> None:
-        """Count the time each was live since the last pass, including sandboxes that started and ended in between."""
+        """Count the time that each sandbox was live since the last update, even if it started and ended in between."""
         now, since = self._live.now(), self._since
         if since is None:
             return

@@ -1,7 +1,7 @@
-"""How a sandbox reaches its repository by the git proxy: variables for git, and a credential of this sandbox alone.
+"""How a sandbox reaches its repository through the git proxy: variables for git, and a credential for this sandbox.
 
-The credential is derived from its name and a key of the herd, so that it is stored nowhere. It ends with the sandbox:
-the proxy reads its record for each request, and names of sandboxes are never reused.
+The credential is derived from the sandbox's name and a key of the herd, so that it is stored nowhere. It is valid until
+the sandbox ends: the proxy reads the sandbox's record for each request, and names of sandboxes are never reused.
 """
 
 import hmac
@@ -16,9 +16,9 @@ TOKEN: Final = "SANDHERD_GIT_PROXY_TOKEN"  # noqa: S105  # the name of a variabl
 _PURPOSE: Final = b"sandherd git proxy"
 _COUNT: Final = "GIT_CONFIG_COUNT"
 _DIGITS: Final = 9
-"""More than git accepts as a count."""
+"""The maximum number of digits of the task's own count; a longer one is ignored."""
 _HELPER: Final = f'!give() {{ test "$1" = get && printf "username=sandbox\\npassword=%s\\n" "${TOKEN}"; }}; give'
-"""A credential helper (gitcredentials(7)) of the shell's own commands: the token is in no argument and no file."""
+"""A credential helper (gitcredentials(7)) of the shell's builtin commands: the token is in no argument and no file."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ProxyTokens:
 
     @classmethod
     def of(cls, seed: str) -> Self:
-        """With a key that is derived from the seed of one of the spawner's signing keys."""
+        """The credentials under a key that is derived from the seed of one of the spawner's signing keys."""
         return cls(hmac.digest(seed.encode(), _PURPOSE, "sha256"))
 
     def token(self, project: str, sandbox: str) -> str:
@@ -50,17 +50,17 @@ class GitProxyAccess:
 
     @classmethod
     def of(cls, settings: Settings, seed: str) -> Self | None:
-        """From the settings; None: there is no proxy."""
+        """The proxy of the settings; None if they have none."""
         return cls(settings.git_proxy_url.rstrip("/"), ProxyTokens.of(seed)) if settings.git_proxy_url else None
 
     def secrets(self, project: str, sandbox: str) -> Mapping[str, str]:
-        """The variable that is a secret."""
+        """The variable with the credential, which is a secret."""
         return {TOKEN: self.tokens.token(project, sandbox)}
 
     def variables(self, url: str, env: Mapping[str, str], project: str, sandbox: str) -> Mapping[str, str]:
-        """The variables that have git use the proxy in place of this URL, after the settings in the task's own `env`.
+        """The variables that make git use the proxy in place of this URL, after the settings in the task's own `env`.
 
-        `origin` and the clone's configuration stay as they are.
+        `origin` and the clone's configuration are not changed.
         """
         settings = {
             f"url.{self.url}/{project}/{sandbox}.insteadOf": url.rstrip("/").removesuffix(".git"),
@@ -75,7 +75,7 @@ class GitProxyAccess:
 
 
 def repository_url(spec: SandboxSpec) -> str | None:
-    """The URL of the repository that a sandbox uses by the proxy; None: it uses none."""
+    """The URL of the repository that a sandbox accesses through the proxy; None if it uses no proxy."""
     if not isinstance(spec, TaskSpec) or spec.repository is None or not spec.repository.git_proxy:
         return None
     return spec.repository.url

@@ -13,7 +13,7 @@ _log: Final = logs.get("inventory")
 
 @dataclass(frozen=True)
 class RuntimeInventory:
-    """What exists: each unit with its runtime, and quarantined sandboxes."""
+    """What exists in the runtimes: each unit with its runtime and observed state, and quarantined sandboxes."""
 
     units: dict[str, tuple[Runtime, ObservedSandbox]] = field(default_factory=dict)
     quarantined: dict[str, Runtime] = field(default_factory=dict)

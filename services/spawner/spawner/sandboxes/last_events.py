@@ -15,13 +15,13 @@ from spawner.records.base_record import StoreUnavailableError
 Handled = Callable[[str], None]
 """Receives the key of a task whose sandbox has ended, once all events of the sandbox are handled."""
 SAVED_WITHIN: Final = timedelta(seconds=30)
-"""How long after the end of an attempt what it has saved may still be received."""
+"""How long after the end of an attempt its saved commits may still be received."""
 _AGAIN: Final = 1.0
 _log: Final = logs.get("sandboxes")
 
 
 class LastEvents:
-    """Receives each change of a sandbox. The broker confirms that events are handled, or `SAVED_WITHIN` has passed."""
+    """Tracks ended sandboxes until the broker confirms that their events are handled, or `SAVED_WITHIN` has passed."""
 
     def __init__(self, settled: Callable[[], Awaitable[bool]]) -> None:
         """`settled`: whether every event that the broker had at the time of the call was handled."""
@@ -30,7 +30,7 @@ class LastEvents:
         self._ended: dict[str, SandboxView] = {}
         """Ended sandboxes whose events are not known to be handled, by key."""
         self._handled: dict[str, datetime] = {}
-        """When sandboxes ended whose events are handled, by key."""
+        """The time at which each sandbox ended whose events are handled, by key."""
         self._wake = asyncio.Event()
 
     def on_handled(self, callback: Handled) -> None:
@@ -44,7 +44,7 @@ class LastEvents:
             self._wake.set()
 
     def are_handled(self, key: str, sandbox: SandboxView | None, now: datetime) -> bool:
-        """Whether it has ended and no more of its events are expected; one without a record has."""
+        """Whether a sandbox has ended and no more of its events are expected; True if it has no record."""
         if sandbox is None:
             return True
         at = sandbox.ended_at
@@ -60,7 +60,7 @@ class LastEvents:
                 self._wake.set()
 
     async def check(self, now: datetime) -> bool:
-        """Request it once; returns whether all events of sandboxes that had ended before are handled."""
+        """Check once; returns whether the events of all ended sandboxes are handled."""
         waiting = dict(self._ended)
         confirmed = await self._confirmed() if any(not _is_late(view, now) for view in waiting.values()) else False
         for key, view in waiting.items():

@@ -1,7 +1,7 @@
-"""What to do next with a sandbox: one pure decision over its record, its task and what is really there.
+"""What to do next with a sandbox: one pure decision from its record, its task and its observed state.
 
-It is called again after every step, after a crash as well as after success: each step moves a state that may be found
-anywhere, at any time, nearer to its end, and doing one twice does no harm.
+It is made again after every step, and after a crash. So there is a step for every state in which a sandbox may be
+found, and a step that is done twice does no harm.
 """
 
 import re
@@ -68,14 +68,14 @@ def _expiry_step(facts: LifecycleFacts) -> Step | None:
         return None
     patience = facts.since(facts.sandbox.expires_at) + _PATIENCE
     if facts.working and not facts.settled and facts.now < patience:
-        # The final event of its task may still arrive, above all one published while no spawner was running.
+        # The final event of its task may still arrive, for example if it was published while no spawner was running.
         frozen = _freezing(facts) if facts.seen and facts.seen.alive else None
         return frozen or Rest(min(patience, facts.now + _SOON))
     return BeginStop(ErrorType.EXPIRED)
 
 
 def _rest_until_expiry(rest: Rest, facts: LifecycleFacts) -> Rest:
-    """Rest until it expires at the latest."""
+    """`rest`, limited to the sandbox's expiry."""
     if facts.expired or facts.sandbox.expires_at is None:
         return rest
     return Rest(min(rest.until or facts.sandbox.expires_at, facts.sandbox.expires_at))
@@ -86,27 +86,27 @@ def _after_the_end(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
         return EndTask(_because(facts.sandbox), error_type(facts.sandbox))
     if facts.seen is not None and facts.sandbox.unsaid:
         return _undelivered_step(facts, facts.seen, rules)
-    return _disarmed(facts) or (Rest() if facts.seen is None else Clear(keep=False))
+    return _revocation(facts) or (Rest() if facts.seen is None else Clear(keep=False))
 
 
 def _undelivered_step(facts: LifecycleFacts, seen: ObservedSandbox, rules: LifecycleTimeouts) -> Step:
-    """It ended with undelivered events: it is recovered if it was moved out of quarantine, else moved there."""
+    """The step for a sandbox that ended with undelivered events: recover it as often as allowed, then quarantine it."""
     if seen.alive:
         return _while_recovering(facts, rules)
     if seen.end and seen.end.drained:
         return Finish(unsaid=False)
-    return _recovery(facts, rules) or _disarmed(facts) or Clear(keep=True)
+    return _recovery(facts, rules) or _revocation(facts) or Clear(keep=True)
 
 
-def _disarmed(facts: LifecycleFacts) -> Step | None:
-    """Revoke the credentials of the workers that recovered it; None if none is valid any more."""
+def _revocation(facts: LifecycleFacts) -> Step | None:
+    """The step that revokes the credentials of workers that recovered the sandbox; None if there are none."""
     return Finish(unsaid=facts.sandbox.unsaid) if facts.sandbox.keys else None
 
 
 def _while_stopping(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
     sandbox, seen = facts.sandbox, facts.seen
     if facts.working:
-        # Before the worker is stopped: its own final event must not be taken for the reason.
+        # Done before the worker is stopped: the final event that it then publishes must not be taken for the reason.
         return EndTask(_because(sandbox), error_type(sandbox))
     if not sandbox.stopped:
         return Stop()
@@ -120,7 +120,7 @@ def _while_stopping(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
 
 
 def _is_cut_off(sandbox: SandboxRecord) -> bool:
-    """Whether it flooded the broker: it gets no further credential, so its undelivered events stay undelivered."""
+    """Whether the sandbox flooded the broker. It gets no further credential, so its events can't be delivered."""
     return ErrorType.FLOODING in {sandbox.error_type, sandbox.reason}
 
 
@@ -148,7 +148,7 @@ def _unwanted(facts: LifecycleFacts) -> Step | None:
 
 
 def _stop_reason(task: TaskRecord, sandbox: SandboxRecord) -> str:
-    """Why its task continues without it, or ended before it ran here."""
+    """Why the task continues without this sandbox, or ended before it ran here."""
     if task.previous and task.previous.sandbox == sandbox.sandbox:
         return task.previous.error_type or "superseded"
     ended_here = task.ended and task.attempt == sandbox.attempt
@@ -156,7 +156,7 @@ def _stop_reason(task: TaskRecord, sandbox: SandboxRecord) -> str:
 
 
 def _step_while_alive(facts: LifecycleFacts, rules: LifecycleTimeouts) -> Step:
-    """It is needed, and a runtime was requested to create it."""
+    """The step for a sandbox that is needed, and that a runtime was requested to create."""
     sandbox, seen = facts.sandbox, facts.seen
     if seen is None or (seen.end and seen.end.files_deleted):
         return _lost(facts, _vanished(facts))
@@ -190,7 +190,7 @@ def _lost(facts: LifecycleFacts, verdict: Step) -> Step:
 
 
 def _vanished(facts: LifecycleFacts) -> Step:
-    """A sandbox that its runtime has lost has failed; the transitions from paused allow that only by an ordered end."""
+    """The step for a sandbox that its runtime has lost: it fails. If paused, it must be stopped before that."""
     why = facts.seen.end.last_line if facts.seen and facts.seen.end else ""
     error = f"the runtime has lost the sandbox{': ' + why if why else ''}"
     if facts.sandbox.state is SandboxState.PAUSED:
@@ -233,6 +233,6 @@ def _because(sandbox: SandboxRecord) -> str:
 
 
 def error_type(sandbox: SandboxRecord) -> str:
-    """Why, as an `error_type`: the reason itself if it is one, else `terminated`."""
+    """The `error_type` of a sandbox's end: the recorded reason if that has the form of one, else `terminated`."""
     reason = sandbox.error_type or sandbox.reason or ""
     return reason if _ERROR_TYPE.fullmatch(reason) else ErrorType.TERMINATED

@@ -14,14 +14,14 @@ from spawner.runtimes.contract import ObservedSandbox, Runtime, RuntimeFailedErr
 from spawner.sandboxes.runtime_calls import call_with_timeout
 
 Present = Mapping[str, tuple[Runtime, ObservedSandbox]]
-"""What exists, by sandbox, with its runtime."""
+"""All observed sandboxes by unit, each with its runtime."""
 _TIMEOUT: Final = 60.0
 _log: Final = logs.get("orphans")
 
 
 @dataclass
 class OrphanSightings:
-    """When each orphan was first seen. It is removed only if it still is one after the grace period, in seconds."""
+    """When each orphan was first seen. It is removed only if it is still an orphan after `grace` seconds."""
 
     grace: float
     since: dict[str, datetime] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class OrphanSightings:
 
 
 class OrphanCollector:
-    """Reports and removes orphans. `project` is used for those that do not name their project."""
+    """Reports and removes orphans. `project` is used for orphans that do not name their project."""
 
     def __init__(self, bus: Bus, live: LiveState, project: str, grace: float) -> None:
         self._bus = bus
@@ -56,19 +56,19 @@ class OrphanCollector:
                 _log.error("orphaned sandbox not removed, retrying at next sweep", sandbox=name, error=repr(error))
 
     async def unwanted(self, seen: ObservedSandbox) -> bool:
-        """Whether the buckets have no record of it. The in-memory index may be slightly behind."""
+        """Whether no bucket has a record of a sandbox. They are read, because the in-memory index may be outdated."""
         if await self._live.pool.load(seen.unit) is not None:
             return False
         return await self._live.sandboxes.load(f"{self._project_of(seen)}.{seen.unit}") is None
 
     async def report(self, runtime: Runtime, seen: ObservedSandbox, now: datetime) -> None:
-        """Publish that it was found; repeated, it is the same event."""
+        """Publish that an orphan was found. A repeated call publishes the same event, which is stored once."""
         _log.warning("orphaned sandbox found", sandbox=seen.unit, runtime=runtime.name, alive=seen.alive)
         self._live.meters.count("sandherd_orphans_total", outcome="found")
         await self._publish(seen, SandboxOrphanFound(runtime=runtime.name), 1, now)
 
     async def remove(self, runtime: Runtime, seen: ObservedSandbox, now: datetime) -> None:
-        """Remove it, and publish that."""
+        """Remove an orphan, and publish that."""
         await call_with_timeout(runtime.remove(seen.unit), _TIMEOUT, f"runtime {runtime.name}")
         self._live.meters.count("sandherd_orphans_total", outcome="removed")
         await self._publish(seen, SandboxOrphanRemoved(runtime=runtime.name), 2, now)

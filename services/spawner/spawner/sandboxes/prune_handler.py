@@ -37,7 +37,7 @@ class PruneHandler:
         self._wake = wake
 
     async def prune(self, incoming: IncomingRequest[Prune]) -> PruneResult:
-        """What exists compared with the records. A project sees only its own sandboxes."""
+        """Compare existing sandboxes with the records. A project sees only its own sandboxes."""
         # Listed before the records: everything that is created in between has a record.
         inventory = await list_runtimes(self._runtimes, _TIMEOUT)
         await self._live.catch_up()

@@ -53,7 +53,7 @@ class SandboxReconciler:
         live.task_index.on_change(self._on_task)
 
     def wake(self, key: str) -> None:
-        """There may be something to do for this sandbox."""
+        """Reconcile this sandbox now: there may be something to do for it."""
         if self._closed or not self._lease.held:
             return
         if key in self._tasks:
@@ -64,7 +64,7 @@ class SandboxReconciler:
         task.add_done_callback(lambda _: self._finished(key))
 
     def wake_unit(self, unit: str) -> None:
-        """Reconcile the sandbox with this unit, which is unique within its runtime."""
+        """Call `wake` for the sandbox with this unit, its unique name in its runtime."""
         for key, known in self._live.sandbox_index.items():
             if known.runtime_unit == unit:
                 self.wake(key)

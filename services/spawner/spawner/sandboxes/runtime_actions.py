@@ -1,4 +1,4 @@
-"""Runtime actions, recorded afterwards."""
+"""Actions on sandboxes in their runtimes. The record is changed after each action."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -38,19 +38,19 @@ class RuntimeActions:
     async def spawn(
         self, held: StoredRecord[SandboxRecord], task: TaskRecord | None, begun: datetime
     ) -> datetime | None:
-        """Create it. A transient failure is retried until the spawn timeout; returns when to retry."""
+        """Create the sandbox. A transient failure is retried until the spawn timeout; returns when to retry."""
         live = self.writer.live
         try:
             held = await with_pinned_secrets(self.writer, held, task)
         except RuntimeFailedError as error:
-            # Its secrets are stored before it is created for the first time.
-            return await self._not_made(held, error, begun, created=held.record.sealed is not None)
+            # Without stored secrets the sandbox was never created: they are stored before that.
+            return await self._creation_failed(held, error, begun, created=held.record.sealed is not None)
         plan = self.plans.make(held, task, self.minter, live.now())
         plan = replace(plan, grant=await self._first_grant(held.record))
         try:
             await self.runtimes.call(held.record, lambda runtime: runtime.create(plan))
         except RuntimeFailedError as error:
-            return await self._not_made(held, error, begun, created=True)
+            return await self._creation_failed(held, error, begun, created=True)
         now, isolation = live.now(), self.runtimes.of(held.record).capabilities.isolation
         await self.writer.note(held.record.key, lambda record: sandbox_transitions.spawned(record, isolation, now))
         await live.flush_task_of(held.record)
@@ -59,8 +59,8 @@ class RuntimeActions:
     async def _first_grant(self, sandbox: SandboxRecord) -> CredentialGrant | None:
         """The credential that a warm sandbox's worker gets with its identity; None: it has to request one.
 
-        Decided by what is stored after its key: another replica may have ended the sandbox or its task, which the
-        records that this one remembers do not show yet.
+        The records are read again after its key was stored: another replica may have ended the sandbox or its task, and
+        this replica's copies may not show that yet.
         """
         if sandbox.unit is None or not sandbox.keys:
             return None
@@ -73,10 +73,10 @@ class RuntimeActions:
             return None
         return first_grant(held.record, task.record if task else None, self.minter, live.now())
 
-    async def _not_made(
+    async def _creation_failed(
         self, held: StoredRecord[SandboxRecord], error: RuntimeFailedError, begun: datetime, *, created: bool
     ) -> datetime | None:
-        """`created`: whether a runtime may have created it."""
+        """Decide when to retry, or record the failure. `created`: whether a runtime may have created the sandbox."""
         now, sandbox = self.writer.live.now(), held.record
         if not error.permanent and now < begun + timedelta(seconds=self.rules.spawn_timeout):
             _log.warning("sandbox not created, retrying", sandbox=sandbox.sandbox, fault=error.fault, error=str(error))
@@ -87,7 +87,7 @@ class RuntimeActions:
             if record.state is not SandboxState.REQUESTED:
                 return record
             if record.keys and created:
-                # It was created without a reply: its worker was granted a credential. So it is stopped in order.
+                # Its worker has a credential, so it was created, but the reply was lost: it has to be stopped first.
                 return sandbox_transitions.stopping(record, error.fault, now, error=str(error), error_type=error.fault)
             return sandbox_transitions.failed(record, str(error), error.fault, now)
 
@@ -95,7 +95,7 @@ class RuntimeActions:
         return None
 
     async def recover(self, held: StoredRecord[SandboxRecord], facts: LifecycleFacts) -> None:
-        """Recover it. Counted first: a recovery that crashes the spawner must not be retried forever."""
+        """Recover the sandbox. It is counted first: a recovery that crashes the spawner must not be retried forever."""
         _log.warning("recovering sandbox", sandbox=held.record.sandbox, end=str(facts.seen and facts.seen.end))
         counted = await self.writer.note(
             held.record.key, lambda record: sandbox_transitions.recovering(record, facts.now), publish=False

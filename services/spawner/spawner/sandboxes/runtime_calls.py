@@ -12,7 +12,7 @@ from spawner.sandboxes.sandbox_record import SandboxRecord
 
 AnswerT = TypeVar("AnswerT")
 _DISRUPTION_SECONDS: Final = 2.0
-"""An event waits for this: its handling may not take long."""
+"""The timeout of `disruption`, which delays the handling of an event."""
 _log: Final = logs.get("runtime.calls")
 
 
@@ -26,7 +26,7 @@ async def call_with_timeout(call: Awaitable[AnswerT], seconds: float, what: str)
 
 
 async def disruption(runtimes: Mapping[str, Runtime], sandbox: SandboxRecord) -> str:
-    """Why its runtime ends it without our request; empty if it does not, or if that is not known."""
+    """Why the runtime ends a sandbox without our request; empty if it does not, or if that is not known."""
     runtime = runtimes.get(sandbox.runtime)
     if runtime is None:
         return ""
@@ -55,7 +55,7 @@ class RuntimeCaller:
         return runtime
 
     async def observe(self, sandbox: SandboxRecord) -> ObservedSandbox | None:
-        """Its observed state; None if it does not exist, or its runtime no longer exists."""
+        """The observed state of a sandbox; None if the sandbox does not exist, or its runtime no longer exists."""
         if sandbox.runtime not in self.by_name:
             return None
         return await self.call(sandbox, lambda runtime: runtime.observe(sandbox.runtime_unit))

@@ -49,17 +49,17 @@ class SandboxPlans:
     own: Mapping[str, str] = field(default_factory=dict)
     """The spawner's own variables."""
     tls: Mapping[str, Path] = field(default_factory=dict)
-    """The files that workers connect to the broker with, by their variables; read again for each sandbox."""
+    """The TLS files with which workers connect to the broker, by their variables; read again for each sandbox."""
     repositories: Path = Path()
     """The folder of the mirrors of repositories."""
     collector: str | None = None
     """The endpoint to which agents export telemetry, if they may."""
     git_proxy: GitProxyAccess | None = None
-    """How sandboxes whose tasks want it reach their repository."""
+    """How sandboxes reach their repository through the git proxy, if their tasks use it; None: there is no proxy."""
 
     @classmethod
     def of(cls, settings: Settings, own: Mapping[str, str], seed: str) -> Self:
-        """From the settings, the spawner's own variables, and the seed of its signing key of workers."""
+        """The plans for these settings. `own`: the spawner's variables; `seed`: of its signing key for workers."""
         return cls(
             nats_url=settings.nats_url,
             tls=_tls_files(settings),
@@ -136,14 +136,14 @@ class SandboxPlans:
         )
 
     def _with_proxy(self, spec: SandboxSpec, sandbox: SandboxRecord) -> SandboxSpec:
-        """The spec with what git in the sandbox needs for the proxy, if its task wants that and there is one."""
+        """The spec with the variables that git needs for the proxy, if its task uses it and there is one."""
         url = repository_url(spec)
         if self.git_proxy is None or url is None or not isinstance(spec, TaskSpec) or spec.repository is None:
             return spec
         names = (sandbox.project, sandbox.sandbox)
         secrets = self.git_proxy.secrets(*names)
         env = {**spec.env, **self.git_proxy.variables(url, spec.env, *names), **secrets}
-        repository = spec.repository.model_copy(update={"git_proxy": False})  # a worker of an older version refuses it
+        repository = spec.repository.model_copy(update={"git_proxy": False})  # an older worker refuses the field
         update = {"env": env, "secret_env": frozenset({*spec.secret_env, *secrets}), "repository": repository}
         return spec.model_copy(update=update)
 
@@ -156,7 +156,7 @@ class SandboxPlans:
 
 
 def _tls_files(settings: Settings) -> dict[str, Path]:
-    """The files of TLS connections of sandboxes that are set. Raises `ContractError` for a certificate without key."""
+    """The configured files for TLS connections of sandboxes. Raises `ContractError` for a certificate without key."""
     if (settings.sandbox_nats_cert is None) != (settings.sandbox_nats_key is None):
         raise ContractError(
             Code.INVALID_FIELD,
@@ -177,7 +177,7 @@ def _content(name: str, path: Path) -> str:
 
 
 def with_inputs(spec: TaskSpec, sandbox: SandboxRecord) -> TaskSpec:
-    """The spec with what it begins with: the branch that it checks out, and the results that it takes files from."""
+    """The spec with its inputs: the branch that it checks out, and the results from which it gets files."""
     if sandbox.checkout is not None and spec.repository is not None:
         repository = spec.repository.model_copy(update={"checkout": sandbox.checkout, "pull_request": None})
         env = {BRANCH_NAME: sandbox.checkout.branch, **spec.env}
@@ -194,12 +194,12 @@ def with_named_values(spec: SandboxSpec, values: Mapping[str, str]) -> SandboxSp
 
 
 def _lacks_secrets(record: SandboxRecord | TaskRecord) -> bool:
-    """Whether it needs secrets that can no longer be read."""
+    """Whether the sandbox or task needs secrets that can no longer be read."""
     return record.sealed is not None and record.secret_part() is None and not record.ended
 
 
 def _agent_span(sandbox: SandboxRecord) -> str | None:
-    """The parent span of its worker's events: its agent's, or the sandbox's if it has no task."""
+    """The parent span of the worker's events: the agent's span, or the sandbox's span if it has no task."""
     if sandbox.traceparent is None or sandbox.task is None:
         return sandbox.traceparent
     return traceparents.of_agent(sandbox.traceparent)

@@ -18,7 +18,7 @@ from spawner.tasks.task_secrets import has_secrets, sandbox_without_secrets
 
 
 class WorkerKey(BaseModel):
-    """A public key that was granted a credential, and when that expires."""
+    """A public key for which a credential was issued, and when that expires."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,9 +37,9 @@ class SandboxRecord(Record, SharedSandboxRecord):
     requested_by: str | None = None
     profile: SafeName | None = None
     previous: Previous | None = None
-    """What it receives from the previous attempt."""
+    """The previous attempt, whose results it receives."""
     inputs: tuple[TaskInput, ...] = ()
-    """What it takes from the results of the tasks that its task depends on."""
+    """The results from which it gets files, of tasks that its task depends on."""
     checkout: Checkout | None = None
     """The branch of its task's repository that it checks out."""
     resumes: SafeName | None = None
@@ -54,7 +54,7 @@ class SandboxRecord(Record, SharedSandboxRecord):
     joiner_serial: int = 0
     """Serial number of its joiner's credential. Each end revokes the current one; a later recovery gets the next."""
     led_by: int = 0
-    """Fencing token of the reconciler that wrote it last: one with an older token may no longer write it."""
+    """Fencing token of the reconciler that last wrote this record: one with an older token may not write it."""
     fence: int | None = None
     """The revision at which this record was created. It can't be in that first write: see `fence_of`."""
     isolation: str | None = None
@@ -64,7 +64,7 @@ class SandboxRecord(Record, SharedSandboxRecord):
     stopping_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None
     terminated_by: str | None = None
-    """The command that ended it, without dashes: repeating the command changes nothing."""
+    """The id of the command that ended it, without dashes: repeating that command changes nothing."""
     error: str | None = None
     error_type: str | None = None
     stopped: bool = False
@@ -95,7 +95,7 @@ class SandboxRecord(Record, SharedSandboxRecord):
 
     @property
     def runtime_unit(self) -> str:
-        """Its name in its runtime: the unit from the pool, or its own name."""
+        """The sandbox's name in its runtime: the unit from the pool, or its own name."""
         return self.unit or self.sandbox
 
     @property
@@ -117,7 +117,7 @@ class SandboxRecord(Record, SharedSandboxRecord):
         return self.model_copy(update={"state": state, **changes})
 
     def secret_part(self) -> str | None:
-        """Its own spec, if that has secrets; with values of named secrets, both in one object."""
+        """The secrets as JSON: the spec if it has secrets; an object with it and the values if secrets are named."""
         spec = self.spec if self.spec and has_secrets(self.spec) else None
         if self.values:
             whole = {"values": self.values, "spec": spec and spec.model_dump(mode="json", exclude_defaults=True)}
@@ -125,11 +125,11 @@ class SandboxRecord(Record, SharedSandboxRecord):
         return spec.model_dump_json(exclude_defaults=True) if spec else None
 
     def without_secret_part(self) -> Self:
-        """The record with its secrets erased, except that the sealed part is retained."""
+        """The record without secrets, but with their encrypted (sealed) form."""
         return self.forgetting().model_copy(update={"sealed": self.sealed})
 
     def with_secret_part(self, text: str) -> Self:
-        """The record with the sealed part decrypted."""
+        """The record with its secrets. `text`: the decrypted sealed part."""
         found = json.loads(text)
         values, spec = (found["values"], found["spec"]) if "values" in found else ({}, found)
         whole = SandboxSpec.model_validate_json(json.dumps(spec)) if spec else self.spec

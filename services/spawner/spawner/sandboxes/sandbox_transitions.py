@@ -1,4 +1,4 @@
-"""State changes of a sandbox, as pure functions from a record and a fact to the next record."""
+"""State changes of a sandbox: pure functions from its record and something that has happened to its next record."""
 
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -69,7 +69,7 @@ def joiner_end(expires_at: datetime | None) -> datetime | None:
 
 
 def fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
-    """The record with its fencing token; must be part of its first change."""
+    """The record with its fencing token. The first change of a record must include it."""
     return record if record.fence is not None else record.model_copy(update={"fence": revision})
 
 
@@ -79,7 +79,7 @@ def with_reconciler_fence(record: SandboxRecord, revision: int, fence: int) -> S
 
 
 def spawned(record: SandboxRecord, isolation: str | None, now: datetime) -> SandboxRecord:
-    """The runtime has created it. A fast worker may have published first: then only the isolation is new."""
+    """The runtime has created the sandbox. If its worker has published before, only the isolation is recorded."""
     if record.state is not SandboxState.REQUESTED:
         return record if record.isolation else record.model_copy(update={"isolation": isolation})
     took = max(0.0, (now - record.requested_at).total_seconds() * 1000)
@@ -92,7 +92,7 @@ def _spawned_event(record: SandboxRecord, took: float, isolation: str | None) ->
 
 
 def running(record: SandboxRecord, now: datetime) -> SandboxRecord:
-    """Its worker has published its start. Unchanged if it was already running, or is ending."""
+    """The worker has published its start. Unchanged if the sandbox was already running, or is ending."""
     if record.state in SANDBOX_ENDING | {SandboxState.RUNNING, SandboxState.PAUSED}:
         return record
     made = spawned(record, None, now) if record.state is SandboxState.REQUESTED else record
@@ -101,7 +101,7 @@ def running(record: SandboxRecord, now: datetime) -> SandboxRecord:
 
 
 def paused(record: SandboxRecord, now: datetime) -> SandboxRecord:
-    """Its runtime has frozen it. Unchanged if it is no longer running."""
+    """The runtime has frozen the sandbox. Unchanged if it is no longer running."""
     if record.state is not SandboxState.RUNNING:
         return record
     moved = record.entering(SandboxState.PAUSED)
@@ -109,7 +109,7 @@ def paused(record: SandboxRecord, now: datetime) -> SandboxRecord:
 
 
 def resumed(record: SandboxRecord, now: datetime) -> SandboxRecord:
-    """Its runtime has unfrozen it. If the pause was never recorded, no event is published."""
+    """The runtime has unfrozen the sandbox. If the pause was never recorded, no event is published."""
     if record.state is not SandboxState.PAUSED:
         return record.model_copy(update={"may_be_frozen": False}) if record.may_be_frozen else record
     moved = record.entering(SandboxState.RUNNING, may_be_frozen=False)
@@ -117,7 +117,7 @@ def resumed(record: SandboxRecord, now: datetime) -> SandboxRecord:
 
 
 def unfreezable(record: SandboxRecord, why: str, now: datetime) -> SandboxRecord:
-    """Its runtime refuses to freeze it; the pause request is withdrawn."""
+    """The runtime refuses to freeze the sandbox; the pause request is withdrawn."""
     if not record.pause_wanted:
         return record
     event = SandboxRefused(command=PauseSandbox.type, reason=why, field="sandbox", code=Code.REFUSED)
@@ -129,7 +129,7 @@ def unfreezable(record: SandboxRecord, why: str, now: datetime) -> SandboxRecord
 def stopping(
     record: SandboxRecord, reason: str, now: datetime, *, error: str | None = None, error_type: str | None = None
 ) -> SandboxRecord:
-    """Begin to end it. Unchanged if it is already ending."""
+    """The sandbox is to be ended. Unchanged if it is already ending."""
     if record.state in SANDBOX_ENDING:
         return record
     moved = record.entering(SandboxState.STOPPING, stopping_at=now, reason=reason, error=error, error_type=error_type)
@@ -137,7 +137,7 @@ def stopping(
 
 
 def stopped(record: SandboxRecord, exit_code: int | None) -> SandboxRecord:
-    """Its first worker and all processes have ended; undelivered events may still be on the host."""
+    """The first worker and all processes have ended; undelivered events may still be on the host."""
     return record if record.stopped else record.model_copy(update={"stopped": True, "exit_code": exit_code})
 
 
@@ -147,7 +147,7 @@ def recovering(record: SandboxRecord, now: datetime) -> SandboxRecord:
 
 
 def terminated(record: SandboxRecord, *, unsaid: bool, now: datetime) -> SandboxRecord:
-    """It has ended, with all its processes. If that was known, its undelivered events may be delivered by now."""
+    """The sandbox and all its processes have ended. If it had ended before, its events may be delivered by now."""
     if record.ended:
         changed = record.model_copy(update={"unsaid": unsaid, **_credentials_revoked(record)})
         return changed if unsaid else changed.forgetting()
@@ -158,19 +158,19 @@ def terminated(record: SandboxRecord, *, unsaid: bool, now: datetime) -> Sandbox
         runtime=record.runtime, reason=reason, lived_seconds=lived, exit_code=record.exit_code, unsaid=unsaid
     )
     done = moved.with_events(now, event)
-    # A recovery needs them again, to redact its predecessor's undelivered events.
+    # A recovery needs the secrets, to redact its predecessor's undelivered events.
     return done if unsaid else done.forgetting()
 
 
 def one_more_recovery(record: SandboxRecord) -> SandboxRecord:
-    """Allow one more recovery of its undelivered events, by not counting the last one."""
+    """Allow another recovery of undelivered events, by not counting the last one."""
     if not record.unsaid or record.recovered_at is None:
         return record
     return record.model_copy(update={"recoveries": record.recoveries - 1, "recovered_at": None})
 
 
 def is_needlessly_quarantined(record: SandboxRecord) -> bool:
-    """Whether its files are in quarantine without a reason: we only quarantine ended ones with undelivered events.
+    """Whether there is no reason to quarantine the sandbox: only ended ones with undelivered events are quarantined.
 
     If its runtime reports it as quarantined nevertheless, its agent may have forged that to stay alive.
     """
@@ -178,7 +178,7 @@ def is_needlessly_quarantined(record: SandboxRecord) -> bool:
 
 
 def failed(record: SandboxRecord, error: str, error_type: str, now: datetime) -> SandboxRecord:
-    """It could not be created, or is lost."""
+    """The sandbox could not be created, or is lost."""
     moved = record.entering(
         SandboxState.FAILED,
         ended_at=now,
@@ -200,7 +200,7 @@ def _credentials_revoked(record: SandboxRecord) -> dict[str, Any]:
 def granted(record: SandboxRecord, key: WorkerKey, now: datetime) -> SandboxRecord:
     """Record a credential for this key, before it is issued, so that it can be revoked.
 
-    An earlier one for the same key may expire later, if the lifetime of credentials was changed.
+    An earlier credential for the same key may expire later, if the lifetime of credentials was changed.
     """
     valid = tuple(old for old in record.keys if old.expires_at > now and old.public_key != key.public_key)
     latest = max((old.expires_at for old in record.keys if old.public_key == key.public_key), default=key.expires_at)
@@ -209,9 +209,9 @@ def granted(record: SandboxRecord, key: WorkerKey, now: datetime) -> SandboxReco
 
 
 def has_keys_enough(record: SandboxRecord, public_key: str, now: datetime) -> bool:
-    """Whether a credential for this key would exceed the maximum. A worker has one key, and a new one after a loss.
+    """Whether a credential for this key would exceed `MAX_KEYS`. A worker has one key; after a loss it has another.
 
-    Each must be revoked when the sandbox ends, in a list of limited size shared by the whole herd.
+    Every key must be revoked when the sandbox ends, in a list of limited size shared by the whole herd.
     """
     living = {key.public_key for key in record.keys if key.expires_at > now}
     return len(living - {public_key}) >= MAX_KEYS

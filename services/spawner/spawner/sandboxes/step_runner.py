@@ -44,7 +44,7 @@ _log: Final = logs.get("step_runner")
 
 @dataclass(frozen=True)
 class StepFacts:
-    """The input of a decision, with the revisions that its writes are conditional on."""
+    """The input of a decision, with the records whose revisions its writes are conditional on."""
 
     sandbox: StoredRecord[SandboxRecord]
     task: StoredRecord[TaskRecord] | None
@@ -52,7 +52,7 @@ class StepFacts:
     facts: LifecycleFacts
 
     def same(self, other: "StepFacts | None") -> bool:
-        """Whether nothing has changed since the other."""
+        """Whether nothing has changed since `other`."""
         return other is not None and (self.sandbox.revision, self.task, self.seen) == (
             other.sandbox.revision,
             other.task,
@@ -121,12 +121,12 @@ class StepRunner:
     async def _find(self, held: StoredRecord[SandboxRecord]) -> StepFacts:
         sandbox = held.record
         seen = await self.runtimes.observe(sandbox)
-        # In this order: what is read later is newer, and an ended worker publishes nothing more.
+        # The order matters: what is read later is newer, and an ended worker publishes nothing more.
         doubtful = not (seen and seen.alive) or (
             sandbox.expires_at is not None and self.live.now() >= sandbox.expires_at
         )
         settled = sandbox.state in _LIVES and doubtful and await self.settled()
-        # `settled` includes what other replicas handled and wrote: that must be read.
+        # `settled` includes events that other replicas handled: the tasks that they wrote must be read.
         task = await (self.live.load_task(sandbox) if settled else self.live.newest_task(sandbox))
         record = task.record if task else None
         facts = LifecycleFacts(sandbox, record, seen, self.live.now(), settled=settled, leading_since=self.since)
@@ -134,7 +134,7 @@ class StepRunner:
 
     async def _publish(self, found: StepFacts) -> None:
         """Publish events that are stored but not published yet, by us or by a replica that crashed."""
-        if not found.facts.begins_later:  # else the scheduler is about to write the task: published with the next step
+        if not found.facts.begins_later:  # otherwise the scheduler writes the task next, and the next step publishes
             await self.live.flush_sandbox(found.sandbox)
         if found.task and found.task.record.outbox:
             await self.live.tasks.flush(found.task)

@@ -16,7 +16,7 @@ _CREATED: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING, Sandbo
 
 @dataclass(frozen=True)
 class SweepFindings:
-    """The result of a pass."""
+    """The result of a sweep."""
 
     wake: frozenset[str]
     """Sandboxes to reconcile, by key."""
@@ -104,7 +104,7 @@ def _waits_for_sandbox(task: TaskView) -> bool:
 
 
 def _waits_for(task: TaskView) -> Iterable[str]:
-    """The tasks that it depends on: until it has ended, their records are still needed, in any state."""
+    """The tasks that this task depends on, until it has ended: until then their records are needed."""
     return () if task.state in TASK_ENDED else task.depends_on
 
 

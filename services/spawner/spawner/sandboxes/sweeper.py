@@ -70,7 +70,7 @@ class Sweeper:
         self._gauges.start()
 
     async def sweep(self, keep: float) -> None:
-        """One pass. Raises `LeaseLostError` when another replica holds the lease."""
+        """Sweep once. Raises `LeaseLostError` when another replica holds the lease."""
         inventory = await list_runtimes(self._runtimes, _TIMEOUT)
         tasks, sandboxes = dict(self._live.task_index.items()), dict(self._live.sandbox_index.items())
         warm = {key for key, _ in self._live.pool_index.items()}
@@ -100,7 +100,7 @@ class Sweeper:
         self._gauges.update()
 
     async def _do(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Run one part of a pass. Its failure does not prevent the others; the next pass retries it."""
+        """Run one part of a sweep. Its failure does not prevent the other parts; the next sweep retries it."""
         try:
             await step()
         except LeaseLostError:

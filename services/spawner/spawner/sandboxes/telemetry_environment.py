@@ -9,7 +9,7 @@ _ALWAYS: Final = {
     "OTEL_TRACES_EXPORTER": "otlp",
     "OTEL_METRICS_EXPORTER": "otlp",
     "OTEL_LOGS_EXPORTER": "otlp",
-    # Without these two the Claude CLI exports nothing, and no spans.
+    # Without the first the Claude CLI exports nothing; without the second it exports no spans.
     "CLAUDE_CODE_ENABLE_TELEMETRY": "1",
     "CLAUDE_CODE_ENHANCED_TELEMETRY_BETA": "1",
 }

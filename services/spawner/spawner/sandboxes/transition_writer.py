@@ -1,4 +1,4 @@
-"""Writes the state changes of a sandbox and its task, conditional on the revisions that were decided on."""
+"""Writes the state changes of a sandbox and its task, conditional on the revisions that the decision has read."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ _log: Final = logs.get("record_transitions")
 
 @dataclass(frozen=True)
 class TransitionWriter:
-    """Writes the result of a decision. If the record has changed since, nothing is written and it is decided again."""
+    """Writes the result of a decision. If the record has changed since, nothing is written, and it is decided again."""
 
     writer: FencedWriter
     revoker: Revoke
@@ -29,7 +29,7 @@ class TransitionWriter:
     plans: SandboxPlans
 
     async def begin_stop(self, held: StoredRecord[SandboxRecord], step: BeginStop, now: datetime) -> None:
-        """Record that it is ending, and why."""
+        """Record that the sandbox is ending, and why."""
         await self.writer.decide(
             held,
             lambda record: sandbox_transitions.stopping(
@@ -48,7 +48,7 @@ class TransitionWriter:
         )
 
     async def fail(self, held: StoredRecord[SandboxRecord], step: Fail) -> None:
-        """Record that it could not be created, or is lost; revokes all its credentials."""
+        """Revoke all credentials of a sandbox that could not be created, or is lost, and record that."""
         now = self.writer.live.now()
         await self._revoke(held.record, now)
         failed = await self.writer.decide(
@@ -59,7 +59,7 @@ class TransitionWriter:
             self.writer.live.meters.count("sandherd_sandboxes_lost_total", runtime=held.record.runtime)
 
     async def finish(self, held: StoredRecord[SandboxRecord], *, unsaid: bool) -> None:
-        """Record that it has ended. If a credential was granted meanwhile, this is repeated to revoke that too."""
+        """Revoke all credentials of a sandbox and record that it has ended. Repeated if one was issued meanwhile."""
         now = self.writer.live.now()
         await self._revoke(held.record, now)
         if unsaid:

@@ -10,14 +10,14 @@ _log = logs.get("unneeded_keys")
 
 
 class UnneededKeys:
-    """Erases a key that was unneeded at two sweeps: at the first its record may be about to be written."""
+    """Erases a key that was unneeded at two sweeps: at the first one its record may be about to be written."""
 
     def __init__(self, live: LiveState) -> None:
         self._live = live
         self._unneeded: frozenset[str] = frozenset()
 
     async def erase(self) -> None:
-        """One pass. Raises `StoreUnavailableError`."""
+        """Erase unneeded keys once, as part of a sweep. Raises `StoreUnavailableError`."""
         vault = self._live.vault
         if vault is None:
             return
@@ -43,7 +43,7 @@ class UnneededKeys:
         return sandbox is not None and sandbox.record.sealed is not None
 
     def _lives(self, bucket: str, key: str) -> bool:
-        """Whether the index shows that its record is still in use: then the record is not read."""
+        """Whether the index shows that a key's record is still in use: then the record is not read."""
         if bucket == "tasks":
             task = self._live.task_index.get(key)
             return task is not None and task.view.state not in TASK_ENDED

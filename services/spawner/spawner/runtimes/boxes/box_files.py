@@ -82,7 +82,7 @@ def box(plan: SandboxPlan, herd: str, ports: Sequence[int] = ()) -> BoxSpec:
 
 
 def packed(files: Collection[File], folders: Collection[str] = (), owner: Owner = ROOT_OWNER) -> bytes:
-    """An archive to be unpacked in `ROOT`, private folders first. Raises `ProviderError` for a file outside `ROOT`."""
+    """An archive for `ROOT`: private `folders`, then files. Raises `ProviderError` for a file outside `ROOT`."""
     target = io.BytesIO()
     with opened(target) as archive:
         for folder in folders:

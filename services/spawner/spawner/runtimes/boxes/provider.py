@@ -35,17 +35,17 @@ class ProviderFault(StrEnum):
     """The kinds of provider errors. A closed set: decisions depend on it, never on the text of a message."""
 
     NOT_FOUND = "not_found"
-    """It has no such box, image or file."""
+    """The provider has no such box, image or file."""
     QUOTA = "quota"
-    """This account has no capacity left for it."""
+    """The account has no capacity left for the request."""
     RATE_LIMITED = "rate_limited"
     """Too many requests; the error contains the delay, if the provider sends one."""
     REFUSED = "refused"
     """A retry will not succeed: the request is invalid, not permitted, or not supported by the provider."""
     TRANSIENT = "transient"
-    """It failed temporarily or did not reply: the request may have been executed."""
+    """The provider failed temporarily or did not reply: it may have executed the request."""
     TIMED_OUT = "timed_out"
-    """It timed out: the request may still be executed."""
+    """The request timed out: the provider may still execute it."""
 
 
 class ProviderError(Exception):
@@ -66,7 +66,7 @@ class BoxState(StrEnum):
     PAUSED = "paused"
     STOPPED = "stopped"
     FAILED = "failed"
-    """It failed at the provider; `Box.problem` has the reason."""
+    """The box failed at the provider; `Box.problem` has the reason."""
     REMOVING = "removing"
 
 
@@ -102,7 +102,7 @@ class Box:
     """How its program ended; None while it runs, or if it never ran."""
     problem: str = ""
     disruption: str = ""
-    """Why its provider ends it, although its program may still run; empty if it does not."""
+    """Why the provider ends the box, although its program may still run; empty if it does not."""
     quarantined: bool = False
     """Whether it was quarantined, for a user to inspect."""
     hollow: bool = False
@@ -138,7 +138,7 @@ class BoxSpec:
     """The mirror of its task's repository, to be mounted read-only at `MOUNTED` of `sandherd.contracts.repositories`;
     only for a provider whose abilities include `mounts_repository`."""
     recovers: bool = False
-    """Create the box only around the data of a hollow one, and raise `not_found` if that does not exist any more."""
+    """Whether the box must get the data of a hollow one: if that no longer exists, `create` raises `not_found`."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Abilities:
     cpu_limit: bool = True
     mounts: bool = False
     volumes_only: bool = False
-    """Whether mounts must be volumes, as it can't mount folders of a host."""
+    """Whether mounts must be volumes, because the provider can't mount folders of a host."""
     mounts_repository: bool = False
     """Whether its boxes see the spawner's mirrors of repositories, so that it mounts `BoxSpec.repository`."""
 
@@ -167,9 +167,9 @@ class Provider(Protocol):
     abilities: Abilities
 
     async def create(self, spec: BoxSpec) -> Box:
-        """Create the box with its files, and start its program, which finds all of them. Returns an existing box.
+        """Create the box with its files, and start its program once all files exist; or return the existing box.
 
-        Files and program may not be in place yet when this returns.
+        This may return before the files are written and the program is started.
         """
 
     async def get(self, name: str) -> Box | None:

@@ -60,7 +60,7 @@ class BoxRuntime:
         self._watching: asyncio.Task[None] | None = None
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
-        """Call `notify(unit)` from now on whenever a box changes, as when its worker has ended."""
+        """Call `notify(unit)` from now on whenever a box changes, for example because its worker has ended."""
         self._watching = asyncio.create_task(self._watch(notify))
 
     async def prepare(self, plan: WarmPlan) -> str | None:  # noqa: ARG002  # the contract's signature
@@ -124,7 +124,7 @@ class BoxRuntime:
         await provider_call(self._provider.remove(unit))
 
     async def run(self, unit: str, command: Command) -> CommandResult:
-        """Run a command next to the worker. Refused in a paused box, where it would block, or run although paused."""
+        """Run a command next to the worker. Fails if the box is paused: it might block, or run nevertheless."""
         if (await self._existing_box(unit)).state is BoxState.PAUSED:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{unit} is paused: resume it, then retry")
         try:
@@ -157,13 +157,13 @@ class BoxRuntime:
         return await provider_call(self._provider.address(unit, port))
 
     def port_refusal(self, unit: str, port: int) -> str:
-        """Why a port of a box's loopback is one of its host; empty if it is its own."""
+        """Why a port of a box's loopback interface is a port of its host; empty if it is not."""
         return self._provider.port_refusal(unit, port) if isinstance(self._provider, LoopbackOwner) else ""
 
     async def logs(self, unit: str, query: LogQuery) -> AsyncIterator[bytes]:
-        """The output of the box's program, as its provider keeps it."""
+        """The output of the box's program, as its provider stores it."""
         if not isinstance(self._provider, LogSource):
-            raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime {self.name} keeps no log of a sandbox")
+            raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime {self.name} stores no log of a sandbox")
         with runtime_errors():
             async with aclosing(self._provider.logs(unit, query)) as pieces:  # type: ignore[type-var]  # a generator
                 async for piece in pieces:

@@ -18,10 +18,10 @@ AS: Final = {
 AnswerT = TypeVar("AnswerT")
 
 
-async def provider_call(answer: Awaitable[AnswerT]) -> AnswerT:
+async def provider_call(call: Awaitable[AnswerT]) -> AnswerT:
     """Await a provider call. Raises `RuntimeFailedError`."""
     with runtime_errors():
-        return await answer
+        return await call
 
 
 @contextmanager

@@ -14,50 +14,50 @@ from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 
 __all__ = ["COMPILE", "LABEL", "WORKER", "cached_archive", "digest", "packed"]
 
-_MAKING: Final = (sys.executable, "-P", "-m", "sandherd.worker_bundle")
+_PACKER: Final = (sys.executable, "-P", "-m", "sandherd.worker_bundle")
 _archives: dict[tuple[str, ...], bytes] = {}
-_one: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 """Concurrent callers share one result: it is packed once."""
 
 
 async def cached_archive() -> bytes:
-    """The archive that `packed` makes, cached for callers that need it for every box. Raises `ProviderError`."""
-    return await _once()
+    """The archive of `packed`, cached for callers that need it for every box. Raises `ProviderError`."""
+    return await _cached()
 
 
 async def packed() -> bytes:
     """The gzipped archive, to be unpacked at `WORKER`. Raises `ProviderError`."""
-    return await _made()
+    return await _run_packer()
 
 
 async def digest() -> str:
     """The digest that identifies this version of the worker. Raises `ProviderError`."""
-    return (await _once("digest")).decode()
+    return (await _cached("digest")).decode()
 
 
-async def _once(*arguments: str) -> bytes:
-    async with _one.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+async def _cached(*arguments: str) -> bytes:
+    async with _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
         if arguments not in _archives:
-            _archives[arguments] = await _made(*arguments)
+            _archives[arguments] = await _run_packer(*arguments)
         return _archives[arguments]
 
 
-async def _made(*arguments: str) -> bytes:
+async def _run_packer(*arguments: str) -> bytes:
     pipe = asyncio.subprocess.PIPE
-    making = await asyncio.create_subprocess_exec(*_MAKING, *arguments, stdout=pipe, stderr=pipe)
+    packer = await asyncio.create_subprocess_exec(*_PACKER, *arguments, stdout=pipe, stderr=pipe)
     try:
-        made, errors = await making.communicate()
+        output, errors = await packer.communicate()
     finally:
-        if making.returncode is None:  # the caller was cancelled
-            making.kill()
-            await making.wait()
-    if making.returncode:
-        raise _not_made(making.returncode, errors.decode(errors="replace").strip().rpartition("\n")[2])
-    return made
+        if packer.returncode is None:  # the caller was cancelled
+            packer.kill()
+            await packer.wait()
+    if packer.returncode:
+        raise _packer_error(packer.returncode, errors.decode(errors="replace").strip().rpartition("\n")[2])
+    return output
 
 
-def _not_made(code: int, error: str) -> ProviderError:
-    if code < 0:  # as when memory is short: it could not report an error
+def _packer_error(code: int, error: str) -> ProviderError:
+    if code < 0:  # for example for lack of memory; the process could not report an error
         message = f"could not pack the worker: the packing process was ended by signal {-code}"
         return ProviderError(ProviderFault.TRANSIENT, message)
     message = f"{error}, and the image does not contain it: install it, or build an image with sandherd image build"

@@ -41,7 +41,7 @@ class DaytonaAccount:
             raise ProviderError(ProviderFault.NOT_FOUND, f"daytona: box {name} does not exist")
         return sandbox
 
-    async def _listed(self, labels: Mapping[str, str]) -> list[AsyncSandbox]:
+    async def _list(self, labels: Mapping[str, str]) -> list[AsyncSandbox]:
         async def once() -> list[AsyncSandbox]:
             with self._errors.faults("listing sandboxes"):
                 query = ListSandboxesQuery(labels={**MARK, **labels})
@@ -49,8 +49,8 @@ class DaytonaAccount:
 
         return [one for one in await with_retry(once, self._patience) if state_of(one) != DaytonaState.DESTROYED]
 
-    async def _shown(self, sandbox: AsyncSandbox) -> Box:
-        """The box, from Daytona's state and its toolbox. A toolbox that does not respond is a problem, not an end."""
+    async def _box_of(self, sandbox: AsyncSandbox) -> Box:
+        """The box, from Daytona's state and its toolbox. If the toolbox does not respond, the box counts as alive."""
         if state_of(sandbox) != DaytonaState.STARTED:
             return sandboxes.box(sandbox, None)
         async with self._several:
@@ -62,13 +62,14 @@ class DaytonaAccount:
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
         """All our sandboxes with these labels."""
-        return await asyncio.gather(*(self._shown(one) for one in await self._listed(labels)))
+        return await asyncio.gather(*(self._box_of(one) for one in await self._list(labels)))
 
-    async def _standing(self) -> dict[str, tuple[BoxState, int, bool]]:
+    async def _states_by_name(self) -> dict[str, tuple[BoxState, int, bool]]:
         boxes = await self.find({})
         return {box.name: (box.state, box.runs, box.end is None) for box in boxes}
 
-    async def _inside(self, name: str, *, wake: bool = False) -> Toolbox:
+    async def _toolbox_of(self, name: str, *, wake: bool = False) -> Toolbox:
+        """The toolbox of a started sandbox. `wake`: start a stopped or archived sandbox. Raises `ProviderError`."""
         sandbox = await self._existing(name)
         if wake and state_of(sandbox) in RESTING:
             with self._errors.faults(f"starting {name}"):

@@ -30,7 +30,7 @@ async def open_daytona(settings: Settings, herd: str) -> BoxRuntime:
 
 
 def config(settings: Settings) -> DaytonaConfig:
-    """The SDK's configuration. The SDK would read unset values from a `.env` file in the current directory."""
+    """The SDK's configuration, complete: the SDK would read missing values from a `.env` file in the work directory."""
     return DaytonaConfig(
         api_key=settings.daytona_api_key,
         jwt_token=None if settings.daytona_api_key else settings.daytona_jwt_token,

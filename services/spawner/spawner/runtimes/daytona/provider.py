@@ -35,7 +35,7 @@ _REMOVALS: Final = 3
 
 
 class DaytonaProvider(DaytonaAccount):
-    """One account at Daytona. `daytona` is closed with it."""
+    """One account at Daytona. `close` closes `daytona`, too."""
 
     name = "daytona"
     abilities = Abilities(pause=True, process_limit=False, ports=True)
@@ -57,7 +57,7 @@ class DaytonaProvider(DaytonaAccount):
         """
 
         async def once() -> Box:
-            sandbox = await self._find(spec.name) or await self._made(spec)
+            sandbox = await self._find(spec.name) or await self._create_sandbox(spec)
             return await self._start_program(await self._wait_started(sandbox, spec), spec)
 
         async with self._creations.hold(spec.name):
@@ -66,7 +66,7 @@ class DaytonaProvider(DaytonaAccount):
     async def get(self, name: str) -> Box | None:
         """The sandbox with this name."""
         sandbox = await with_retry(lambda: self._find(name), self._patience)
-        return await self._shown(sandbox) if sandbox else None
+        return await self._box_of(sandbox) if sandbox else None
 
     async def start(self, name: str) -> None:
         """Start the program again."""
@@ -78,7 +78,7 @@ class DaytonaProvider(DaytonaAccount):
         It is stopped even if its toolbox fails or reports otherwise: its agent may have replaced the toolbox.
         """
         sandbox = await with_retry(lambda: self._find(name), self._patience)
-        end = await self._ended(sandbox, grace) if sandbox and state_of(sandbox) == DaytonaState.STARTED else None
+        end = await self._end_program(sandbox, grace) if sandbox and state_of(sandbox) == DaytonaState.STARTED else None
         if not (self._kind.ephemeral and end):
             await with_retry(lambda: self._stop(name, end), self._patience)
 
@@ -108,23 +108,23 @@ class DaytonaProvider(DaytonaAccount):
                     raise
 
     async def mark_quarantined(self, name: str) -> None:
-        """Set a label on it."""
+        """Set a label on the sandbox."""
         await with_retry(lambda: self._label(name, {sandboxes.QUARANTINED: "true"}), self._patience)
 
     async def unmark_quarantined(self, name: str) -> None:
-        """Remove the label."""
+        """Remove the label that `mark_quarantined` sets."""
         await with_retry(lambda: self._label(name, {sandboxes.QUARANTINED: None}), self._patience)
 
     async def run(self, name: str, command: Command) -> CommandResult:
         """Run a command as the sandbox's user."""
-        toolbox = await with_retry(lambda: self._inside(name), self._patience)
+        toolbox = await with_retry(lambda: self._toolbox_of(name), self._patience)
         return await toolbox.run(command)
 
     async def write_files(self, name: str, files: Collection[File]) -> None:
         """Write files below `ROOT`; a stopped sandbox is started for that, but not its program."""
 
         async def once() -> None:
-            await (await self._inside(name, wake=True)).write_files(files)
+            await (await self._toolbox_of(name, wake=True)).write_files(files)
 
         await with_retry(once, self._patience)
 
@@ -132,7 +132,7 @@ class DaytonaProvider(DaytonaAccount):
         """Return a file's content; a stopped sandbox is started for that, but not its program."""
 
         async def once() -> bytes:
-            return await (await self._inside(name, wake=True)).read(path, limit)
+            return await (await self._toolbox_of(name, wake=True)).read(path, limit)
 
         return await with_retry(once, self._patience)
 
@@ -142,10 +142,10 @@ class DaytonaProvider(DaytonaAccount):
 
     async def changes(self) -> AsyncIterator[str]:
         """Yield the names of changed boxes, by polling: Daytona does not report when a program ends."""
-        before = await self._standing()
+        before = await self._states_by_name()
         while True:
             await asyncio.sleep(self._kind.poll_interval)
-            now = await self._standing()
+            now = await self._states_by_name()
             for name in sorted(now.keys() | before.keys()):
                 if now.get(name) != before.get(name):
                     yield name
@@ -155,9 +155,9 @@ class DaytonaProvider(DaytonaAccount):
         """Close the connections."""
         await self._daytona.close()
 
-    # --- one try of each ---------------------------------------------------------------------------------------
+    # --- one try of each request -------------------------------------------------------------------------------
 
-    async def _made(self, spec: BoxSpec) -> AsyncSandbox:
+    async def _create_sandbox(self, spec: BoxSpec) -> AsyncSandbox:
         """Create the sandbox. After a transient error, such as a lost reply, return it if it exists nevertheless."""
         try:
             return await creation.make(self._daytona, spec, self._kind, self._errors)
@@ -168,7 +168,7 @@ class DaytonaProvider(DaytonaAccount):
         return found
 
     async def _wait_started(self, sandbox: AsyncSandbox, spec: BoxSpec) -> AsyncSandbox:
-        """Wait until it is started. One that failed before its program ran is removed, and its error is raised."""
+        """Wait until the sandbox is started. If it failed before its program ran, remove it and raise its error."""
         if state_of(sandbox) in sandboxes.ENDING:
             raise ProviderError(ProviderFault.TRANSIENT, f"daytona: a previous {spec.name} is still being removed")
         if sandboxes.RUNS in sandbox.labels:
@@ -184,7 +184,7 @@ class DaytonaProvider(DaytonaAccount):
         return sandbox
 
     async def _start_program(self, sandbox: AsyncSandbox, spec: BoxSpec) -> Box:
-        """Start its program, unless it was started before."""
+        """Start the sandbox's program, unless it was started before."""
         if state_of(sandbox) != DaytonaState.STARTED:
             return sandboxes.box(sandbox, None)
         toolbox = Toolbox(sandbox, self._errors)
@@ -204,16 +204,16 @@ class DaytonaProvider(DaytonaAccount):
         return Address(found.url.rstrip("/"), {_SHOWN: found.token} if found.token else {})
 
     async def _start(self, name: str) -> None:
-        box = await self._shown(await self._existing(name))
+        box = await self._box_of(await self._existing(name))
         if box.alive:
             return
-        toolbox = await self._inside(name, wake=True)
+        toolbox = await self._toolbox_of(name, wake=True)
         life = await toolbox.life()
         await self._label(name, {sandboxes.RUNS: str(life.runs + 1), sandboxes.END: None})
         await toolbox.start(life.runs + 1)
 
-    async def _ended(self, sandbox: AsyncSandbox, grace: float) -> ProgramEnd | None:
-        """Request its program to end, and return how it ended; None if that is unknown."""
+    async def _end_program(self, sandbox: AsyncSandbox, grace: float) -> ProgramEnd | None:
+        """Request the sandbox's program to end, and return how it ended; None if that is unknown."""
         try:
             return (await Toolbox(sandbox, self._errors).stop(grace, self._patience)).end
         except ProviderError as error:
@@ -231,7 +231,7 @@ class DaytonaProvider(DaytonaAccount):
     async def _pause(self, name: str) -> None:
         sandbox = await self._existing(name)
         if state_of(sandbox) not in {DaytonaState.PAUSED, DaytonaState.PAUSING}:
-            if not (await self._shown(sandbox)).alive:
+            if not (await self._box_of(sandbox)).alive:
                 raise ProviderError(ProviderFault.REFUSED, f"daytona: {name} is not running")
             with self._errors.faults(f"pausing {name}"):
                 await within(self._kind.patience, sandbox.pause(0))

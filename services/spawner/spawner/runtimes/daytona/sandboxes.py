@@ -16,13 +16,13 @@ from spawner.runtimes.daytona.scripts import ProgramLife
 
 _LABEL_PREFIX: Final = HERD.partition("/")[0]
 UNIT: Final = f"{_LABEL_PREFIX}/unit"
-"""The label that repeats its name: an interrupted creation is found by either."""
+"""The label that repeats the sandbox's name: an interrupted creation is found by either of them."""
 MARK: Final = {f"{_LABEL_PREFIX}/box": "true"}
 """The label of every sandbox of any herd."""
 RUNS: Final = f"{_LABEL_PREFIX}/runs"
-"""The label with the number of starts of its program; missing: never started."""
+"""The label with the number of starts of the program; missing: it was never started."""
 END: Final = f"{_LABEL_PREFIX}/end"
-"""The label with how its program ended, as known when it was stopped: a stopped sandbox can't be queried."""
+"""The label with how the program ended. It is set when a sandbox is stopped, because then it can't be queried."""
 QUARANTINED: Final = f"{_LABEL_PREFIX}/kept"
 _GIB: Final = 1024
 
@@ -42,7 +42,7 @@ class DaytonaState(StrEnum):
     DESTROYING = "destroying"
     DESTROYED = "destroyed"
     CHANGING = "changing"
-    """Any other: it is being created, restored or started."""
+    """Any other state: the sandbox is being created, restored or started."""
 
 
 ENDING: Final = frozenset({DaytonaState.DESTROYING, DaytonaState.DESTROYED})
@@ -80,7 +80,7 @@ class DaytonaOptions:
     allowed_networks: Collection[str] = ()
     volumes: Collection[str] = ()
     patience: float = 120.0
-    """The timeout of one change of a sandbox's state."""
+    """The timeout of one change of a sandbox's state, in seconds."""
     poll_interval: float = 5.0
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Secrets that no message may contain."""
@@ -112,7 +112,7 @@ def from_snapshot(spec: BoxSpec, kind: DaytonaOptions, snapshot: str) -> CreateS
     if spec.limits.cores is not None:
         message = f"daytona: the snapshot {snapshot} defines its own cores: request none, or use an image"
         raise ProviderError(ProviderFault.REFUSED, message)
-    return CreateSandboxFromSnapshotParams(snapshot=snapshot, **_both(spec, kind))
+    return CreateSandboxFromSnapshotParams(snapshot=snapshot, **_common_parameters(spec, kind))
 
 
 def from_image(spec: BoxSpec, kind: DaytonaOptions, image: str) -> CreateSandboxFromImageParams:
@@ -120,10 +120,10 @@ def from_image(spec: BoxSpec, kind: DaytonaOptions, image: str) -> CreateSandbox
     memory = max(1, math.ceil(spec.limits.memory_mb / _GIB))
     cores = kind.cpu if spec.limits.cores is None else math.ceil(spec.limits.cores)
     resources = Resources(cpu=cores, memory=memory, disk=kind.disk_gb)
-    return CreateSandboxFromImageParams(image=image, resources=resources, **_both(spec, kind))
+    return CreateSandboxFromImageParams(image=image, resources=resources, **_common_parameters(spec, kind))
 
 
-def _both(spec: BoxSpec, kind: DaytonaOptions) -> dict[str, Any]:
+def _common_parameters(spec: BoxSpec, kind: DaytonaOptions) -> dict[str, Any]:
     return {
         "name": spec.name,
         "os_user": kind.user,

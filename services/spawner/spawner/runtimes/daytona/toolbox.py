@@ -24,7 +24,7 @@ from spawner.runtimes.daytona.scripts import RUN, ProgramLife, line
 _SHORT: Final = 30
 """The timeout in seconds of our scripts that do not wait for anything."""
 _READ_STATE_SECONDS: Final = 10
-"""The timeout in seconds of reading a sandbox's state: an unresponsive one delays the changes of all others."""
+"""The timeout in seconds of reading a sandbox's state: until then, changes of all other sandboxes are not noticed."""
 _LONG: Final = 300
 _GRACE: Final = 15
 
@@ -53,7 +53,7 @@ class Toolbox:
         await self.write_files([File(f"{RUN}/program", scripts.program_file(spec.program)), *spec.files])
 
     async def start(self, number: int) -> ProgramLife:
-        """Start this run of the program, unless it was started, and wait until it has."""
+        """Start this run of the program, unless it was started before, and wait until it has started."""
         session = f"sandherd-{number}"
         with self._faults("starting the program of"):
             with suppress(DaytonaConflictError):  # it exists: the reply to an earlier try was lost

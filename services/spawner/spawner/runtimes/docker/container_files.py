@@ -1,4 +1,4 @@
-"""A container's files: as tar archives, sent at its start to a shell that then executes its program.
+"""A container's files. They are sent as a tar archive, at its start, to a shell that then executes its program.
 
 Uploading an archive through the engine's API would increase the start time by a third.
 """
@@ -47,7 +47,7 @@ def _completed(files: Collection[File]) -> list[File]:
 
 
 FILES_NOT_RECEIVED: Final = 7
-"""Exit status of a container that did not receive its files: that of a worker without permission to begin."""
+"""Exit status of a container that did not receive its files; a worker that may not begin has the same one."""
 _GATE: Final = f"""
 never() {{ echo "sandherd: this container has not received its files" >&2; exit {FILES_NOT_RECEIVED}; }}
 root=$1
@@ -78,7 +78,7 @@ def feed(archive: bytes) -> bytes:
 async def start(container: DockerContainer, archive: bytes) -> None:
     """Start a container that was never started, and send it its files. Raises the client's errors."""
     async with container.attach(stdin=True) as stdin:
-        sending = asyncio.ensure_future(stdin.write_in(feed(archive)))  # large input is read only once it runs
+        sending = asyncio.ensure_future(stdin.write_in(feed(archive)))  # the container reads it once it runs
         try:
             await container.start()
             await sending

@@ -73,7 +73,7 @@ def _host(spec: BoxSpec, kind: ContainerOptions) -> dict[str, Any]:
         "ReadonlyRootfs": kind.read_only,
         "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
         "Ulimits": [_ulimit("nofile", spec.limits.open_files), _ulimit("cpu", spec.limits.cpu_seconds)],
-        "Mounts": [_own(spec), *map(_mount, spec.mounts), *_repository(spec)],
+        "Mounts": [_own_volume(spec), *map(_mount, spec.mounts), *_repository(spec)],
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
     }
@@ -84,8 +84,8 @@ def _ulimit(name: str, value: int) -> dict[str, Any]:
     return {"Name": name, "Soft": value, "Hard": value}
 
 
-def _own(spec: BoxSpec) -> dict[str, Any]:
-    """The volume with the box's files. Its name and labels allow finding it if a crash of the engine left only it."""
+def _own_volume(spec: BoxSpec) -> dict[str, Any]:
+    """The volume with the box's files. Its name and labels identify it if a crash of the engine left only this."""
     options = {"Labels": dict(spec.labels)}
     return {"Type": "volume", "Source": PREFIX + spec.name, "Target": ROOT, "VolumeOptions": options}
 
@@ -120,7 +120,7 @@ def box(shown: Mapping[str, Any]) -> Box:
     )
 
 
-def forsaken(volume: Mapping[str, Any]) -> Box:
+def hollow_box(volume: Mapping[str, Any]) -> Box:
     """A box of which only the volume exists. Its worker is assumed to have started."""
     return Box(
         name=str(volume["Name"]).removeprefix(PREFIX),

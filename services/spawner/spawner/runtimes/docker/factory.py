@@ -50,7 +50,7 @@ async def open_docker(settings: Settings, herd: str, *, starts: bool = True) -> 
 async def _require_json(docker: Docker) -> None:
     """Raise `TypeError` if a successful reply is not JSON.
 
-    The client raises this too, but does not close the response: its connection would stay open until it is collected.
+    The client also raises it, but does not close the response: its connection would stay open until garbage collection.
     """
     async with docker.session.get(f"{docker.docker_host}/version") as response:
         if response.ok and response.content_type != "application/json":

@@ -21,7 +21,7 @@ _PATIENCE: Final = 120.0
 """Maximum seconds of one preparation."""
 _POLL_SECONDS: Final = 0.1
 _ABANDONED: Final = 30.0
-"""Seconds to wait for the container of another process that is not running yet; then it is deleted."""
+"""Seconds to wait for another process's container while it does not run; then it is deleted as abandoned."""
 _NOT_FOUND, _CONFLICT = 404, 409
 PREPARED_REPOSITORY: Final = "sandherd-ready"
 """The repository name of prepared images."""
@@ -30,8 +30,8 @@ PREPARED_REPOSITORY: Final = "sandherd-ready"
 class ImagePreparation:
     """Prepares the images of one engine. `bundled` is the worker's archive; None: the worker installed here.
 
-    Of an image for several platforms, the one for `platform` is prepared, and every container of it runs that; None:
-    the engine chooses, its own if there is one.
+    `platform`: the variant of an image for several platforms that is prepared, and that its containers run; None: the
+    engine chooses, its own platform if the image has it.
     """
 
     def __init__(
@@ -41,21 +41,21 @@ class ImagePreparation:
         self._bundled = bundled
         self._owner = owner
         self._platform = platform
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def image_for(self, image: str) -> str:
         """The prepared image for a requested image. Raises `ProviderError`, `DockerError`."""
-        shown = await self._shown(image)
+        shown = await self._inspect(image)
         labels = (shown.get("Config") or {}).get("Labels") or {}
         worker = None if LABEL in labels else await self._worker()
         name = _name(worker or "", shown["Id"], self._owner, self._platform)
         if not await self._image_exists(name):
-            async with self._one, asyncio.timeout(_PATIENCE):
+            async with self._lock, asyncio.timeout(_PATIENCE):
                 while not await self._image_exists(name):
                     await self._make(name, shown["Id"], image, lacks_worker=worker is not None)
         return name
 
-    async def _shown(self, image: str) -> Mapping[str, Any]:
+    async def _inspect(self, image: str) -> Mapping[str, Any]:
         try:
             return await self._docker.images.inspect(image)
         except DockerError as error:

@@ -40,7 +40,7 @@ _ENDS: Final = {"type": ["container"], "event": ["die", "destroy", "pause", "unp
 
 
 class DockerProvider:
-    """One Docker Engine. `docker` is closed with it."""
+    """One Docker Engine. `close` closes `docker`, too."""
 
     name = "docker"
     abilities = Abilities(pause=True, mounts=True, ports=True)
@@ -48,7 +48,7 @@ class DockerProvider:
     def __init__(
         self, docker: Docker, kind: ContainerOptions, bundled: bytes | None = None, *, mounts_repository: bool = False
     ) -> None:
-        """`mounts_repository`: the engine's containers see the spawner's mirrors."""
+        """`mounts_repository`: whether the engine's containers see the spawner's mirrors."""
         self.abilities = replace(self.abilities, ports=kind.network != "none", mounts_repository=mounts_repository)
         self._docker = docker
         self._kind = kind
@@ -57,7 +57,7 @@ class DockerProvider:
         self._preparation = ImagePreparation(docker, self._owner, bundled, kind.platform)
 
     def port_refusal(self, _unit: str, _port: int) -> str:
-        """Why a port of a container's loopback is one of its host; empty if it is its own."""
+        """Why a port of a container's loopback interface is a port of its host; empty if it is not."""
         return "containers share the network of their host" if self._kind.network == "host" else ""
 
     async def create(self, spec: BoxSpec) -> Box:
@@ -75,7 +75,7 @@ class DockerProvider:
             with faults(f"recovering {spec.name}"):
                 await self._require_data(spec)
         with faults(f"starting {spec.name}"):
-            container = self._of(spec.name)
+            container = self._container(spec.name)
             if new and box is None:
                 await container_files.start(container, container_files.files_only(spec.files, self._owner))
             else:  # another call may have written to its standard input already, or its volume is not new
@@ -93,13 +93,13 @@ class DockerProvider:
                 except DockerError as error:
                     if error.status != _NOT_FOUND:
                         raise
-        return await self._forsaken(name)
+        return await self._hollow_box(name)
 
-    async def _forsaken(self, name: str) -> Box | None:
+    async def _hollow_box(self, name: str) -> Box | None:
         """A volume whose container was removed by someone else, or that a crashed engine left."""
         with faults(f"looking for {name}"):
             try:
-                return containers.forsaken(await DockerVolume(self._docker, PREFIX + name).show())
+                return containers.hollow_box(await DockerVolume(self._docker, PREFIX + name).show())
             except DockerError as error:
                 if error.status != _NOT_FOUND:
                     raise
@@ -115,25 +115,25 @@ class DockerProvider:
             str(one["Names"][0]).lstrip("/").removeprefix(QUARANTINED_PREFIX).removeprefix(PREFIX) for one in found
         ]
         boxes = [await self.get(name) for name in names]
-        alone = [containers.forsaken(one) for one in volumes if one["Name"].removeprefix(PREFIX) not in names]
+        alone = [containers.hollow_box(one) for one in volumes if one["Name"].removeprefix(PREFIX) not in names]
         return [*filter(None, boxes), *alone]
 
     async def start(self, name: str) -> None:
-        """Start its program again."""
+        """Start the container's program again."""
         with faults(f"starting {name}"):
-            await self._of(name).start()
+            await self._container(name).start()
 
     async def stop(self, name: str, grace: float) -> None:
         """Send SIGTERM, and SIGKILL after `grace` seconds."""
         with faults(f"stopping {name}"):
-            await _ignore_missing(self._of(name).stop(t=max(0, round(grace))))
+            await _ignore_missing(self._container(name).stop(t=max(0, round(grace))))
 
     async def pause(self, name: str) -> None:
-        """Freeze its control group."""
+        """Freeze the container's control group."""
         await self._freeze(name, frozen=True)
 
     async def resume(self, name: str) -> None:
-        """Thaw its control group."""
+        """Thaw the container's control group."""
         await self._freeze(name, frozen=False)
 
     async def remove(self, name: str) -> None:
@@ -144,24 +144,24 @@ class DockerProvider:
             await _ignore_missing(DockerVolume(self._docker, PREFIX + name).delete())
 
     async def mark_quarantined(self, name: str) -> None:
-        """Rename it; every replica recognizes the new name."""
+        """Rename the container; every replica recognizes the new name."""
         with faults(f"quarantining {name}"):
-            await _ignore_missing(self._of(name).rename(QUARANTINED_PREFIX + name))
+            await _ignore_missing(self._container(name).rename(QUARANTINED_PREFIX + name))
 
     async def unmark_quarantined(self, name: str) -> None:
-        """Restore its original name."""
+        """Restore the container's original name."""
         with faults(f"ending the quarantine of {name}"):
             await _ignore_missing(self._docker.containers.container(QUARANTINED_PREFIX + name).rename(PREFIX + name))
 
     async def run(self, name: str, command: Command) -> CommandResult:
         """Run a command as the box's user."""
         with faults(f"running {command.argv[0]} in {name}"):
-            return await execution.run(self._of(name), command)
+            return await execution.run(self._container(name), command)
 
     async def write_files(self, name: str, files: Collection[File]) -> None:
         """Write files below `ROOT`."""
         with faults(f"writing files into {name}"):
-            await self._of(name).put_archive(ROOT, io.BytesIO(container_files.files_only(files, self._owner)))
+            await self._container(name).put_archive(ROOT, io.BytesIO(container_files.files_only(files, self._owner)))
 
     async def read(self, name: str, path: str, limit: int) -> bytes:
         """Return a file's content."""
@@ -180,7 +180,7 @@ class DockerProvider:
     async def address(self, name: str, port: int) -> Address:
         """The container's address in the engine's network."""
         with faults(f"looking for {name}"):
-            shown = await self._of(name).show()
+            shown = await self._container(name).show()
         host = containers.host_of(shown)
         if host is None:
             raise ProviderError(ProviderFault.REFUSED, f"docker: {name} can't be reached: it has no network")
@@ -201,7 +201,7 @@ class DockerProvider:
         """Close the connections."""
         await self._docker.close()
 
-    # --- making ------------------------------------------------------------------------------------------------
+    # --- creation ----------------------------------------------------------------------------------------------
 
     async def _make(self, spec: BoxSpec) -> Box | None:
         """Create the container. If another replica creates it at the same time, return that replica's box."""
@@ -216,14 +216,14 @@ class DockerProvider:
                 ) from error
             if error.status != _CONFLICT:
                 raise
-            return await self._made_by_another(spec.name)
+            return await self._wait_for_other(spec.name)
         return None
 
     async def _require_data(self, spec: BoxSpec) -> None:
-        """Remove a new container whose volume is a new one, too, and raise `ProviderError`.
+        """Remove a new container whose volume is new, too, and raise `ProviderError`.
 
-        The engine creates a volume that does not exist: this one was removed after we had seen it. From here on it
-        can't be, as the container uses it.
+        The engine creates a missing volume: so the old one was removed after we had seen it. From now on the volume
+        can't be removed, because the container uses it.
         """
         try:
             await execution.read(self._docker, PREFIX + spec.name, f"{ROOT}/{container_files.COMPLETE}", limit=0)
@@ -233,16 +233,16 @@ class DockerProvider:
             await self.remove(spec.name)
             raise _lost(spec) from error
 
-    async def _made_by_another(self, name: str) -> Box:
-        """Its name is reserved on request, but it is visible only once created. Raises `TimeoutError`."""
+    async def _wait_for_other(self, name: str) -> Box:
+        """Wait until a container that another replica creates is visible. Raises `TimeoutError`."""
         async with asyncio.timeout(_PATIENCE):
             while (box := await self.get(name)) is None or box.hollow:  # noqa: ASYNC110  # there is no notification
                 await asyncio.sleep(_POLL_SECONDS)
         return box
 
-    # --- small things ------------------------------------------------------------------------------------------
+    # --- one container -----------------------------------------------------------------------------------------
 
-    def _of(self, name: str) -> DockerContainer:
+    def _container(self, name: str) -> DockerContainer:
         return self._docker.containers.container(PREFIX + name)
 
     async def _existing(self, name: str) -> Box:
@@ -252,14 +252,14 @@ class DockerProvider:
         return box
 
     async def _freeze(self, name: str, *, frozen: bool) -> None:
-        """Pause or unpause it, unless it is in that state already, which the engine would refuse."""
+        """Pause or unpause the container. Does nothing if that is its state already: the engine would refuse it."""
         box = await self._existing(name)
         if not box.alive:
             raise ProviderError(ProviderFault.REFUSED, f"docker: {name} is not running")
         if (box.state.value == "paused") == frozen:
             return
         with faults(f"{'pausing' if frozen else 'resuming'} {name}"):
-            container = self._of(name)
+            container = self._container(name)
             try:
                 await (container.pause() if frozen else container.unpause())
             except DockerError as error:
@@ -293,10 +293,10 @@ async def _with_last_output(container: DockerContainer, box: Box) -> Box:
     return replace(box, end=replace(box.end, reason=containers.last_output(printed)))
 
 
-async def _ignore_missing(answer: Any) -> None:
-    """Ignore the errors that it does not exist, or is in the wanted state already."""
+async def _ignore_missing(request: Any) -> None:
+    """Await a request. Ignores the errors that its object does not exist, or is in the requested state already."""
     try:
-        await answer
+        await request
     except DockerError as error:
         if error.status not in {_NOT_FOUND, _NOT_MODIFIED}:
             raise

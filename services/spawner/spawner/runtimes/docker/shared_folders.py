@@ -1,4 +1,4 @@
-"""Finds out whether containers of an engine see a folder of this machine: it may be on another, or in a container."""
+"""Finds out whether containers of an engine see a folder of the spawner, which may be on another machine."""
 
 import secrets
 import tempfile
@@ -23,7 +23,7 @@ _log: Final = logs.get("runtime.docker")
 async def is_shared(docker: Docker, options: ContainerOptions, folder: Path) -> bool:
     """Whether a container's user can read files in this folder, which is created if it does not exist.
 
-    A container of the default image reads a random text there. Without that image, the reply is False.
+    A container of the default image reads a random text there. False also if the engine does not have that image.
     """
     token = secrets.token_hex(16)
     try:
@@ -65,7 +65,7 @@ async def _output(container: DockerContainer) -> str:
 
 
 def _config(options: ContainerOptions, folder: Path) -> dict[str, Any]:
-    """A container that prints the file and ends, confined as a box. Pure."""
+    """A container that prints the file and ends, with the restrictions of a box. Pure."""
     mount = {"Type": "bind", "Source": str(folder), "Target": _PROBE, "ReadOnly": True}
     return {
         "Image": options.image,

@@ -1,4 +1,4 @@
-"""Copies of the objects of boxes, held in step by watches, so that reading a box again costs the cluster no request."""
+"""Copies of the objects of boxes, updated by watches, so that reading a box again needs no request to the cluster."""
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -15,7 +15,7 @@ from spawner.runtimes.kubernetes.pod_watch import PodList, WatchItem, WatchState
 
 _OF_HERDS: Final = manifests.selector({}) + f",{HERD}"
 _READ_ALONE: Final = 16
-"""The maximum of boxes without copies that are read one by one; if there are more, all boxes are listed."""
+"""The maximum number of boxes without copies that are read one by one; if there are more, all boxes are listed."""
 
 
 class ObjectCache:
@@ -25,11 +25,11 @@ class ObjectCache:
         self._cluster = cluster
         self._path = path
         self.items: dict[str, Json] = {}
-        """By the names of the objects; without what no box is read from, as their spec."""
+        """The copies, by the names of the objects, without fields that a box does not need, such as the spec."""
         self.current = False
-        """Whether a watch that works follows the objects. If not, `items` may be stale.
+        """Whether a working watch follows the objects. If not, `items` may be outdated.
 
-        A server that becomes silent is noticed after `cluster.STALE` seconds at most.
+        A server that stops responding is noticed after at most `cluster.STALE` seconds.
         """
 
     async def follow(self) -> AsyncGenerator[set[str], None]:
@@ -61,8 +61,8 @@ class ObjectCache:
 class BoxCache:
     """Boxes by unit name, read from copies.
 
-    A copy is used only while watches follow all objects, if they have reported the pod (its absence is always
-    confirmed by the cluster), and if they have caught up with our own writes to the box.
+    A copy is used only while watches follow all objects, and if they have reported the pod and all our own writes to
+    the box. If they have not reported a pod, the cluster is queried.
     """
 
     def __init__(self, objects: BoxObjects) -> None:
@@ -70,7 +70,7 @@ class BoxCache:
         self._pods = ObjectCache(objects.cluster, objects.pods)
         self._sandboxes = ObjectCache(objects.cluster, objects.made) if objects.version else None
         self._written: dict[str, int] = {}
-        """Units that we wrote to, and whose copies may be older than that; with the number of the last write."""
+        """Units whose copies may be older than our last write to them, with the number of that write."""
         self._writes = 0
 
     @property
@@ -106,13 +106,13 @@ class BoxCache:
         return boxes_of(owners, pods)
 
     def _reconcile(self, unit: str, sandbox: Json | None, pod: Json | None, writes: int) -> None:
-        """Use copies again if they agree with what was read after that many writes, and none has followed."""
+        """Use a unit's copies again if they equal these objects. `writes`: the number of our writes before the read."""
         if self.current and self._written.get(unit, 0) <= writes and self._agrees(named(unit), sandbox, pod):
             self._written.pop(unit, None)
 
     @contextmanager
     def writing(self, unit: str) -> Iterator[None]:
-        """Reads of the box after this block include what the block wrote."""
+        """Reads of the box after this block include the writes of the block."""
         self._note(unit)
         try:
             yield
@@ -124,7 +124,7 @@ class BoxCache:
         self._written[unit] = self._writes
 
     async def changes(self) -> AsyncGenerator[str, None]:
-        """Keep the copies in step; yield the units of changed boxes. Changes that do not affect a box are skipped."""
+        """Update the copies; yield the units of changed boxes, without changes of objects that do not affect a box."""
         known: dict[str, tuple[str, object]] = {}
         sources = [self._pods, *([self._sandboxes] if self._sandboxes else [])]
         async with aclosing(merged([source.follow() for source in sources])) as items:
@@ -177,6 +177,6 @@ def _change_key(box: Box) -> object:
 
 
 def _changed(before: tuple[str, object] | None, now: tuple[str, object] | None) -> str | None:
-    """The unit of a box that is not as it was."""
+    """The unit of a box, if the box has changed, appeared or disappeared; else None."""
     one = now or before
     return one[0] if one and before != now else None

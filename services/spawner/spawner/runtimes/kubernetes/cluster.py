@@ -22,9 +22,9 @@ WATCH: Final = 1200
 _SILENCE: Final = 90.0
 """A watch without a message for these seconds counts as broken: a server sends a bookmark about every minute."""
 OPENED: Final = "OPENED"
-"""The type of a watch's first event, which the server does not send: it has accepted the watch."""
+"""The type of the first event of `Cluster.watch`, which is our own: the server has accepted the watch."""
 STALE: Final = _CALL + _SILENCE
-"""The longest time in seconds from when the server becomes unavailable until a watch has failed."""
+"""The longest time in seconds until a watch of an unavailable server fails."""
 _PROTOCOLS: Final = "v5.channel.k8s.io, v4.channel.k8s.io"
 _PATCH: Final = "application/merge-patch+json"
 _PING: Final = 20.0
@@ -120,7 +120,7 @@ class Cluster:
             _return_http_data_only=True,
             _request_timeout=_CALL,
         )
-        if not isinstance(found, dict):  # such as a proxy's page: the client accepts any text as a reply
+        if not isinstance(found, dict):  # such as the error page of a proxy: the client accepts any text as a reply
             raise TypeError("no object")
         return found
 

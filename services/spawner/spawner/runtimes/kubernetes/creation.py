@@ -1,4 +1,4 @@
-"""Creates a box in idempotent steps: any of them may have been done before, if its reply was lost."""
+"""Creates a box in idempotent steps: each may have been done before, if its reply was lost."""
 
 import asyncio
 import time
@@ -29,8 +29,8 @@ class PodCreation:
         self._worker = worker
 
     async def make(self, spec: BoxSpec) -> Box:
-        """Create the box and start its program. Raises `ProviderError`, also if its cluster has ended it."""
-        box = await self._placed(spec)
+        """Create the box and start its program. Raises `ProviderError`, also if the cluster has ended the box."""
+        box = await self._create_objects(spec)
         if box.runs:
             return box
         pod = await self._until_running(spec.name, box)
@@ -43,7 +43,7 @@ class PodCreation:
         _refuse_ended(made, *objects)
         return made
 
-    async def _placed(self, spec: BoxSpec) -> Box:
+    async def _create_objects(self, spec: BoxSpec) -> Box:
         version = self._objects.version
         sandbox, pod = await self._objects.read(spec.name)
         if sandbox is None and pod is None:
@@ -60,7 +60,7 @@ class PodCreation:
         return box
 
     async def _until_running(self, name: str, box: Box) -> Json:
-        """Wait until commands can be run in the pod. One that can't start is removed; the error contains the reason."""
+        """Wait until commands can be run in the pod. If it can't start, remove it; the error contains the reason."""
         left = max(_SHORTEST, self._kind.pending - (time.time() - box.created_at.timestamp()))
         last: list[Json] = []
 
@@ -105,7 +105,7 @@ class PodCreation:
         return PodWaitReason(ProviderFault.TIMED_OUT, f"its controller did not create a pod: {why}")
 
     async def _removal(self, name: str) -> str:
-        """Remove it; returns whether that is done. If not, the reason why it did not start is still the error."""
+        """Remove the box. Returns a text for the error about its start: whether it was removed."""
         try:
             await self._objects.remove(name)
         except ProviderError as error:
@@ -114,7 +114,7 @@ class PodCreation:
         return "was removed"
 
     async def _set_up(self, spec: BoxSpec, life: int) -> int:
-        """Upload what the pod lacks, and open its gate. Returns the life for which it was opened, by any process."""
+        """Upload missing files, and open the pod's gate. Returns the life (see `entrypoint`) for which it is open."""
         state = (await self._step(spec.name, entrypoint.state())).out.split()
         if opened := int(state[0]):
             return opened

@@ -30,12 +30,14 @@ _SHUTDOWN: Final = re.compile(r"node shutdown", re.IGNORECASE)
 
 
 def loss_reason(pod: Json) -> str | None:
-    """Why the pod is lost for good, if it is."""
+    """Why the pod is lost permanently; None if it is not."""
     status, meta = pod.get("status") or {}, pod["metadata"]
     phase, why, name = status.get("phase"), status.get("reason") or "", meta["name"]
     condition = _disruption_target(pod)
     message = status.get("message") or (condition or {}).get("message") or ""
-    lost = why == "NodeLost" or phase == "Unknown" or _is(condition, "DeletionByTaintManager", "DeletionByPodGC")
+    lost = (
+        why == "NodeLost" or phase == "Unknown" or _has_reason(condition, "DeletionByTaintManager", "DeletionByPodGC")
+    )
     if lost and (meta.get("deletionTimestamp") or phase in {"Unknown", "Failed"}):
         return _LOST_NODE.format(name=name) + (f": {message}" if message else "")
     if phase not in ENDED:
@@ -48,7 +50,7 @@ def loss_reason(pod: Json) -> str | None:
 
 
 def disruption(pod: Json) -> str:
-    """Why its cluster ends a pod that may still run; empty if it does not."""
+    """Why the cluster ends a pod that may still run; empty if it does not."""
     condition = _disruption_target(pod)
     if condition is None:
         return ""
@@ -69,5 +71,5 @@ def _disruption_target(pod: Json) -> Mapping[str, Any] | None:
     return next((one for one in found if one.get("status") == "True"), None)
 
 
-def _is(condition: Mapping[str, Any] | None, *reasons: str) -> bool:
+def _has_reason(condition: Mapping[str, Any] | None, *reasons: str) -> bool:
     return bool(condition) and condition is not None and condition.get("reason") in reasons

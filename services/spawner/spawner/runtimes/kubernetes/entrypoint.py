@@ -20,7 +20,7 @@ UPLOADED_WORKER: Final = f"{ROOT}/worker"
 TOO_LARGE, NO_FILE, NOT_FOUND, CUT_SHORT, TOO_LATE = 41, 42, 44, 45, 46
 """Exit statuses of our own scripts on failure."""
 _PLACE: Final = f"mkdir -p {OWN} && cd {ROOT} && mkdir -p {' '.join(FOLDERS)} || exit 1"
-"""Run by whichever script is first: a cluster accepts commands for a pod before its first process has done anything."""
+"""Run by the gate and by scripts that write files: a cluster accepts commands for a pod before its gate has run."""
 _NUMBERED: Final = 'echo $$ > "$0.new" && mv "$0.new" "$0"; exec "$@"'
 """Writes its own pid and executes the program. If the gate wrote it, a signal could arrive before it is handled."""
 _GATE: Final = f"""
@@ -70,7 +70,7 @@ def gate(program: Sequence[str], open_files: int, cpu_seconds: int) -> list[str]
 
 
 def state() -> str:
-    """Prints the life that may run, and `yes` or `no`: whether the worker is in the image or was uploaded."""
+    """Prints the life that may run the program, and `yes` or `no`: whether the worker is in the image or uploaded."""
     has_worker = f"[ -x {WORKER}/bin/sandherd-box ] || [ -e {UPLOADED_WORKER}/.whole ]"
     return f"cat {OWN}/go 2>/dev/null || echo 0; if {has_worker}; then echo yes; else echo no; fi"
 

@@ -47,7 +47,7 @@ async def script(
     with faults(f"running a command in {pod}"):
         async with asyncio.timeout(seconds):
             async with await cluster.execute(pod, ["/bin/sh", "-c", _SHELL, str(len(source))]) as stream:
-                with suppress(aiohttp.ClientConnectionResetError):  # the reason is in what the server sent before
+                with suppress(aiohttp.ClientConnectionResetError):  # the server has sent the reason before
                     await _send(stream, source + payload)
                 status = await _read_status(stream, output)
     if status is None:

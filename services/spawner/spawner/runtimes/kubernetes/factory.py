@@ -50,11 +50,11 @@ async def open_kubernetes(settings: Settings, herd: str) -> BoxRuntime:
 
 
 async def _provider(found: Configuration, settings: Settings, herd: str) -> PodProvider | Namespaces:
-    """The pods of the namespace of sandboxes, or of all namespaces if projects have some of their own."""
+    """The provider of the sandboxes' namespace, or of several namespaces if projects have their own."""
     async with AsyncExitStack() as opened:
         by_name: dict[str, PodProvider] = {}
         for name in sorted({settings.kubernetes_namespace, *settings.kubernetes_namespaces.values()}):
-            with faults("reading the configuration"):  # its certificates are read only now
+            with faults("reading the configuration"):  # the client reads certificates only now
                 cluster = Cluster(found, name)
             opened.push_async_callback(cluster.close)  # also after a cancellation no connection is left open
             by_name[name] = await _opened(cluster, settings, herd)
@@ -130,7 +130,7 @@ def kind(settings: Settings, owner: Json | None = None) -> PodOptions:
 
 
 def sources(settings: Settings, namespace: str, own: Path = _OWN) -> list[str]:
-    """The sources of allowed ingress: as set; else the spawner's namespace, or the sandboxes' if it runs in no pod."""
+    """The sources of allowed ingress: the setting, else our pod's namespace, else `namespace` if we are in no pod."""
     if settings.kubernetes_ingress:
         return sorted(settings.kubernetes_ingress)
     return [own.read_text().strip() if own.exists() else namespace]
@@ -141,12 +141,12 @@ async def guard(cluster: Cluster, policy: Json) -> None:
     path = POLICIES.format(cluster.namespace)
     own = f"{path}/{policy['metadata']['name']}"
     with faults("applying the network policy of sandboxes"):
-        missing = await _is(_NOT_FOUND, cluster.change(own, policy))
-        if missing and await _is(_CONFLICT, cluster.make(path, policy)):
+        missing = await _fails_with(_NOT_FOUND, cluster.change(own, policy))
+        if missing and await _fails_with(_CONFLICT, cluster.make(path, policy)):
             await cluster.change(own, policy)
 
 
-async def _is(status: int, call: Awaitable[Json]) -> bool:
+async def _fails_with(status: int, call: Awaitable[Json]) -> bool:
     """Whether the call fails with this status."""
     try:
         await call

@@ -40,14 +40,14 @@ _ADMISSION: Final = (
     (r"service account", "create it in the namespace, or check SANDHERD_KUBERNETES_SERVICE_ACCOUNT"),
     (r"denied (?:the )?request", "a policy of the cluster refuses it: check the policy, or what it requires of pods"),
 )
-"""Refusals of the admission of objects by their texts, each with its remedy."""
+"""Patterns of the messages with which admission control refuses an object, each with a remedy."""
 _REFUSED: Final = re.compile(r"is forbidden|is invalid|denied (?:the )?request")
 _EXEC: Final = {
     403: "status 403; allow the spawner's role to create and get pods/exec: " + _ROLE,
     500: "status 500; its container does not run, or the kubelet of its node does not respond",
     502: "status 502; the kubelet of its node does not respond: check the node",
 }
-"""What the statuses of a refused command mean: the client does not pass on the server's own text."""
+"""The causes of a refused command by status: the client does not pass on the server's own message."""
 
 
 @contextmanager
@@ -67,13 +67,13 @@ def faults(what: str) -> Iterator[None]:
     except (aiohttp.ClientError, OSError) as error:
         message = f"kubernetes: {what}: the cluster can't be reached ({type(error).__name__}); check KUBECONFIG"
         raise ProviderError(ProviderFault.TRANSIENT, message) from error
-    except (TypeError, ValueError, LookupError) as error:  # an incomplete line of a watch, or a proxy's page
+    except (TypeError, ValueError, LookupError) as error:  # for an incomplete line of a watch, or the page of a proxy
         message = f"kubernetes: {what}: the reply is not an API server's ({type(error).__name__}); check KUBECONFIG"
         raise ProviderError(ProviderFault.TRANSIENT, message) from error
 
 
 def status_of(error: ApiException) -> Mapping[str, Any]:
-    """The `Status` object in a reply's body; empty if the body is not one, as that of a proxy."""
+    """The `Status` object in a reply's body; empty if the body is something else, such as the page of a proxy."""
     try:
         found = json.loads(error.body or "")
     except ValueError:
@@ -98,7 +98,7 @@ def refusal(code: int, status: Mapping[str, Any], headers: Mapping[str, str], wh
 
 
 def refused_for_good(message: str, what: str) -> ProviderError | None:
-    """The error for a message that a controller got from the API server; None if its next try may succeed. Pure."""
+    """The error for a message of the API server to a controller; None if the controller's retry may succeed. Pure."""
     if not (_QUOTA.search(message) or _REFUSED.search(message)):
         return None
     return refusal(403, {"message": message}, {}, what)

@@ -20,11 +20,14 @@ PREFIX: Final = "sandherd-"
 MANAGED: Final = {"app.kubernetes.io/managed-by": "sandherd", "app.kubernetes.io/name": "sandherd-sandbox"}
 UNIT: Final = "sandherd.dev/unit"
 LABELS: Final = "sandherd.dev/labels"
-"""The original labels: a cluster does not accept every text as a label value."""
+"""The annotation with the original labels: a cluster does not accept every text as a label value."""
 BEGUN: Final = "sandherd.dev/begun"
-"""How often we started the program of a pod."""
+"""The annotation of a pod with the number of times that we have started its program."""
 POD: Final = "sandherd.dev/pod"
-"""On a Sandbox: the pod in which its program was first started. Another pod does not have that pod's data."""
+"""The annotation of a Sandbox with the uid of the pod in which its program was first started.
+
+Another pod does not have the data of that pod.
+"""
 QUARANTINED: Final = "sandherd.dev/aside"
 GROUP: Final = "agents.x-k8s.io"
 _VERSION: Final = metadata.version("sandherd")
@@ -53,7 +56,7 @@ class PodOptions:
     closed: bool = False
     """Whether all ingress to pods is denied."""
     ports: tuple[int, ...] = ()
-    """The only ports open to ingress; empty: all."""
+    """The only ports that are open to ingress; empty: all ports."""
 
 
 def named(unit: str) -> str:

@@ -11,7 +11,7 @@ ItemT = TypeVar("ItemT")
 
 
 async def merged(sources: Sequence[AsyncGenerator[ItemT, None]]) -> AsyncGenerator[ItemT, None]:
-    """What any of the sources yields, until one of them fails: that error is raised."""
+    """Yield the items of all sources as they arrive. If a source fails, its error is raised."""
     queue: asyncio.Queue[ItemT] = asyncio.Queue()
 
     async def pump(source: AsyncGenerator[ItemT, None]) -> None:

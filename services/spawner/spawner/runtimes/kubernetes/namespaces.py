@@ -12,9 +12,9 @@ from spawner.runtimes.runtime_logs import LogQuery
 
 
 class Namespaces:
-    """Creates a box in the namespace of its project. A box is found wherever it is, also if its project has moved.
+    """Creates a box in the namespace of its project. A box is found in any of the namespaces.
 
-    `usual` has the boxes of all projects that are not in `projects`. All are closed with it.
+    `usual`: the namespace of projects that are not in `projects`. `close` closes all of them.
     """
 
     name = "kubernetes"
@@ -28,7 +28,7 @@ class Namespaces:
         """Where boxes were last found, by name. Without an entry, all namespaces are searched."""
 
     async def create(self, spec: BoxSpec) -> Box:
-        """Create the box in the namespace of its project, unless another one has it."""
+        """Create the box in the namespace of its project, unless another namespace has it."""
         project = spec.labels.get(PROJECT, "")
         place = await self._found(spec.name) or self._projects.get(project, self._usual)
         box = await place.create(spec)
@@ -46,11 +46,11 @@ class Namespaces:
         return [box for boxes in found for box in boxes]
 
     async def start(self, name: str) -> None:
-        """Start its program again."""
+        """Start the program of the box again."""
         await (await self._place(name)).start(name)
 
     async def stop(self, name: str, grace: float) -> None:
-        """Request its program to end."""
+        """Request the program of the box to end."""
         await (await self._place(name)).stop(name, grace)
 
     async def pause(self, name: str) -> None:
@@ -62,12 +62,12 @@ class Namespaces:
         await (await self._place(name)).resume(name)
 
     async def remove(self, name: str) -> None:
-        """Remove it."""
+        """Remove the box."""
         await (await self._place(name)).remove(name)
         self._places.pop(name, None)
 
     async def mark_quarantined(self, name: str) -> None:
-        """Mark it as quarantined."""
+        """Mark the box as quarantined."""
         await (await self._place(name)).mark_quarantined(name)
 
     async def unmark_quarantined(self, name: str) -> None:
@@ -75,11 +75,11 @@ class Namespaces:
         await (await self._place(name)).unmark_quarantined(name)
 
     async def run(self, name: str, command: Command) -> CommandResult:
-        """Run a command in it."""
+        """Run a command in the box."""
         return await (await self._place(name)).run(name, command)
 
     async def write_files(self, name: str, files: Collection[File]) -> None:
-        """Write files into it."""
+        """Write files into the box."""
         await (await self._place(name)).write_files(name, files)
 
     async def read(self, name: str, path: str, limit: int) -> bytes:
@@ -87,11 +87,11 @@ class Namespaces:
         return await (await self._place(name)).read(name, path, limit)
 
     async def address(self, name: str, port: int) -> Address:
-        """The address of a port of it."""
+        """The address of a port of the box."""
         return await (await self._place(name)).address(name, port)
 
     async def logs(self, name: str, query: LogQuery) -> AsyncIterator[bytes]:
-        """Its log."""
+        """The log of the box."""
         async with aclosing((await self._place(name)).logs(name, query)) as pieces:
             async for piece in pieces:
                 yield piece

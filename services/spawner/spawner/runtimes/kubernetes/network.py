@@ -11,7 +11,7 @@ from spawner.runtimes.kubernetes.manifests import MANAGED, PREFIX, Json, label, 
 
 _KIND: Final = "app.kubernetes.io/name"
 _NAMESPACE: Final = "kubernetes.io/metadata.name"
-"""The label with its own name that every namespace has."""
+"""The label of every namespace whose value is the namespace's name."""
 _NATS: Final = 4222
 _PORTS: Final = {"nats": _NATS, "tls": _NATS, "ws": 80, "wss": 443, "http": 80, "https": 443}
 
@@ -26,7 +26,7 @@ class IngressRule:
 
 @dataclass(frozen=True)
 class DnsServers:
-    """The DNS servers of boxes: as sources of `IngressRule`; none: every pod of the cluster."""
+    """The DNS servers of boxes, in the form of `IngressRule.sources`; empty: all pods of the cluster."""
 
     servers: Sequence[str] = ()
     ports: Sequence[int] = (53,)
@@ -39,14 +39,14 @@ def policy(
     owner: Mapping[str, Any] | None = None,
     *,
     entrance: IngressRule | None = None,
-    dns: DnsServers = DnsServers(),  # it is frozen
+    dns: DnsServers = DnsServers(),  # frozen, so that the default can't change
 ) -> Json:
     """The network policy of a herd's boxes: egress to DNS, the herd's services, and the allowed destinations.
 
     `services`: the URLs of the broker, and of the git proxy if there is one.
-    Ingress is allowed only through `entrance`, if there is one; a namespace given there never includes other boxes.
+    `entrance`: the only allowed ingress; None: no ingress. A namespace in it never includes boxes of that namespace.
     """
-    rules: list[Json] = [_names(dns)]
+    rules: list[Json] = [_dns_rule(dns)]
     rules += [_service(address.strip()) for address in services.split(",")]
     rules += [_destination(one) for one in egress]
     found: Json = {
@@ -92,15 +92,15 @@ def _peer(text: str) -> Json:
     return found | ({"podSelector": {"matchLabels": {key: value}}} if key else {})
 
 
-def _names(dns: DnsServers) -> Json:
+def _dns_rule(dns: DnsServers) -> Json:
     peers = [_peer(one) for one in dns.servers] or [{"namespaceSelector": {}}]
     return {"to": peers, "ports": [{"protocol": kind, "port": port} for port in dns.ports for kind in ("UDP", "TCP")]}
 
 
 def _service(address: str) -> Json:
-    """A rule by address, or by namespace if the name is a service's (`*.svc`); else by port alone.
+    """The egress rule for a URL: to its address, or to a namespace if its host is a Kubernetes service (`*.svc`).
 
-    A name of two parts may be a service's, but also a host on the internet.
+    For any other host name the rule limits only the port. A name of two parts may be a service or an internet host.
     """
     parts = urlsplit(address)
     ports = [{"protocol": "TCP", "port": parts.port or _PORTS.get(parts.scheme, _NATS)}]

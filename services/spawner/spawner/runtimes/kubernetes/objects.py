@@ -15,11 +15,11 @@ from spawner.runtimes.kubernetes.pod_watch import until
 
 AnswerT = TypeVar("AnswerT")
 _SOON: Final = 1
-"""The grace period of a removed pod in seconds; its program was stopped before."""
+"""The grace period in seconds when a pod is removed: its program was stopped before."""
 _DELETION_SECONDS: Final = 20.0
-"""Seconds a node may take to confirm a pod's deletion; after that it is lost, and the pod is deleted by force."""
+"""Seconds a node may take to confirm a pod's deletion; then the node counts as lost, and deletion is forced."""
 _FINALIZERS_SECONDS: Final = 10.0
-"""Seconds that finalizers may hold an object before the removal fails; the caller repeats it."""
+"""Seconds that finalizers may prevent an object's removal before that fails; the caller repeats it."""
 
 
 class BoxObjects:
@@ -81,7 +81,7 @@ class BoxObjects:
         return await until(self.cluster, self.pods, named(name), holds, seconds)
 
     async def refused(self, name: str, seconds: float) -> ProviderError | None:
-        """Wait until the API server refuses for good what the controller of a Sandbox creates; returns that error.
+        """Wait until the API server permanently refuses the pod that a Sandbox's controller creates; returns the error.
 
         None if the Sandbox no longer exists. Raises `ProviderError`.
         """
@@ -110,8 +110,8 @@ class BoxObjects:
     async def remove(self, name: str) -> None:
         """Remove all objects of a box, and wait until they no longer exist. Raises `ProviderError` (`timed_out`).
 
-        A pod whose node does not respond is finally deleted without its confirmation. Its Sandbox is deleted first,
-        even if we no longer create any: its controller would create the pod again.
+        If a pod's node does not respond, the pod is finally deleted without its confirmation. The pod's Sandbox is
+        deleted first, even if we no longer create Sandboxes: its controller would create the pod again.
         """
         owner = self._sandboxes_of(await self.pod(name)) or (self.made if self.version else None)
         if owner:
@@ -119,12 +119,12 @@ class BoxObjects:
         await self._delete(self.pods, name, _SOON)
         if not await self._is_removed(self.pods, name, _DELETION_SECONDS):
             await self._delete(self.pods, name, 0)
-            await self._removed(self.pods, name)
+            await self._wait_removed(self.pods, name)
         if owner:
-            await self._removed(owner, name)
+            await self._wait_removed(owner, name)
 
     async def _is_removed(self, path: str, name: str, seconds: float) -> bool:
-        """Whether an object no longer exists after `seconds`; False at once if only finalizers hold a pod."""
+        """Whether an object is removed within `seconds`; False at once if only finalizers prevent a pod's removal."""
 
         def holds(item: Json | None) -> bool:
             return item is None or (bool(states.finalizers(item)) and not states.runs(item))
@@ -136,8 +136,8 @@ class BoxObjects:
                 raise
         return False
 
-    async def _removed(self, path: str, name: str) -> None:
-        """Wait until an object no longer exists. Raises `ProviderError`, which names the finalizers that hold it."""
+    async def _wait_removed(self, path: str, name: str) -> None:
+        """Wait until an object no longer exists. Raises `ProviderError` with the finalizers that prevent it."""
         last: list[str] = []
 
         def holds(item: Json | None) -> bool:
@@ -184,7 +184,7 @@ class BoxObjects:
 
 
 def not_removed(name: str, finalizers: Sequence[str]) -> str:
-    """What holds an object that was deleted, and what to do about it."""
+    """The error message about a deleted object that still exists: its finalizers, and a remedy."""
     if not finalizers:
         return f"kubernetes: {name} was deleted, and its cluster has not removed it yet"
     held = ", ".join(finalizers)
@@ -202,6 +202,6 @@ async def _call(what: str, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
 
 
 def boxes_of(owners: Mapping[str, Json], pods: Mapping[str, Json]) -> list[Box]:
-    """The boxes of Sandboxes and pods, by name."""
+    """The boxes of these Sandboxes and pods, each given by its name."""
     found = [states.box(pod, owners.get(name)) for name, pod in pods.items()]
     return found + [states.podless(one) for name, one in owners.items() if name not in pods]

@@ -1,4 +1,4 @@
-"""The log of a pod, as its cluster keeps it."""
+"""The log of a pod, as its cluster stores it."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,7 +17,7 @@ _DELETED = frozenset({400, 404})
 
 
 async def read(objects: BoxObjects, name: str, query: LogQuery) -> AsyncGenerator[bytes, None]:
-    """The log of the first process before the last restart, then that of the present one. Raises `ProviderError`."""
+    """The log of the first process before its last restart, then its log since then. Raises `ProviderError`."""
     pod = await objects.pod(name)
     if pod is None:
         raise ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: box {name} does not exist")

@@ -16,16 +16,16 @@ _SHORT: Final = 0.5
 """A watch without events that ends within this many seconds has failed, rather than reached its end."""
 
 _AGAIN: Final = frozenset({ProviderFault.TRANSIENT, ProviderFault.RATE_LIMITED, ProviderFault.TIMED_OUT})
-"""Errors after which waiting continues: the failure of one request does not affect what is waited for."""
+"""Errors after which waiting continues: one request has failed, but the object may still get the expected state."""
 _CUT: Final = frozenset({ProviderFault.TRANSIENT, ProviderFault.TIMED_OUT})
-"""Errors of a watch that was closed by a proxy or became silent."""
+"""Errors of a watch that was closed by a proxy, or whose server stopped responding."""
 _PAUSE: Final = 0.5
 """The delay in seconds before an interrupted watch is restarted."""
 
 
 @dataclass(frozen=True)
 class PodList:
-    """All existing objects; one that was reported before and is not in this list was deleted."""
+    """All existing objects. An object that was reported before and is not in this list was deleted."""
 
     items: list[Json]
 
@@ -40,9 +40,9 @@ class PodChange:
 
 @dataclass(frozen=True)
 class WatchState:
-    """Whether the watch works: false once one has failed, until the next one has sent a message.
+    """Whether the watch works: False after one has failed, until the next one has received a message.
 
-    A watch that continues from a list works as soon as the server has accepted it: the list was complete then.
+    A watch that begins after a list works as soon as the server has accepted it: no change is missing between them.
     """
 
     works: bool
@@ -52,7 +52,7 @@ WatchItem = PodList | PodChange | WatchState
 
 
 async def follow(cluster: Cluster, path: str, **query: str) -> AsyncGenerator[WatchItem, None]:
-    """Yield all objects, then each change; all objects again if the server no longer has the events in between.
+    """Yield all objects, then each change; all objects again if the server no longer has some of the changes.
 
     A message without a change yields only the state of the watch. Runs until closed. Raises `ProviderError`.
     """
@@ -108,7 +108,7 @@ async def _reports(
 
 
 def _item(event: Json) -> tuple[str | None, PodChange | WatchState]:
-    """What the server reports, and the version to continue from: None if it is too old. Raises `ProviderError`."""
+    """The version to continue from (None: it is too old), and the reported change or state. Raises `ProviderError`."""
     kind, item = event["type"], event["object"]
     if kind == "ERROR":
         if item.get("code") == VERSION_EXPIRED:

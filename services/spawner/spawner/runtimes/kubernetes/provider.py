@@ -35,7 +35,7 @@ _MARGIN: Final = 2.0
 
 
 class PodProvider:
-    """The pods of one namespace. `cluster` is closed with it."""
+    """The pods of one namespace. `close` closes `cluster`, too."""
 
     name = "kubernetes"
     # The number of processes of a pod is limited by its node's kubelet, with one value for all pods.
@@ -66,7 +66,7 @@ class PodProvider:
         return await self._cache.find(labels)
 
     async def start(self, name: str) -> None:
-        """Open the gate of a pod again. The annotation is written last: without it, all steps are repeated."""
+        """Open the gate of a pod again. The annotation is written last: until then, a retry repeats all steps."""
         box = await self._existing(name)
         if box.alive:
             return
@@ -113,7 +113,7 @@ class PodProvider:
             await self._objects.labelled(name, {QUARANTINED: "true"})
 
     async def unmark_quarantined(self, name: str) -> None:
-        """Remove the label."""
+        """Remove the label that `mark_quarantined` sets."""
         with self._cache.writing(name):
             await self._objects.labelled(name, {QUARANTINED: None})
 
@@ -162,14 +162,14 @@ class PodProvider:
         return pod_logs.read(self._objects, name, query)
 
     def changes(self) -> AsyncGenerator[str, None]:
-        """Yield the names of our boxes whose objects change. Meanwhile `get` and `find` read what this has reported."""
+        """Yield the names of our boxes whose objects change. Meanwhile `get` and `find` read copies of the objects."""
         return self._cache.changes()
 
     async def close(self) -> None:
         """Close the connections."""
         await self._cluster.close()
 
-    # --- small things ------------------------------------------------------------------------------------------
+    # --- one pod -----------------------------------------------------------------------------------------------
 
     async def _existing(self, name: str) -> Box:
         box = await self._objects.box(name)
@@ -195,7 +195,7 @@ class PodProvider:
             raise ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: {box.problem}")
 
     async def _ends(self, box: Box, signal: str, wait: float) -> bool:
-        """Send the signal; whether the program has ended within `wait` seconds."""
+        """Send the signal. Returns whether the program has ended within `wait` seconds."""
         name = box.name
 
         def holds(pod: Json | None) -> bool:
@@ -205,7 +205,7 @@ class PodProvider:
             await self._script(name, entrypoint.signalled(signal, box.runs))
         except ProviderError as error:
             if error.fault not in {ProviderFault.TRANSIENT, ProviderFault.NOT_FOUND}:
-                raise  # its end may interrupt our own command; whether it has ended is checked next
+                raise  # otherwise the program's end may have interrupted our command: that is checked next
         try:
             await self._objects.until(name, holds, wait)
         except ProviderError as error:

@@ -44,7 +44,7 @@ def role(name: str = "sandherd-spawner", account: str = "sandherd-spawner") -> l
 
 
 def document() -> str:
-    """Both, as a file for `kubectl apply`."""
+    """The role and its binding, as a file for `kubectl apply`."""
     return _HEAD + yaml.dump_all(role(), Dumper=AnchorlessDumper, sort_keys=False, explicit_start=True)
 
 

@@ -42,7 +42,7 @@ def has_sandbox(pod: Json) -> bool:
 
 
 def finalizers(item: Json | None) -> list[str]:
-    """What still holds an object that is being deleted; empty if nothing does, or if it is not being deleted."""
+    """The finalizers that prevent the removal of a deleted object; empty if there are none or it was not deleted."""
     meta = (item or {}).get("metadata", {})
     return list(meta.get("finalizers") or []) if meta.get("deletionTimestamp") else []
 
@@ -78,7 +78,7 @@ def box(pod: Json, owner: Json | None = None) -> Box:
 
 
 def podless(sandbox: Json) -> Box:
-    """Convert a Sandbox without a pod, whether not yet created or deleted, to a box."""
+    """Convert a Sandbox without a pod to a box. The pod was not created yet, or it was deleted."""
     meta = sandbox["metadata"]
     notes = meta.get("annotations") or {}
     begun = POD in notes
@@ -96,7 +96,7 @@ def podless(sandbox: Json) -> Box:
 
 
 def refusal_of(sandbox: Json | None) -> str:
-    """What the API server refused a Sandbox's controller last; empty if nothing."""
+    """The API server's last refusal to a Sandbox's controller, as that reports it; empty if there is none."""
     for one in ((sandbox or {}).get("status") or {}).get("conditions") or []:
         if one["type"] == "Ready" and one.get("reason") == "ReconcilerError":
             return str(one.get("message") or "")
@@ -127,7 +127,7 @@ def host(pod: Json) -> str | None:
 
 
 def has_ended(pod: Json) -> bool:
-    """Whether its cluster has ended it; such a pod is never restarted."""
+    """Whether the cluster has ended the pod; such a pod is never restarted."""
     return (pod.get("status") or {}).get("phase") in disruptions.ENDED
 
 
@@ -146,7 +146,7 @@ def _end(pod: Json, over: str | None) -> ProgramEnd:
     memory = last.get("reason") == "OOMKilled"
     reason = over or (last.get("message") or "")
     code = last.get("exitCode")
-    # After an eviction the program's own status is meaningless: it may have ended normally, or been killed.
+    # After an eviction the exit status means nothing: the program may have ended normally, or been killed.
     return ProgramEnd(None if over else code, out_of_memory=memory and not over, reason=reason)
 
 

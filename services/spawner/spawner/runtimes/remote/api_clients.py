@@ -16,7 +16,7 @@ from spawner.runtimes.remote.replies import BashOutput, RemoteRuntimeState, Runt
 
 _ERROR: Final = 400
 _ENDS: Final = {None: ProviderFault.TIMED_OUT, -1: ProviderFault.TIMED_OUT, 44: ProviderFault.NOT_FOUND}
-"""The meaning of exit statuses of box.sh, and of the agent server's own for a command that timed out."""
+"""The faults for exit statuses of box.sh, and for those that the agent server returns when a command timed out."""
 _CONNECT: Final = 10.0
 _MARGIN: Final = 15.0
 """Extra time to wait for a reply beyond a command's timeout, in seconds."""
@@ -89,7 +89,7 @@ class RuntimeApi:
         self._patience = patience
 
     async def start(self, wanted: Mapping[str, Any], seconds: float) -> None:
-        """Start a runtime, unless one exists for this session; a lost reply is retried."""
+        """Start a runtime, unless one exists for this session. Retried if the reply was lost."""
         session = str(wanted["session_id"])
         what, url = f"starting {session}", f"{self._url}/start"
 
@@ -116,7 +116,7 @@ class RuntimeApi:
         return [runtime for runtime in found.runtimes if not runtime.removed]
 
     async def has_image(self, image: str) -> bool:
-        """Whether it can start runtimes from an image; true if it does not support this query."""
+        """Whether the API can start runtimes from an image; True if it does not support this query."""
         try:
             answer = await self._request(f"checking for image {image}", "GET", "/image_exists", params={"image": image})
         except ProviderError as error:
@@ -155,7 +155,7 @@ class AgentServer:
         self._patience = patience
 
     async def is_well(self) -> bool:
-        """Whether it responds to a health check."""
+        """Whether the agent server responds to a health check."""
         try:
             await self._http.request(f"health of {self._name}", "GET", f"{self._url}/health", {}, seconds=_CONNECT)
         except ProviderError:

@@ -31,7 +31,7 @@ _ENVIRONMENT: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteRuntimeOptions:
-    """Options for the runtimes of this account. `herd`: whose changes are reported; None: those of all herds."""
+    """Options for the runtimes of this account. `herd`: the herd whose boxes are watched; None: all herds."""
 
     image: str
     command: str
@@ -64,7 +64,7 @@ def start_request(spec: BoxSpec, session: str, kind: RemoteRuntimeOptions) -> di
 async def wait_ready(
     api: RuntimeApi, http: HttpSession, session: str, kind: RemoteRuntimeOptions
 ) -> RemoteRuntimeState:
-    """Wait until the runtime's agent server responds. One that fails or times out is stopped, to leave nothing."""
+    """Wait until the runtime's agent server responds. If the runtime fails or times out, it is stopped."""
     seen, polled = "it does not exist", 0
     try:
         async with asyncio.timeout(kind.init_timeout):
@@ -102,7 +102,7 @@ async def _stop(api: RuntimeApi, session: str) -> None:
 
 
 async def set_up(server: AgentServer, spec: BoxSpec, ports: Sequence[int]) -> None:
-    """Set up an empty box: upload its worker and files, and start its program, with the ports that it may use."""
+    """Set up an empty box: upload its worker and files, and start its program. `ports`: the ports that it may use."""
     program = spec.program[0]
     found = await server.control(scripts.command_line("prepare", program))
     if not found.strip():
@@ -119,4 +119,4 @@ async def _upload_worker(server: AgentServer, program: str) -> None:
         raise ProviderError(ProviderFault.REFUSED, f"remote: the image has no {program}")
     await server.upload(_PACKED, await cached_archive())
     await server.control(scripts.command_line("unpack", WORKER, _PACKED), _UNPACKING)
-    await server.bash(scripts.line(COMPILE), _UNPACKING)  # otherwise every start compiles it: slower, but correct
+    await server.bash(scripts.line(COMPILE), _UNPACKING)  # if it fails, each start compiles the worker, which is slower

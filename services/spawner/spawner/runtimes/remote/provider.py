@@ -28,7 +28,7 @@ from spawner.runtimes.remote.api_clients import AgentServer, HttpSession, Runtim
 from spawner.runtimes.remote.creation import RemoteRuntimeOptions, set_up, start_request, wait_ready
 from spawner.runtimes.remote.replies import RemoteRuntimeState
 from spawner.runtimes.remote.scripts import RUN, ProgramState
-from spawner.runtimes.remote.transfers import fetch, short_and_long, upload_files
+from spawner.runtimes.remote.transfers import command_outcome, fetch, upload_files
 
 _AT_ONCE: Final = 8
 """The maximum number of concurrent requests to agent servers."""
@@ -38,7 +38,7 @@ _LONGER: Final = 15.0
 
 
 class RemoteProvider:
-    """One account at the Runtime API. `http` is closed with it."""
+    """One account at the Runtime API. `close` closes `http`, too."""
 
     name = "remote"
     abilities = Abilities(pause=True, memory_limit=False, process_limit=False, cpu_limit=False, ports=True)
@@ -72,7 +72,7 @@ class RemoteProvider:
             return self._box(runtime, program)
 
     async def get(self, name: str) -> Box | None:
-        """The box with this name. An unresponsive one is returned, too, because it could not be stopped otherwise."""
+        """The box with this name, even if it does not respond: otherwise it could not be stopped."""
         runtime = await self._runtime(name)
         return None if runtime is None else await self._as_box(runtime)
 
@@ -85,15 +85,15 @@ class RemoteProvider:
         return [box for box in boxes if all(box.labels.get(name, value) == value for name, value in labels.items())]
 
     async def start(self, name: str) -> None:
-        """Start its program again; a paused runtime is resumed first."""
+        """Start the box's program again; a paused runtime is resumed first."""
         runtime = await self._awake(await self._existing(name))
         await self._server(runtime).control(scripts.command_line("launch", "again"))
 
     async def stop(self, name: str, grace: float) -> None:
         """Request the program to end, then end every process of the box but the agent server's own.
 
-        If the agent server is unavailable, or refuses, for as long as its start may take, the runtime is stopped and
-        its data is lost: its agent may have replaced that server.
+        If the agent server does not respond, or refuses, for as long as its start may take, the runtime is stopped and
+        its data is lost: the agent may have replaced the agent server.
         """
         runtime = await self._runtime(name)
         if runtime is None or runtime.fallen or runtime.status == "paused":
@@ -109,15 +109,15 @@ class RemoteProvider:
         self._unresponsive_since.pop(name, None)
 
     async def pause(self, name: str) -> None:
-        """Freeze its processes. The Runtime API's own pause would end them."""
+        """Freeze the box's processes. The Runtime API's own pause would end them."""
         await self._server(await self._existing(name)).control(scripts.command_line("freeze"))
 
     async def resume(self, name: str) -> None:
-        """Thaw its processes."""
+        """Thaw the box's processes."""
         await self._server(await self._existing(name)).control(scripts.command_line("thaw"))
 
     async def remove(self, name: str) -> None:
-        """Stop every runtime of its session; the Runtime API deletes stopped runtimes."""
+        """Stop every runtime of the box's session; the Runtime API deletes stopped runtimes."""
         session = await self._session(name)
         if session is None:
             return
@@ -127,7 +127,7 @@ class RemoteProvider:
         self._sessions.pop(name, None)
 
     async def mark_quarantined(self, name: str) -> None:
-        """Write the mark into the box; unless runtimes are kept alive, pause it as well.
+        """Write the mark into the box. Pause it as well, unless `keep_alive` is set.
 
         A runtime that has failed or lost its files contains no useful data: it is stopped.
         """
@@ -158,7 +158,7 @@ class RemoteProvider:
         if ended.exit_code not in {0, -1}:
             message = f"remote: {name}: {replies.error_message(ended.stderr) or 'the command could not be run'}"
             raise ProviderError(ProviderFault.REFUSED, message)
-        outcome = await short_and_long(server, folder, ended.stdout if ended.exit_code == 0 else None, command)
+        outcome = await command_outcome(server, folder, ended.stdout if ended.exit_code == 0 else None, command)
         return outcome.ran(command, took)
 
     async def write_files(self, name: str, files: Collection[File]) -> None:
@@ -192,7 +192,7 @@ class RemoteProvider:
         """Close the connections."""
         await self._http.close()
 
-    # --- small things ------------------------------------------------------------------------------------------
+    # --- one runtime -------------------------------------------------------------------------------------------
 
     async def _start_runtime(self, spec: BoxSpec, session: str) -> None:
         wanted = start_request(spec, session, self._kind)
@@ -233,7 +233,7 @@ class RemoteProvider:
         return ProgramState.read(await server.control(scripts.command_line("state")))
 
     async def _as_box(self, runtime: RemoteRuntimeState) -> Box:
-        """The box as far as it is known: an unresponsive one must not prevent listing the others."""
+        """The box, without its program's state if it does not respond: that must not prevent listing other boxes."""
         async with self._concurrent_reads:
             try:
                 return self._box(runtime, await self._program_state(runtime))

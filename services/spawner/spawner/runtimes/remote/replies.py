@@ -53,7 +53,7 @@ class RemoteRuntimeState(BaseModel):
     url: str | None = None
     key: str | None = Field(None, validation_alias="session_api_key", repr=False)
     work_hosts: Annotated[dict[str, int] | None, BeforeValidator(_hosts)] = None
-    """URLs of other servers in it, and the port of each; None: not reported."""
+    """URLs of other servers in the runtime, and the port of each; None: not reported."""
     status: Word = ""
     pod_status: Word = ""
     restart_count: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
@@ -62,17 +62,17 @@ class RemoteRuntimeState(BaseModel):
 
     @property
     def removed(self) -> bool:
-        """Whether it no longer exists."""
+        """Whether the runtime no longer exists."""
         return self.status in _REMOVED
 
     @property
     def ready(self) -> bool:
-        """Whether its agent server is reported as ready. Not every reply contains the pod's status."""
+        """Whether the agent server is reported as ready. Not every reply contains the pod's status."""
         return self.status == "running" and self.pod_status in {"ready", ""}
 
     @property
     def ports(self) -> dict[int, str]:
-        """The ports reachable from outside, with their URLs; if not reported, those that OpenHands expects."""
+        """The ports reachable from outside, with their URLs; if not reported, the ports that OpenHands expects."""
         if self.work_hosts is None:
             return {port: _beside(self.url, self.id, name) for port, name in _WORK.items()} if self.url else {}
         found = {port: url.rstrip("/") for url, port in self.work_hosts.items() if _PLAIN.fullmatch(url)}
@@ -80,7 +80,7 @@ class RemoteRuntimeState(BaseModel):
 
     @property
     def fallen(self) -> bool:
-        """Whether it has failed and will not recover by itself."""
+        """Whether the runtime has failed and will not recover by itself."""
         return self.status == "error" or self.pod_status in _FALLEN
 
     @property
@@ -90,12 +90,12 @@ class RemoteRuntimeState(BaseModel):
 
     @property
     def reasons(self) -> str:
-        """Why it was restarted, for users."""
+        """Why the runtime was restarted, for users."""
         return ", ".join(dict.fromkeys(str(reason) for reason in self.restart_reasons))
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether it was killed because it was out of memory."""
+        """Whether the runtime was killed because it was out of memory."""
         return "oomkill" in self.reasons.replace(" ", "").lower()
 
 
@@ -141,7 +141,7 @@ def name_of(session_id: str) -> tuple[str, str] | None:
 
 
 def is_of(runtime: RemoteRuntimeState, herd: str | None) -> bool:
-    """Whether it is a box of this herd; None: of any."""
+    """Whether the runtime is a box of this herd; `herd` None: of any herd."""
     found = name_of(runtime.session_id)
     return found is not None and herd in {None, found[0]}
 
@@ -197,7 +197,7 @@ def box(runtime: RemoteRuntimeState, program: ProgramState | None, *, paused_is_
 
 
 def require_ready(runtime: RemoteRuntimeState) -> RemoteRuntimeState:
-    """Return it if it is ready. Raises `ProviderError` (`transient`) if not, before anything is done in it."""
+    """Return the runtime if it is ready. Raises `ProviderError` (`transient`) if not."""
     if not runtime.ready:
         message = (
             f"remote: {runtime.session_id} is not ready: {runtime.pod_status or runtime.status or 'no reason given'}"
@@ -217,7 +217,7 @@ def _state(runtime: RemoteRuntimeState, state: ProgramState, end: ProgramEnd | N
 
 
 def _lost(runtime: RemoteRuntimeState, program: ProgramState | None) -> ProgramEnd | None:
-    """The end of a program that was not recorded in the box; None if it still runs, as far as is known."""
+    """The end of a program whose end is not recorded in the box; None if it still runs, as far as is known."""
     if runtime.status == "paused":
         return ProgramEnd(None, reason="its runtime is paused, which ends its processes")
     if runtime.fallen:

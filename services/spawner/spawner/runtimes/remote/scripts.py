@@ -95,7 +95,7 @@ class CommandOutcome:
 
     @classmethod
     def read(cls, text: str) -> "CommandOutcome":
-        """Parse it. Raises `ProviderError` (`refused`) if it is invalid: the box's agent may have overwritten it."""
+        """Parse the report of box.sh. Raises `ProviderError` (`refused`) if the box's agent has overwritten it."""
         first, *rest = text.split("\n")
         try:
             code, size = first.split(" ")
@@ -124,12 +124,12 @@ class ProgramState:
     frozen: bool = False
     aside: bool = False
     supervised: bool = False
-    """Whether the process that will record its end still runs."""
+    """Whether the process that will record the program's end still runs."""
     output: str = ""
 
     @classmethod
     def read(cls, text: str) -> "ProgramState":
-        """Parse it as far as possible: the box's agent may have written anything, which must do no harm elsewhere."""
+        """Parse the report of box.sh; invalid parts are ignored, because the box's agent may have written anything."""
         found = {name: value for name, _, value in (line.partition(" ") for line in text.split("\n"))}
         return cls(
             made=_moment(found.get("made")),

@@ -28,7 +28,7 @@ async def upload_files(server: AgentServer, files: Collection[File]) -> None:
 
 
 async def fetch(server: AgentServer, path: str, limit: int) -> bytes:
-    """Return a file's content. Links are refused, as the agent server would follow them wherever the agent points."""
+    """Return a file's content. Links are refused, because the agent server would follow them to any file."""
     if (await server.bash(scripts.plain(path))).exit_code == scripts.LINKED:
         raise ProviderError(ProviderFault.REFUSED, f"{path} contains a symbolic link")
     return await server.download(path, limit)
@@ -41,7 +41,7 @@ def _check(path: str) -> None:
         raise ProviderError(ProviderFault.REFUSED, message)
 
 
-async def short_and_long(server: AgentServer, folder: str, text: str | None, command: Command) -> CommandOutcome:
+async def command_outcome(server: AgentServer, folder: str, text: str | None, command: Command) -> CommandOutcome:
     """How a command ended, with its output: from the reply, or downloaded if it is too long for one."""
     outcome = CommandOutcome.read(text or await server.control(scripts.command_line("result", folder, str(SHORT))))
     if outcome.is_complete:
