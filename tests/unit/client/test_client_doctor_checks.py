@@ -1,5 +1,6 @@
 """Checks of the doctor and their states."""
 
+import ast
 import json
 import os
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from sandherd.bus.identity.credentials import Bearer
 from sandherd.cli.doctor.checks import check_credential, check_service, check_skew, check_unpublished, examine
 from sandherd.cli.doctor.local_stack import check_processes
-from sandherd.cli.doctor.remedies import with_commands
+from sandherd.cli.doctor.remedies import COMMANDS, with_commands
 from sandherd.cli.render import catalogue
 from sandherd.client.context import FROM_CONTEXT, Context
 from sandherd.client.doctor.audit import audit_faults, check_audit
@@ -148,6 +149,14 @@ async def test_processes_are_those_of_the_herd_that_is_examined(tmp_path: Path) 
     }
     assert names["local"] == ["process supervisor", "process postgres", "process event-ingest"]
     assert names["elsewhere"] == ["process event-ingest"]
+
+
+@pytest.mark.parametrize("phrase", COMMANDS)
+def test_phrase_with_a_command_is_in_a_remedy_of_a_check(phrase: str) -> None:
+    """A remedy whose words change would lose its command."""
+    sources = [Path(str(file)).read_text() for file in files("sandherd.client.doctor").iterdir() if file.is_file()]
+    texts = [node.value for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    assert any(phrase in text for text in texts if isinstance(text, str))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Final
 from sandherd.client.remedy_commands import with_command
 
 _STATUS: Final = "`sandherd status`, `docker compose ps` or `kubectl get pods`"
-_COMMANDS: Final = {
+COMMANDS: Final = {
     "apply the migrations of this version": "`sandherd-event-ingest migrate`",
     "audit the history": "`sandherd audit`",
     "check that Postgres runs": "for a local stack `sandherd status`",
@@ -24,13 +24,13 @@ _LOCAL: Final = {
     "check that it runs": "`sandherd status`",
     "provision the herd": "`sandherd down`, then `sandherd up`",
 }
-"""Commands that replace those of `_COMMANDS` on the machine of a local stack."""
+"""Commands that replace those of `COMMANDS` on the machine of a local stack."""
 
 
 def with_commands(remedy: str, *, local: bool = False) -> str:
     """The remedy, with the command in parentheses after its phrase. `local` selects those for a local stack. Pure."""
-    known = next((phrase for phrase in _COMMANDS if phrase in remedy), None)
+    known = next((phrase for phrase in COMMANDS if phrase in remedy), None)
     if known is None:
         return with_command(remedy)
-    command = _LOCAL.get(known, _COMMANDS[known]) if local else _COMMANDS[known]
+    command = _LOCAL.get(known, COMMANDS[known]) if local else COMMANDS[known]
     return remedy.replace(known, f"{known} ({command})", 1)

@@ -9,7 +9,7 @@ from sandherd.contracts.requests import DATABASE, Part, PartKind
 
 CHECK: Final = "database"
 REMEDY: Final = (
-    "check that Postgres responds there and has all its files, and see its log; until then events wait at the "
+    "check that Postgres runs, responds there and has all its files, and see its log; until then events wait at the "
     "broker, and nothing is lost"
 )
 _UNAVAILABLE: Final = "database is unavailable"
