@@ -107,7 +107,7 @@ async def test_first_push_that_a_killed_spawner_began_is_no_other_branch() -> No
     live: Any = SimpleNamespace(now=lambda: NOW, branch_index=SimpleNamespace(views=lambda: ()))
     mirror: Any = SimpleNamespace(remote_branches=remote_branches)
     unused: Any = None
-    decide = await PushStep(live, unused, unused)._first(mirror, record)
+    decide = await PushStep(live, unused, unused)._before_first_push(mirror, record)
     assert decide is not None
     found = decide(record)
     assert (found.remote_branch, found.pushed, found.push_wanted) == ("feature/x", COMMIT, True)

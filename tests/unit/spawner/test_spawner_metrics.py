@@ -16,7 +16,7 @@ from sandherd.contracts.commands import CommandHarness, SandboxLimits, SubmitTas
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.telemetry.meters import Meters
-from sandherd.telemetry.otlp_exporter import _Numbers
+from sandherd.telemetry.otlp_exporter import _SpanIds
 from sandherd.telemetry.traceparents import new_traceparent
 from spawner.live_state import LiveState
 from spawner.sandboxes import sandbox_transitions as of_sandbox
@@ -108,7 +108,7 @@ def test_replica_without_the_lease_exports_no_gauges() -> None:
 def spans() -> Iterator[InMemorySpanExporter]:
     """The exported spans, in memory."""
     exporter = InMemorySpanExporter()
-    provider = TracerProvider(id_generator=_Numbers(), shutdown_on_exit=False)
+    provider = TracerProvider(id_generator=_SpanIds(), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     before, trace._TRACER_PROVIDER = trace._TRACER_PROVIDER, provider
     yield exporter
