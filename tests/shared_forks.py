@@ -34,7 +34,7 @@ def _server(worker: tuple[str, ...], search_path: str) -> "ForkServer":
     Nor is that of forwarders: they have its network, and some tests have a network of their own.
     """
     from spawner.runtimes.fork_server import ForkServer
-    from spawner.runtimes.network import FORWARDER_WORDS
+    from spawner.runtimes.network import FORWARDER_COMMAND
 
     class Shared(ForkServer):
         def close(self) -> None:
@@ -48,7 +48,7 @@ def _server(worker: tuple[str, ...], search_path: str) -> "ForkServer":
             if self.pid:
                 SERVERS.add(self.pid)
 
-    if "-m" not in worker or worker == FORWARDER_WORDS:
+    if "-m" not in worker or worker == FORWARDER_COMMAND:
         return ForkServer(worker, search_path)
     found: ForkServer | None = _SHARED.get((worker, search_path))
     if found is None or not found.usable:

@@ -268,7 +268,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _error("process restart failed", "The restart of a process is retried.", "Read the process's log."),
         _error("broker does not store messages", "`problem` names the cause.", FREE_DISK),
         _info("broker stores messages again", "Storage is available."),
-        _warning("restarting nats-server that does not store messages", "nats-server does not recover by itself."),
+        _warning("restarting nats-server that does not store messages", "The broker does not recover by itself."),
         _error("sandboxes may still run", "Stopping them failed.", "Read spawner.log, then run `sandherd down`."),
         _error("sandboxes not stopped, program missing", "The spawner is not installed.", "Install sandherd-spawner."),
         _warning("execute permission for others added to directory", "Sandboxes with their own uid need it."),

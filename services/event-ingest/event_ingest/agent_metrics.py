@@ -28,7 +28,6 @@ _TOOL_CALLS: Final = "sandherd_tool_call_seconds"
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
 """The provider's name in the conventions of OpenTelemetry, by the beginning of a model's name."""
-
 _UNKNOWN: Final = ("", datetime.min.replace(tzinfo=UTC))
 """Stands for the start of a call that was not recorded."""
 

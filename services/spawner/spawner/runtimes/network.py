@@ -24,7 +24,7 @@ from spawner.runtimes.layout import SandboxDirectory
 from spawner.runtimes.run_files import RunFiles
 
 FORWARDER: Final = Path(next(iter(find_spec("sandherd_network").submodule_search_locations or [])), "forwarder.py")  # type: ignore[union-attr]  # our own
-FORWARDER_WORDS: Final = (sys.executable, "-P", "-m", "sandherd_network.forwarder")
+FORWARDER_COMMAND: Final = (sys.executable, "-P", "-m", "sandherd_network.forwarder")
 """The command line of the same, as the fork server needs it."""
 GATE: Final = 4
 """The descriptor on which bubblewrap waits until the network is ready."""

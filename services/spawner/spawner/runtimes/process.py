@@ -60,7 +60,7 @@ class ProcessRuntime:
     def __post_init__(self) -> None:
         if self.launch:
             self.forks = ForkServer(self.worker, self.search_path)
-            self.forwarders = ForkServer(network.FORWARDER_WORDS, "")
+            self.forwarders = ForkServer(network.FORWARDER_COMMAND, "")
         self._state_worker_start()
 
     @property
