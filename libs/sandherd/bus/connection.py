@@ -30,7 +30,7 @@ from sandherd.bus.errors import (
     SubjectFullError,
     TlsError,
 )
-from sandherd.bus.publish_retries import BROKER_BACKOFF, acknowledged_within, logged_every, publish_delay
+from sandherd.bus.publish_retries import BROKER_BACKOFF, acknowledged_within, is_retried, logged_every, publish_delay
 from sandherd.bus.publish_window import PublishWindow
 from sandherd.bus.replies import Acknowledgement, PendingCalls, read_reply
 from sandherd.bus.tls_client import TlsClient, requires_tls
@@ -197,8 +197,8 @@ class Bus:
     ) -> Acknowledgement:
         """Publish, and retry until the message is acknowledged; with `while_full` also while the stream is full.
 
-        `check` is called before each attempt, and raises if it may not be published any more. Raises that error,
-        `PublishRefusedError`, `SubjectFullError`, `StreamFullError` without `while_full`, and once closed `BusError`.
+        `check` is called before each attempt. Raises its error, `PublishRefusedError`, `SubjectFullError`,
+        `WrongLastSequenceError`, `StreamFullError` without `while_full`, and once closed `BusError`.
         """
         attempt = 0
         while True:
@@ -210,14 +210,12 @@ class Bus:
             except ConnectionLostError:
                 continue
             except PublishFailedError as error:
-                if isinstance(error, StreamFullError) and not while_full:
+                if self.closed or not is_retried(error, while_full=while_full):
                     raise
                 if attempt % logged_every(error) == 0:
                     _log.warning(
                         "message not acknowledged, retrying", subject=subject, attempt=attempt, error=str(error)
                     )
-                if self.closed:
-                    raise
                 wait = publish_delay(error, attempt)
             await asyncio.sleep(wait)
             attempt += 1

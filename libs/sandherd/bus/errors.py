@@ -6,6 +6,8 @@ from sandherd.contracts.errors import Problem
 
 _STORE_FAILED: Final = 10077
 """The broker's error `JSStreamStoreFailedF`: the reply of a full stream with `discard: new`."""
+_WRONG_LAST_SEQUENCE: Final = 10071
+"""The broker's error `JSStreamWrongLastSequenceErrF`."""
 NO_LEADER: Final = frozenset({10008, 10009})
 """The broker's errors `JSClusterNotAvailErr` and `JSClusterNotLeaderErr`: a leader election is in progress."""
 _OF_SUBJECT: Final = "per subject"
@@ -40,6 +42,10 @@ class SubjectFullError(BusError):
     """The subject has its maximum of stored messages. The publisher gets this error; other subjects are unaffected."""
 
 
+class WrongLastSequenceError(PublishFailedError):
+    """The last message on the subject has another sequence than the one that the publisher expects."""
+
+
 class PublishRefusedError(BusError):
     """The broker will never accept this message as it is."""
 
@@ -64,6 +70,8 @@ def failure_of(code: int | None, description: str | None) -> type[BusError]:
     """The error class for the broker's error reply to a publish, by its code and its description."""
     if code in NO_LEADER:
         return LeaderlessError
+    if code == _WRONG_LAST_SEQUENCE:
+        return WrongLastSequenceError
     if code != _STORE_FAILED:
         return PublishFailedError
     return SubjectFullError if _OF_SUBJECT in (description or "") else StreamFullError

@@ -3,7 +3,7 @@
 from typing import Final
 
 from sandherd.backoff import Backoff
-from sandherd.bus.errors import LeaderlessError
+from sandherd.bus.errors import LeaderlessError, StreamFullError, WrongLastSequenceError
 
 BROKER_BACKOFF: Final = Backoff(base=0.05, cap=5.0)
 """The backoff of connections, requests and messages to a broker that does not respond."""
@@ -19,6 +19,14 @@ acknowledge is published again before that, so no later message is accepted ahea
 def acknowledged_within(*, clustered: bool) -> float:
     """Seconds to wait for an acknowledgement before the message is published again."""
     return _CLUSTER_ACK_TIMEOUT if clustered else _ACK_TIMEOUT
+
+
+def is_retried(error: Exception, *, while_full: bool) -> bool:
+    """Whether a publish that failed with this error is retried; `while_full` is whether it is while the stream is full.
+
+    A publish that expects another last sequence is not: no retry of it would be stored.
+    """
+    return not isinstance(error, WrongLastSequenceError) and (while_full or not isinstance(error, StreamFullError))
 
 
 def logged_every(error: Exception) -> int:

@@ -4,9 +4,7 @@ A command first claims the name of its message. The claim contains the command's
 is redelivered, because a relay was killed, finds its own claim and continues.
 """
 
-import asyncio
 import hashlib
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -24,7 +22,8 @@ from message_relay.delivery_rules import (
     too_many,
     too_many_of_project,
 )
-from message_relay.inbox import Inbox, Key
+from message_relay.dispatcher import Dispatcher
+from message_relay.inbox import FirstMessage, Inbox, Key
 from message_relay.message_names import MessageNames, NameEntry
 from message_relay.name_claims import NameClaim, NameUse, claim_of, excess, is_unique, reservation, taken, use_of
 from message_relay.record_reader import sandbox_record
@@ -46,7 +45,7 @@ _CLAIMED_CONCURRENTLY: Final = Retry(0.05, "its name was claimed at the same tim
 
 
 class MessageCommands:
-    """Handles the relay's commands; `wake` is called with the sandbox for which a new message waits."""
+    """Handles the relay's commands; the dispatcher is woken for a sandbox for which a new message waits."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class MessageCommands:
         events: RelayEvents,
         approval_handler: ApprovalHandler,
         *,
-        wake: Callable[[Key], None],
+        dispatcher: Dispatcher,
         max_in_project: int = 2000,
     ) -> None:
         self._max_in_project = max_in_project
@@ -65,7 +64,7 @@ class MessageCommands:
         self._names = names
         self._events = events
         self._approval_handler = approval_handler
-        self._wake = wake
+        self._dispatcher = dispatcher
         self._locks: KeyedLocks[Key] = KeyedLocks()
 
     async def handle(self, delivery: Delivery) -> Outcome:
@@ -110,7 +109,7 @@ class MessageCommands:
             known = await sandbox_record(self._bus, message.project, message.sandbox)
             refusal = await self._refusal(message, known)
             if refusal is None:
-                refusal = await self._store_new(message)
+                refusal = await self._store_new(message, known)
             return DONE if refusal is None else await self._reject(message, delivery, refusal)
 
     async def _accept(
@@ -132,7 +131,7 @@ class MessageCommands:
             claim = await self._claim(command, delivery, entry)
             if isinstance(claim, Retry):
                 return claim
-            refused = await self._store_new(self._message(command, claim))
+            refused = await self._store_new(self._message(command, claim), known)
             if refused is None:
                 return DONE
             await self._names.release(command.project, command.data.message, claim)
@@ -214,13 +213,17 @@ class MessageCommands:
         found = excess(project, usage.names, self._names.fill)
         return None if found is None else ApprovalRefusal(Code.REFUSED, found)
 
-    async def _store_new(self, message: InboxMessage) -> ApprovalRefusal | None:
+    async def _store_new(self, message: InboxMessage, known: SharedSandboxRecord | None) -> ApprovalRefusal | None:
         """Store a message that certainly was not stored before. Returns None, or the refusal if the inbox is full."""
+        entry = None
         try:
-            await self._inbox.store(message)
+            if self._dispatcher.serves((message.project, message.sandbox)):
+                await self._inbox.store(message)
+            else:
+                entry = await self._inbox.store_first(message)
         except SubjectFullError:
             return ApprovalRefusal(Code.REFUSED, too_many(message.sandbox))
-        await self._start_delivery(message)
+        await self._start_delivery(message, None if entry is None else FirstMessage(entry, known))
         return None
 
     async def _store_again(self, message: InboxMessage) -> Outcome:
@@ -232,11 +235,10 @@ class MessageCommands:
         await self._start_delivery(message)
         return DONE
 
-    async def _start_delivery(self, message: InboxMessage) -> None:
+    async def _start_delivery(self, message: InboxMessage, first: FirstMessage | None = None) -> None:
         """Start delivery, and publish `message.queued` meanwhile: `RelayEvents` keeps a message's events in order."""
-        publishing = asyncio.ensure_future(self._events.publish(message, BEGUN, queued(message), datetime.now(UTC)))
-        self._wake((message.project, message.sandbox))
-        await publishing
+        self._dispatcher.wake((message.project, message.sandbox), first)
+        await self._events.publish(message, BEGUN, queued(message), datetime.now(UTC))
         await self._inbox.count_ahead(message.project)
 
     async def _reject(

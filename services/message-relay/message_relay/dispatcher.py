@@ -11,7 +11,7 @@ import nats.js.errors
 from nats.aio.msg import Msg
 
 from message_relay.answer_router import LeftoverAnswer
-from message_relay.inbox import Inbox, Key
+from message_relay.inbox import FirstMessage, Inbox, Key
 from message_relay.inbox_delivery import InboxDelivery
 from sandherd.backoff import Backoff
 from sandherd.bus.connection import Bus
@@ -53,14 +53,21 @@ class Dispatcher:
         self._failure: BaseException | None = None
         self._open = False
 
-    def wake(self, key: Key) -> None:
-        """Try to deliver the messages of a sandbox now: a new one waits, or its worker may be available again."""
+    def serves(self, key: Key) -> bool:
+        """Whether messages of a sandbox are being delivered, or wait for its worker."""
+        return key in self._woken
+
+    def wake(self, key: Key, first: FirstMessage | None = None) -> None:
+        """Try to deliver the messages of a sandbox now: a new one waits, or its worker may be available again.
+
+        `first` is the new message, if it is known that none was waiting before it.
+        """
         woken = self._woken.get(key)
         if woken is not None:
             woken.set()
         elif self._open and self._lease.held:
             self._woken[key] = asyncio.Event()
-            task = asyncio.create_task(self._serve(key), name=f"serve {key[1]}")
+            task = asyncio.create_task(self._serve(key, first), name=f"serve {key[1]}")
             self._tasks.add(task)
             task.add_done_callback(self._on_served)
 
@@ -109,13 +116,13 @@ class Dispatcher:
         for key in waiting:
             self.wake(key)
 
-    async def _serve(self, key: Key) -> None:
+    async def _serve(self, key: Key, first: FirstMessage | None) -> None:
         """Deliver the messages that wait for one sandbox until none is left."""
         woken = self._woken[key]
         try:
             while True:
                 woken.clear()
-                left = await self._drain(key)
+                left, first = await self._drain(key, first=first), None
                 if left is not LeftoverAnswer.NOTHING:
                     await self._retry_until_empty(key, woken, left)
                 elif not woken.is_set():
@@ -140,10 +147,10 @@ class Dispatcher:
                 attempt = 0 if woken.is_set() else attempt + 1
                 woken.clear()
 
-    async def _drain(self, key: Key, *, overtake: bool = False) -> LeftoverAnswer:
+    async def _drain(self, key: Key, *, overtake: bool = False, first: FirstMessage | None = None) -> LeftoverAnswer:
         """What still waits afterwards. An unavailable broker is treated like an unavailable worker."""
         try:
-            left = await self._delivery.drain(key, overtake=overtake)
+            left = await self._delivery.drain(key, overtake=overtake, first=first)
             (self._expecting.add if left is LeftoverAnswer.NEXT else self._expecting.discard)(key)
             return left
         except _NO_REPLY as error:

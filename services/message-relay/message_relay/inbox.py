@@ -1,10 +1,11 @@
 """The stream INBOX with all waiting messages. A message is deleted from it after the event of its end is published."""
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import nats.errors
 import nats.js.errors
@@ -13,10 +14,13 @@ from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery, dead_headers
+from sandherd.bus.errors import WrongLastSequenceError
 from sandherd.bus.kv import next_message
+from sandherd.bus.replies import Acknowledgement
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import UnsafeNameError
+from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.subjects import INBOX, Principal, dead_subject
 from sandherd.telemetry import logs
 
@@ -36,6 +40,13 @@ class InboxEntry:
     message: InboxMessage
 
 
+class FirstMessage(NamedTuple):
+    """A new message that no other message of its sandbox precedes, and the sandbox's record."""
+
+    entry: InboxEntry
+    known: SharedSandboxRecord | None
+
+
 class Inbox:
     """The messages that wait for each sandbox, in order of arrival."""
 
@@ -44,16 +55,29 @@ class Inbox:
         self._counted: dict[str, tuple[int, float]] = {}
         """For each project: the number of its waiting messages, and the monotonic second until which that is used."""
 
-    async def store(self, message: InboxMessage) -> None:
+    async def store(self, message: InboxMessage, headers: Mapping[str, str] | None = None) -> Acknowledgement:
         """Store a message. The broker drops repetitions within its duplicate window. Raises `SubjectFullError`."""
         subject = INBOX.fill(project=message.project, sandbox=message.sandbox)
         # A message must not be dropped as the duplicate of another one that has the same name.
         identity = message.source or f"{message.message}.{message.sent_at.isoformat()}"
-        await self._bus.publish_stored(
+        return await self._bus.publish_stored(
             subject,
             message.model_dump_json(exclude_none=True).encode(),
             msg_id=f"{message.project}.{message.sandbox}.{message.message_type}.{identity}",
+            headers=headers,
         )
+
+    async def store_first(self, message: InboxMessage) -> InboxEntry | None:
+        """Store a message as `store` does. Returns its entry if no other message waits for its sandbox.
+
+        Returns None if another one waits, or if this message was stored before.
+        """
+        try:
+            stored = await self.store(message, {"Nats-Expected-Last-Subject-Sequence": "0"})
+        except WrongLastSequenceError:
+            await self.store(message)
+            return None
+        return None if stored.duplicate else InboxEntry(stored.seq, message)
 
     async def first(self, key: Key, after: int = 0) -> InboxEntry | None:
         """The first waiting message of a sandbox after the stream sequence `after`; None if there is none."""

@@ -18,7 +18,7 @@ from message_relay.delivery_rules import (
     next_step,
     rejection,
 )
-from message_relay.inbox import Inbox, InboxEntry, Key
+from message_relay.inbox import FirstMessage, Inbox, InboxEntry, Key
 from message_relay.record_reader import sandbox_record
 from message_relay.relay_events import ACKNOWLEDGED, ENDED, RelayEvents
 from sandherd.bus.connection import Bus, NoResponderError, RequestTimeoutError
@@ -63,13 +63,13 @@ class InboxDelivery:
         self._meters = meters
         self._check = check
 
-    async def drain(self, key: Key, *, overtake: bool = False) -> LeftoverAnswer:
+    async def drain(self, key: Key, *, overtake: bool = False, first: FirstMessage | None = None) -> LeftoverAnswer:
         """Deliver all waiting messages in order; with `overtake`, urgent ones first. Returns what remains, and why.
 
         `overtake` is needed because a worker that does not acknowledge a message may wait for an answer behind it. An
-        answer that waits for the next attempt does not block later messages.
+        answer that waits for the next attempt does not block later messages. With `first`, the inbox need not be read.
         """
-        known, waiting = await both(sandbox_record(self._bus, *key), self._inbox.first(key))
+        waiting, known = first or await both(self._inbox.first(key), sandbox_record(self._bus, *key))
         if overtake and ended(key[1], known) is None and is_reachable(known):
             await self._deliver_urgent(key, known)
             waiting = await self._inbox.first(key)

@@ -93,7 +93,7 @@ class Relay:
             MessageNames(self._service.bus),
             self._events,
             self._approval_handler,
-            wake=self._dispatcher.wake,
+            dispatcher=self._dispatcher,
             max_in_project=self._service.settings.project_messages,
         )
 

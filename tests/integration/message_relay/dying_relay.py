@@ -1,6 +1,6 @@
 """A relay that is killed before any of its acts, as if by kill -9."""
 
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
@@ -10,7 +10,8 @@ from message_relay.approval_expiry import ApprovalExpiry
 from message_relay.approval_handler import ApprovalHandler
 from message_relay.approval_store import ApprovalStore
 from message_relay.commands import MessageCommands
-from message_relay.inbox import Inbox
+from message_relay.dispatcher import Dispatcher
+from message_relay.inbox import FirstMessage, Inbox, Key
 from message_relay.inbox_delivery import InboxDelivery
 from message_relay.message_names import MessageNames
 from message_relay.relay_events import RelayEvents
@@ -27,6 +28,7 @@ class Relay:
 
     def __init__(self, bus: Bus, acts: int | None) -> None:
         self._left = acts
+        self._first: FirstMessage | None = None
         bus.publish_stored = self._counted(bus.publish_stored)  # type: ignore[method-assign]  # counted
         bus.request = self._counted(bus.request)  # type: ignore[method-assign]  # counted
         bus.js.delete_msg = self._counted(bus.js.delete_msg)  # type: ignore[method-assign]  # counted
@@ -40,8 +42,20 @@ class Relay:
         names = MessageNames(bus)
         names.claim = self._counted(names.claim)  # type: ignore[method-assign]  # counted
         names.release = self._counted(names.release)  # type: ignore[method-assign]  # counted
-        self.taking = MessageCommands(bus, inbox, names, saying, self.answering, wake=lambda _key: None)
+        self.taking = MessageCommands(bus, inbox, names, saying, self.answering, dispatcher=cast("Dispatcher", self))
         self.pump = InboxDelivery(bus, inbox, saying, handing, Meters(CollectorRegistry()), check=lambda: None)
+
+    def serves(self, _key: Key) -> bool:
+        """No sandbox is served before `deliver` is called."""
+        return False
+
+    def wake(self, _key: Key, first: FirstMessage | None = None) -> None:
+        """Remember what the dispatcher would deliver first."""
+        self._first = first
+
+    async def deliver(self, key: Key) -> None:
+        """Deliver what waits for a sandbox."""
+        await self.pump.drain(key, first=self._first)
 
     @property
     def acts_left(self) -> int:

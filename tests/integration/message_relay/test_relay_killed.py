@@ -36,7 +36,7 @@ async def live_once(world: World, command: Delivery, acts: int | None) -> None:
         relay = Relay(bus, acts)
         try:
             await relay.taking.handle(command)
-            await relay.pump.drain(KEY)
+            await relay.deliver(KEY)
         except Killed:
             return
 

@@ -35,7 +35,7 @@ class Parts:
     async def waiting_sandboxes(self) -> list[Key]:
         return []
 
-    async def drain(self, key: Key, *, overtake: bool = False) -> LeftoverAnswer:
+    async def drain(self, key: Key, **_more: Any) -> LeftoverAnswer:
         self.served.append(key)
         return LeftoverAnswer.NOTHING
 
