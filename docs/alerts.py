@@ -17,22 +17,23 @@ SEVERITIES: Final = {"critical": "pages an operator", "warning": "is checked dur
 _LABEL: Final = re.compile(r"\$labels\.(\w+)")
 _FILLED_IN: Final = re.compile(r"\{\{[^}]*\$labels\.(\w+)[^}]*\}\}")
 _HEAD: Final = """\
-One page for each alert of `deploy/prometheus/rules`: what it means, how to investigate, what to do. `critical` alerts
-page an operator; `warning` alerts are checked during working hours.
+There is one page for each alert of `deploy/prometheus/rules`. It describes what the alert means, how to find the cause,
+and what to do. `critical` alerts page an operator; `warning` alerts are checked during working hours.
 
-The scrape configuration has to set three labels: `job` is the herd, so that one Prometheus can watch several, `service`
-is `spawner`, `event-ingest`, `monitor`, `message-relay` or `gateway`, and `instance` a replica. Compose's Prometheus
-and the chart's PodMonitor do. The link of an alert is this folder's path in the repository; the chart's value
-`monitoring.runbooks` replaces the folder, for example with that of your own copy.
+The scrape configuration has to set three labels: `job` is the herd, so that one Prometheus can watch several herds;
+`service` is `spawner`, `event-ingest`, `monitor`, `message-relay` or `gateway`; and `instance` is a replica. The
+Prometheus of Compose and the PodMonitor of the chart set them. Each alert has a link to its page, which begins with the
+path of this folder in the repository. The chart's value `monitoring.runbooks` replaces this path, for example by the
+URL of your copy.
 """
 _FOOT: Final = """\
 ## Where to run the commands
 
-The commands on these pages query the herd itself, so they work wherever `sandherd` can reach the broker with the
-credential of an operator: on the machine of `sandherd up` without further settings, else with `NATS_URL` and
-`SANDHERD_CREDENTIALS` ([compose.md](../compose.md), [helm.md](../helm.md)). The log of a service is in the folder
-`logs/` that `sandherd status` shows, in `docker compose logs` or in `kubectl logs`; its fields are in
-[telemetry.md](../telemetry.md).
+The commands on these pages send requests to the herd itself. So they work on every machine on which `sandherd` can
+reach the broker with the credential of an operator. On the machine of `sandherd up` they need no settings. On other
+machines, set `NATS_URL` and `SANDHERD_CREDENTIALS` ([compose.md](../compose.md), [helm.md](../helm.md)). For the log of
+a service, use `sandherd services logs`, `docker compose logs` or `kubectl logs`. [telemetry.md](../telemetry.md)
+describes its fields.
 """
 
 
