@@ -89,11 +89,11 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
     folds_calls = True
     steps = MappingProxyType({"nudge": "batches", "interrupt": "interrupt_at", "pause": "pause_at"})
     documentation = Documentation(
-        condition="the same set of at least two calls, with the same results, in `batches` responses of the model in a "
-        "row, in any order; compared as by `loop`",
-        avoids="equal calls within one response count once; the count begins again when a file gets a new content; a "
-        "set with a poll has to be repeated `polls` times",
-        source="OpenRouter's typescript-agent counts duplicates within a response once",
+        condition="`batches` responses in a row have the same set of at least two calls, in any order, with the same "
+        "results. Inputs and results are compared as by `loop`",
+        avoids="equal calls within one response count once. The count begins again after a new content. A set with a "
+        "poll has to be repeated `polls` times",
+        source="OpenRouter's typescript-agent, which counts duplicates within a response once",
     )
 
     def fold(self, part: Batches, observation: Observation, facts: Facts) -> Batches:

@@ -54,9 +54,10 @@ class Flood(HousekeepingRule[FloodWindow, FloodThresholds]):
     from_silence = False
     requires_task = False
     documentation = Documentation(
-        condition=f"more than `bytes`, `messages` or `junk` within {WINDOW_SECONDS} s",
-        avoids="a flood that has passed while the monitor did not read, and much output over a long time",
-        source="what the broker stores for all sandboxes of a herd",
+        condition="the sandbox publishes more than `bytes`, `messages` or `junk` (messages that are not valid events) "
+        f"within {WINDOW_SECONDS} s",
+        avoids="a flood that ended while the monitor was not reading is ignored; so is much output over a long time",
+        source="what the broker can store for all sandboxes of a herd",
     )
 
     def fold(self, part: FloodWindow, observation: Observation, _facts: Facts) -> FloodWindow:
