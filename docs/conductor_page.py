@@ -59,7 +59,7 @@ def numbers() -> str:
             ("maximum number of files that a message names", message_texts.MAX_FILES, proposal),
             ("maximum size of a compared path, in bytes", ignored_files.MAX_PATH, proposal),
             (
-                "seconds after which an undelivered message expires",
+                "maximum seconds until an undelivered message expires",
                 conductor_decisions.MESSAGE_EXPIRES,
                 "as for a nudge of the guardian",
             ),
