@@ -22,8 +22,8 @@ The same situation may have different codes in different commands. For example, 
 to it (`send_message`) is refused with `not_found`, but an answer to its approval (`answer_approval`) with `refused`.
 """
 _FORMS: Final = {
-    "data.spec.harness.argv": """The path of a field in the document that does not conform to its schema. A number is the
-    index in an array. If a field is missing, it is the last part of the path. The path in a request begins at the
+    "data.spec.harness.argv": """The path of a field in the document that does not conform to its schema. A number is
+    the index in an array. If a field is missing, it is the last part of the path. The path in a request begins at the
     request itself, because requests have no envelope: `types.0`.""",
     "spec.runtime": """The path of a field in the command's `data`. The schema permits its value, but this herd does
     not.""",
