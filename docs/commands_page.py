@@ -24,7 +24,7 @@ A list that can be truncated is an object with the list and a field that shows i
 """
 _COMMON: Final = ("-h", "--help")
 _NAMES: Final = re.compile(r"(?:--?[\w-]+(?:, | |$))+")
-"""The names of an option, before its value."""
+"""Matches the names of an option, before its value."""
 
 
 def commands() -> str:
@@ -67,7 +67,7 @@ def _table(options: list[Any], context: Any) -> str:
 
 
 def _row(option: Any, context: Any) -> str:
-    """As the option's line in `--help`, with its choices and its default."""
+    """The row of an option: its line in `--help`, with its choices and its default."""
     names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
     shown, text = option.get_help_record(context)
     taken = _NAMES.sub("", shown)
@@ -77,5 +77,5 @@ def _row(option: Any, context: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text of a table's cell, where a bar would begin the next one."""
+    """The text for a cell of a table, with bars escaped, because a bar would begin the next cell."""
     return text.replace("|", "\\|")

@@ -53,7 +53,7 @@ def page(title: str, source: str, *parts: str) -> str:
 
 
 def subject_table() -> str:
-    """All subjects: their meaning, who publishes and receives on each, and which stream stores it."""
+    """All subjects, each with its meaning, its publishers and receivers, and the stream that stores it."""
     head = ("kind", "subject", "meaning", "published by", "received by", "stream")
     return table(head, (subject_row(row) for row in TABLE))
 
@@ -201,7 +201,7 @@ def closing(model: type[EventData]) -> str:
 
 
 def telemetry(model: type[EventData]) -> str:
-    """What event-ingest exports when it stores the event."""
+    """The kinds of telemetry that event-ingest exports when it stores the event."""
     return ", ".join(name for name in ("milestone", "measured") if getattr(model, name))
 
 

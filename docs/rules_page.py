@@ -1,6 +1,6 @@
-"""Generates what the rest of Sandherd knows of the monitor's rules: a table for the libraries, and docs/monitor.md.
+"""Generates a table of the monitor's rules for the libraries, and docs/monitor.md.
 
-Labels, settings, the chart's schema and the dashboards are made from the table.
+Labels, settings, the chart's schema and the dashboards are generated from the table.
 """
 
 import json
@@ -285,7 +285,7 @@ part only, and the rule begins again.
 
 
 def documents() -> dict[Path, str]:
-    """The generated module."""
+    """The generated module with the table."""
     return {TABLE: f"{_HEAD}(\n{''.join(_written(row(rule)) for rule in registry.RULES)}){_TAIL}"}
 
 
@@ -295,7 +295,7 @@ def _written(one: RuleRow) -> str:
 
 
 def _written_threshold(one: ThresholdRow) -> str:
-    """On few lines; fields at their default are left out."""
+    """The source of a row, on few lines. Fields with their default value are left out."""
     optional = {name: getattr(one, name) for name in ("whole", "minimum", "above", "maximum")}
     shown = {name: value for name, value in optional.items() if value is not None and value is not False}
     rest = [f"{name}={value!r}" for name, value in shown.items()]
@@ -311,13 +311,13 @@ def _text(value: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """A text in parts that fit on a line each, with the spaces between."""
+    """The text in parts that each fit on a line. Each part except the last ends with a space."""
     lines = textwrap.wrap(text, 96)
     return [f"{line} " for line in lines[:-1]] + lines[-1:]
 
 
 def row(rule: AnyRule) -> RuleRow:
-    """A rule as the table has it."""
+    """The row of a rule in the table."""
     fields = rule.thresholds.model_fields
     meanings = schemas.docstrings(rule.thresholds)
     return RuleRow(
@@ -344,7 +344,7 @@ def _bound(metadata: Iterable[Any], kind: type, attribute: str) -> float | None:
 
 
 def monitor() -> str:
-    """The page."""
+    """The page docs/monitor.md."""
     head = ("rule", "kind", "condition", "false positive that it avoids", "source")
     return page(
         "The monitor",

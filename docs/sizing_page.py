@@ -14,7 +14,7 @@ MEASURED: Final = Path(__file__).parent / "measured.json"
 SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay")
 _DAY: Final = 86_400
 BUSY: Final = 100
-"""Events per second of a busy herd."""
+"""The events per second of a busy herd."""
 
 Figures = Mapping[str, Mapping[str, Any]]
 
@@ -152,7 +152,7 @@ def through(figures: Figures) -> Iterator[Row]:
 
 
 def large(figures: Figures) -> Iterator[Row]:
-    """Requests about a large history beside a small one."""
+    """Figures of a large history and of a small one."""
     one = figures["history.scale"]
     for name, says, target in (
         ("trajectory", "a page of a trajectory", "1.5 times the small one"),

@@ -121,7 +121,7 @@ _WORDS: Final = {
     "None:": "Without it:",
     "`contracts.failures` defines which errors are retried": "[errors.md](errors.md) states which errors are retried",
 }
-"""Words for YAML in place of those for Python."""
+"""The words for YAML that replace those for Python."""
 _BUDGET: Final = "A file may also use units: `{cost: 2usd, tokens: 500k, turns: 50, wall_time: 90m}`.\n"
 
 

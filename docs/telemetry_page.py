@@ -13,7 +13,7 @@ from sandherd.telemetry.metrics import BORROWED, GROUPS, METRICS, Metric
 from sandherd.telemetry.spans import SPANS, Attribute, SpanRow
 
 MOST_SHOWN: Final = 12
-"""Maximum of a label's values that are listed; of more, their number is shown."""
+"""Maximum number of values of a label that are listed. If there are more, only their number is shown."""
 HEAD: Final = """\
 Each service serves its metrics at `/metrics`, its liveness at `/healthz` and its readiness at `/readyz`.
 If `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector (OTLP over HTTP), it exports spans as they end and all of its
