@@ -270,7 +270,7 @@ def configuration() -> str:
         "or else the default. Times are in seconds. `sandherd config show` shows the effective values and their\n"
         "sources (`parameter`, `environment`, `yaml`, `context`, `default`). Its first line shows the YAML file.\n\n"
         "- **`context`.** The stack of this home writes the file `context.json`. It contains the address of the\n"
-        "  broker, credentials, and the path of the settings file with which the stack was started. Commands read that\n"
+        "  more. The broker's address in `context.json` takes precedence over that in this settings file.\n"
         "  settings file unless another one is named, and so does `up` after a crash. After `down` it is not read any\n"
         "  more. The broker's address in `context.json` takes precedence over that in the settings file.\n"
         "- **Several variables.** If a setting has several variables, the first one that is set takes precedence.\n"
