@@ -33,9 +33,9 @@ class ConstraintThresholds(Thresholds):
     """The numbers of violations that are acted upon."""
 
     violations: Annotated[int, Unit("violations"), Field(ge=1)] = 1
-    """At this number the agent is interrupted."""
+    """At this number of violations the agent is interrupted."""
     pause_at: Annotated[int, Unit("violations"), Field(ge=1)] = 2
-    """At this number the sandbox is paused and an approval is requested."""
+    """At this number of violations the sandbox is paused and an approval is requested."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ class FanOutThresholds(Thresholds):
     pause_at: Annotated[int, Unit("responses"), Field(ge=2)] = 12
     """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("responses"), Field(ge=2)] = 10
-    """Number of equal responses with a poll that counts as `batches`. Each further one counts as one more."""
+    """Number of equal responses with a poll that has the same effect as `batches` responses. Each further one has the
+    effect of one response."""
 
 
 @dataclass(frozen=True, slots=True)

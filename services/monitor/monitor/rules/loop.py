@@ -35,8 +35,8 @@ class LoopThresholds(Thresholds):
     pause_at: Annotated[int, Unit("calls"), Field(ge=2)] = 12
     """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("calls"), Field(ge=2)] = 10
-    """Number of equal calls with equal results that counts as `repeats`, if the agent waits for something. Each further
-    one counts as one more."""
+    """Number of equal polls with equal results that has the same effect as `repeats` calls. Each further poll has the
+    effect of one call."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class NoProgressThresholds(Thresholds):
     """Number of responses of the model with calls since the last progress. Calls that run at the same time count as one
     response."""
     new_calls: Annotated[int, Unit("calls"), Field(ge=0, le=WINDOW)] = 9
-    """Maximum number of new calls among the last 26 calls; in proportion while there are fewer calls."""
+    """Maximum number of new calls among the last 26 calls. If there are fewer calls, it is reduced in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
