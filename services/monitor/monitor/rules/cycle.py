@@ -32,8 +32,8 @@ class CycleThresholds(Thresholds):
     pause_at: Annotated[int, Unit("series"), Field(ge=2)] = 8
     """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("series"), Field(ge=2)] = 10
-    """Number of equal series with a poll that has the same effect as `blocks` series. Each further one has the effect of
-    one series."""
+    """Number of equal series with a poll that has the same effect as `blocks` series. Each further one has the effect
+    of one series."""
 
 
 @dataclass(frozen=True, slots=True)

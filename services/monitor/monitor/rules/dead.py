@@ -15,7 +15,8 @@ class DeadThresholds(Thresholds):
     """The time after which a silent sandbox is dead."""
 
     after: Annotated[float, Unit("s"), SettingReference("dead_after"), Field(gt=0)] = 90
-    """Time without any event. After a start of the monitor, rules that conclude from missing events wait for this time."""
+    """Time without any event. After a start of the monitor, rules that conclude from missing events wait for this
+    time."""
 
 
 @dataclass(frozen=True)

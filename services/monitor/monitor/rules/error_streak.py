@@ -43,8 +43,8 @@ class ErrorThresholds(Thresholds):
     pause_at: Annotated[int, Unit("errors"), Field(ge=2)] = 8
     """At this number the sandbox is paused and an approval is requested."""
     unbroken: Annotated[int, Unit("errors"), Field(ge=2)] = 8
-    """Number of errors of any cause, without a successful call in between, that has the same effect as `errors` errors of
-    one cause. Each further one has the effect of one error."""
+    """Number of errors of any cause, without a successful call in between, that has the same effect as `errors` errors
+    of one cause. Each further one has the effect of one error."""
 
 
 @dataclass(frozen=True, slots=True)
