@@ -151,7 +151,7 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("chanting", "guardian", (
         ThresholdRow("repeats", "repeats", 10,
-            "How often a message or thought has to contain one text of at least 20 characters.",
+            "How often one text of at least 20 characters is in one message or thought.",
             whole=True, minimum=3),
     )),
     RuleRow("monologue", "guardian", (

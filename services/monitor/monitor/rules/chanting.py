@@ -33,7 +33,7 @@ class ChantingThresholds(Thresholds):
     """When a repeated text is a chant."""
 
     repeats: Annotated[int, Unit("repeats"), Field(ge=_REMEMBERED)] = 10
-    """How often a message or thought has to contain one text of at least 20 characters."""
+    """How often one text of at least 20 characters is in one message or thought."""
 
 
 @dataclass(frozen=True, slots=True)
