@@ -1,10 +1,10 @@
-# Every job of this repository. `make` without a target lists them.
+# The tasks of this repository. `make` without a target lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
-# Images often set it; each of the thousands of processes that tests start would then compile every module it loads.
+# Images often set this variable. Each of the thousands of processes that tests start would then compile its modules.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
@@ -15,18 +15,18 @@ UV := $(or $(shell command -v uv),build/uv/bin/uv)
 PROJECTS := $(sort $(wildcard libs/pyproject.toml services/*/pyproject.toml))
 PACKAGES := sandherd sandherd-spawner sandherd-event-ingest sandherd-monitor sandherd-message-relay sandherd-gateway sandherd-worker
 TYPED := libs/sandherd $(filter-out %/tests,$(patsubst %/__init__.py,%,$(wildcard services/*/*/__init__.py)))
-# The folders that contain packages: the tests are no package, so mypy needs to know where each module's name begins.
+# The folders that contain packages. The tests are not a package, so mypy needs the folder in which module names begin.
 ROOTED := $(subst $() ,:,$(patsubst %/pyproject.toml,%,$(PROJECTS)))
-# Programs that no test imports: a name that no longer exists is found here.
+# Programs that no test imports. mypy finds names in them that no longer exist.
 PROGRAMS := $(wildcard deploy/images/*/*.py deploy/helm/sandherd/files/*.py examples/*.py examples/*/*.py) \
 	$(patsubst %/__init__.py,%,$(wildcard examples/plugins/*/*/__init__.py))
 LINTED := libs services tests docs deploy $(wildcard examples)
 
-# An older Python can't unpack an untrusted archive safely; uv then finds or downloads another one.
+# An older Python can't unpack untrusted archives safely. If Python is older, uv finds or downloads another one.
 OLDEST := 3.11.4
 SUITABLE := import sys; print(sys.executable if sys.version_info >= tuple(map(int, "$(OLDEST)".split("."))) else ">=$(OLDEST)")
 
-# uv does not read pip's configuration: an index or a certificate that is set there is passed to uv.
+# Passes the index and the certificate of pip's configuration to uv, which does not read it.
 define uv_like_pip
 index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(PYTHON) -m pip config get global.index-url 2>/dev/null || true)}}"; \
 if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
@@ -38,14 +38,14 @@ endef
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-# The pages, which the gateway serves: all files that they are built from.
+# The files from which the gateway's pages are built.
 PAGES := services/gateway/pages
 STATIC := services/gateway/gateway/static/index.html
 PAGE_SOURCES := $(shell find $(PAGES)/src $(PAGES)/public -type f ! -name schema.d.ts) \
 	$(addprefix $(PAGES)/,package.json package-lock.json vite.config.ts tsconfig.json index.html build.py) docs/openapi.json
 
 .PHONY: install
-install: $(INSTALLED) $(STATIC) ## Install everything that is needed into .venv; instant when nothing changed.
+install: $(INSTALLED) $(STATIC) ## Install everything that is needed into .venv, if anything has changed.
 
 $(INSTALLED): requirements.lock pyproject.toml $(PROJECTS) | $(UV)
 	@$(uv_like_pip); \
@@ -79,7 +79,7 @@ lock: | $(UV) ## Update the locked versions of all dependencies, with their hash
 	done
 
 .PHONY: check
-check: install ## Lint, types, import rules, generated documents, and schemas compatible with the last release.
+check: install ## Check style, types, imports, generated documents, and compatibility of schemas with the last release.
 	@$(MAKE) --no-print-directory -j2 types lint
 
 .PHONY: types
@@ -105,24 +105,25 @@ fmt: install ## Format the code, and apply ruff's automatic fixes.
 docs: install ## Write the documents that are generated from the code.
 	@$(BIN)/python docs/build.py
 
-# Three times as many processes as cores: most tests wait for other processes.
+# Three times as many processes as cores, because most tests wait for other processes.
 AT_ONCE ?= $(shell expr 3 '*' "$$(nproc)")
 .PHONY: test
 test: toolchains engines collected check ## Run the checks and the tests, as CI does.
 	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup -m "not long" --reports build tests
 
-# Compiles all that tests import, beside the checks: otherwise each test process would do it for itself.
+# Compiles all modules that tests import, in parallel to the checks. Otherwise each test process would compile them.
 .PHONY: collected
 collected: install
 	@mkdir -p build; $(BIN)/pytest --collect-only -q -n0 tests >build/collected.log 2>&1 &
 
-# Started before the checks, as it mostly waits for the network; a test that needs one waits for it, or installs it.
+# Installs the toolchains of drivers. Started before the checks, because it mostly waits for the network. A test that
+# needs a toolchain waits for it, or installs it.
 .PHONY: toolchains
 toolchains: install
 	@mkdir -p build; $(uv_like_pip); { $(BIN)/python -m tests.npm_packages & $(BIN)/python -m tests.drivers.toolchains; wait; } >build/toolchains.log 2>&1 &
 
-# The same for a real Docker Engine of the tests' own: Debian's packages, an image of Debian built by debootstrap, and
-# the wheels for Sandherd's images; and for Prometheus.
+# Installs a real Docker Engine for the tests (Debian's packages, an image of Debian built by debootstrap, and the wheels
+# for Sandherd's images), Prometheus and Chromium, in the same way.
 .PHONY: engines
 engines: install
 	@mkdir -p build; { for engine in docker prometheus images chromium; do $(BIN)/python -m tests.engines.$$engine || true; done; } >build/engines.log 2>&1 &
@@ -133,12 +134,12 @@ histories: install ## Test thousands of random histories of a herd; about 15 min
 	@SANDHERD_HISTORIES=$(HISTORIES) $(BIN)/pytest -q tests/integration/spawner/test_spawner_histories.py
 
 .PHONY: soak
-soak: histories ## Long tests: histories, 200 tasks while spawners are killed, 15 leaders, and what `make test` leaves out.
+soak: histories ## Run long tests: histories, 200 tasks while spawners are killed, killed leaders, tests marked `long`.
 	@SANDHERD_HERD_TASKS=200 $(BIN)/pytest -q tests/faults/test_faults_herd.py
 	@SANDHERD_CLUSTER_KILLS=12 $(BIN)/pytest -q -s tests/faults/test_faults_cluster.py
 	@$(BIN)/pytest -q -m long tests
 
-# At a release, right after its commit; CONTRIBUTING.md says when.
+# Run this right after the commit of a release (CONTRIBUTING.md).
 COMMIT ?= HEAD
 .PHONY: freeze
 freeze: install ## Record COMMIT as the last release, with which the next version must be compatible.
@@ -146,11 +147,11 @@ freeze: install ## Record COMMIT as the last release, with which the next versio
 	@$(BIN)/python -m tests.releases.api_policy $(COMMIT)
 
 .PHONY: demo
-demo: install ## Run one real task, from submission to history, and show what it took.
+demo: install ## Run one real task, from its submission to the history, and show how long each step took.
 	@$(BIN)/python examples/demo.py
 
 .PHONY: up
-up: install ## Start the stack on this machine and keep it running.
+up: install ## Start the stack on this machine; it runs until `make down`.
 	@$(BIN)/sandherd up
 
 .PHONY: down
@@ -159,22 +160,22 @@ down: ## Stop the stack.
 
 # `make bench ONLY=ingest,worker RUNS=5 AGAINST=build/old.json`; LIST=1 lists the groups, SHOW=1 shows stored results.
 .PHONY: bench
-bench: install ## Measure, and compare each figure with its baseline; ONLY, RUNS, AGAINST, LIST, SHOW.
+bench: install ## Run the measurements, each with its baseline; variables: ONLY, RUNS, AGAINST, LIST, SHOW.
 	@exec $(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(RUNS),--runs "$(RUNS)") \
 	  $(if $(AGAINST),--against "$(AGAINST)") $(if $(FAIL_IF_WORSE),--fail-if-worse "$(FAIL_IF_WORSE)") \
 	  $(if $(LIST),--list) $(if $(SHOW),--show)
 
-# `make bench-history EVENTS=1000000`: 10 million events take about 15 GB in /tmp, and hours on a slow machine.
+# 10 million events take about 15 GB in /tmp, and hours on a slow machine: `make bench-history EVENTS=1000000` is smaller.
 .PHONY: bench-history
-bench-history: install ## Measure a history of EVENTS events (10 million) beside one of 100,000.
+bench-history: install ## Compare a history of EVENTS events (10 million) with one of 100,000.
 	@exec $(BIN)/python -m tests.bench.history_scale $(if $(EVENTS),--events "$(EVENTS)")
 
 .PHONY: sizing
-sizing: bench ## Measure, and generate docs/sizing.md from it.
+sizing: bench ## Run the measurements, and generate docs/sizing.md from them.
 	@$(BIN)/python docs/measured.py
 	@$(BIN)/python docs/build.py
 
 .PHONY: clean
-clean: ## Remove what was installed and built.
+clean: ## Remove everything that was installed and built.
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,7 +22,7 @@ from sandherd.contracts.subjects import TABLE, Principal, Subject
 ROOT: Final = Path(__file__).parent.parent
 USERS: Final = frozenset({Principal.CLIENT, Principal.OPERATOR})
 NAMED: Final = 3
-"""Maximum number of requests that are named on an arrow; of more, it has the number."""
+"""Maximum number of requests that an arrow names. An arrow with more requests shows their number."""
 PROBES: Final = "PROBE"
 """A stream without a place in the diagram: each service writes to it, only to check that the broker stores messages."""
 
@@ -30,7 +30,7 @@ Edges = Mapping[tuple[str, str], list[str]]
 
 
 def node(name: str) -> str:
-    """The id of a node: Mermaid reserves some characters, and the word `end`."""
+    """The id of a node, without the characters that Mermaid reserves, and never the word `end`."""
     return re.sub(r"\W", "_", name)
 
 
@@ -61,7 +61,7 @@ def actors(used: set[str]) -> Iterator[str]:
 
 
 def streams() -> str:
-    """Who publishes to each stream, and who receives from it."""
+    """The publishers and consumers of each stream."""
     arrows = [*_to_streams(), *_from_streams()]
     nodes = [f"{row.name}[({row.name})]" for row in STREAMS if row.name != PROBES]
     return diagram("LR", [*actors(_nodes_of(arrows)), *nodes, *arrows])
@@ -82,7 +82,7 @@ def _from_streams() -> Iterator[str]:
 
 
 def requests() -> str:
-    """Who sends requests to whom: what no stream stores."""
+    """The senders and receivers of requests, which no stream stores."""
     edges: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for row in TABLE:
         for pair in _between(row) if row.stream is None else ():
@@ -100,7 +100,7 @@ def _label(names: list[str]) -> str:
 
 
 def buckets() -> str:
-    """Who writes to each bucket, and who else reads it."""
+    """The writers of each bucket, and its other readers."""
     arrows = [f"{end} --> {row.name}" for row in BUCKETS for end in ends(row.owners)]
     arrows += [f"{row.name} -.-> {end}" for row in BUCKETS for end in ends(row.readers - row.owners)]
     nodes = [f"{row.name}[({row.name})]" for row in BUCKETS]
@@ -108,7 +108,7 @@ def buckets() -> str:
 
 
 def _renamed(nodes: list[str], arrows: list[str]) -> Iterator[str]:
-    """With other ids for the buckets: one is called as a service is."""
+    """The nodes with other ids for buckets, because a bucket and a service have the same name."""
     names = {row.name for row in BUCKETS}
     yield from actors(set())
     yield from (f"bucket_{item}" for item in nodes)
@@ -119,7 +119,7 @@ def _renamed(nodes: list[str], arrows: list[str]) -> Iterator[str]:
 
 
 def packages() -> str:
-    """Which package may import which, from the rules in pyproject.toml: an arrow includes all that is below."""
+    """The permitted imports, from the rules in pyproject.toml. An arrow includes all layers below its end."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     rules = {rule["id"]: rule for rule in table}
     layers = [re.findall(r"\w+", layer) for layer in rules["libs"]["layers"]]
@@ -163,7 +163,7 @@ def _services(rules: Mapping[str, Any], layers: list[list[str]]) -> Iterator[str
 
 
 def _limited(rule: Mapping[str, Any]) -> list[str]:
-    """The service that a rule is about, if it is about one alone."""
+    """The service of a rule, if the rule is about a single service."""
     sources: list[str] = rule.get("source_modules", [])
     return sources if rule["type"] == "forbidden" and len(sources) == 1 else []
 

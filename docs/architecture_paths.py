@@ -1,4 +1,4 @@
-"""The paths in docs/architecture.md: the files that an event or a task passes, and those that each of them uses."""
+"""The paths in docs/architecture.md: the files that an event or a task passes, and the files that these use."""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def files(found: list[Step]) -> set[str]:
 
 
 def counts(path: str) -> str:
-    """The number of files of a path, without and with those that are used on the way."""
+    """The number of files that are passed, and the number of all files of the path."""
     found = steps(path)
     passed = len({step.file for step in found})
     used = len(files(found))

@@ -63,7 +63,7 @@ BLOCKS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "docs/sql.md": {"views": sql_page.views},
     "docs/repositories.md": {"prefixes": repositories_page.prefixes},
 }
-"""Parts of written pages: what is between `<!-- name:begin -->` and `<!-- name:end -->`."""
+"""The generated parts of handwritten pages, between `<!-- name:begin -->` and `<!-- name:end -->`."""
 
 
 def documents() -> dict[Path, str]:
@@ -107,14 +107,14 @@ def refreshed(text: str, page: str, blocks: Mapping[str, Callable[[], str]]) -> 
 
 
 def stale(made: Mapping[Path, str]) -> list[Path]:
-    """The documents that are stale, and those that are no longer generated."""
+    """The stale documents: those that have changed, and those that are no longer generated."""
     changed = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     folders = (ROOT / "docs" / "schemas", dashboards.FOLDER)
     return changed + [path for folder in folders for path in folder.rglob("*.json") if path not in made]
 
 
 def main(arguments: list[str]) -> int:
-    """Write, or with `--check` only check; 1 if something is stale."""
+    """Write the documents. With `--check`, only check them, and return 1 if one is stale."""
     made = documents()
     found = stale(made)
     if arguments == ["--check"]:

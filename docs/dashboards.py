@@ -20,7 +20,7 @@ Shows = Literal["number", "lines", "bars", "table"]
 ROOT: Final = Path(__file__).parent.parent
 SOURCES: Final = ROOT / "deploy" / "grafana"
 FOLDER: Final = ROOT / "deploy" / "helm" / "sandherd" / "files" / "dashboards"
-"""In the chart, because a chart can only contain files of its own folder; Compose mounts the same files."""
+"""The folder of the dashboards. It is in the chart, because a chart can only contain files of its own folder."""
 _WIDTH: Final = 24
 _SIZES: Final[Mapping[Shows, tuple[int, int]]] = {"number": (4, 4), "lines": (8, 8), "bars": (8, 8), "table": (12, 8)}
 _TYPES: Final[Mapping[Shows, str]] = {"number": "stat", "lines": "timeseries", "bars": "timeseries", "table": "table"}
@@ -46,7 +46,7 @@ class Panel(Part):
     queries: dict[str, str] = {}
     """Queries of Prometheus, by legend."""
     spread: str | None = None
-    """A histogram, in place of queries."""
+    """A histogram whose quantiles are shown, in place of queries."""
     by: str | None = None
     rules: Literal["housekeeping", "guardian"] | None = None
     """The kind of the monitor's rules that the description lists."""
@@ -129,7 +129,7 @@ def _variables(board: Board) -> Iterator[Json]:
     if board.source == "prometheus":
         query = f"label_values(sandherd_ready, {promql.HERD})"
         asked = {"query": query, "refId": "herds"}
-        # One herd only: replicas show the same values, so queries use the maximum, which is meaningless for several.
+        # Only one herd can be selected: queries use the maximum over replicas, which is meaningless for several herds.
         yield _chosen(board, "herd", "Herd", asked)
     for choice in board.choices:
         yield _chosen(board, choice.name, choice.says, choice.sql)
@@ -156,7 +156,7 @@ def _datasource(board: Board) -> Json:
 
 
 def _placed(board: Board) -> Iterator[Json]:
-    """Rows from the top, panels from the left; a panel without space begins the next line."""
+    """The rows from the top, each with its panels from the left. A panel that does not fit begins a new line."""
     number, top = 1, 0
     for row in board.rows:
         yield {"id": number, "type": "row", "title": row.title, "gridPos": _place(0, top, _WIDTH, 1), "panels": []}

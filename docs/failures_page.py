@@ -18,26 +18,26 @@ _OF_AGENTS: Final = frozenset(AgentFailed.model_fields["error_type"].annotation.
 _CODES: Final = """\
 The `code` of a refusal is in the `error` of a reply, in `task.rejected`, `task.refused`, `sandbox.refused`,
 `message.refused` and `message.rejected`, and in the reason of a dead letter. Decide by the code, never by the message.
-One situation may have two codes, by the service that finds it: a message to a sandbox that does not exist is
-`not_found` (`send_message`), an answer to an approval in it `refused` (`answer_approval`).
+The same situation may have different codes in different commands. For example, if a sandbox does not exist, a message
+to it (`send_message`) is refused with `not_found`, but an answer to its approval (`answer_approval`) with `refused`.
 """
 _FORMS: Final = {
-    "data.spec.harness.argv": """A path in the document, as its schema found it; a number is an index of an array. For a
-    request, which has no envelope, the path begins at its object: `types.0`. A missing field is the last part of the
-    path.""",
-    "spec.runtime": """A member of the command's `data`, in a refusal that was decided after the command was read: its
-    schema permits the value, and this herd does not.""",
-    "task": """Also `sandbox` and `project`: a name in the subject, or of what the command is about, which does not
-    exist, is taken, is not permitted, or is in the wrong state.""",
+    "data.spec.harness.argv": """The path of a field in the document that does not conform to its schema. A number is
+    the index in an array. If a field is missing, it is the last part of the path. The path in a request begins at the
+    request itself, because requests have no envelope: `types.0`.""",
+    "spec.runtime": """The path of a field in the command's `data`. The schema permits its value, but this herd does
+    not.""",
+    "task": """The name in the subject, or of the object of the command. The object does not exist, its name is in use,
+    it is not permitted, or its state is wrong. `sandbox` and `project` are used in the same way.""",
 }
 _SEVERAL: Final = """\
-If a rule concerns several fields, `field` is what contains them: `data.spec.harness` without a program. It is absent if
-no field is to blame.
+If an error concerns several fields, `field` names the object that contains them. For example, it is `data.spec.harness`
+if the harness has no program. If no field is wrong, `field` is absent.
 """
 
 
 def errors() -> str:
-    """All error types and codes: which are transient, who reports them, and what they mean."""
+    """All error types and codes, with their class, their origin and their meaning."""
     descriptions = member_docs(ErrorType)
     rows = (
         (
@@ -51,26 +51,26 @@ def errors() -> str:
     return page(
         "Error types and codes",
         "libs/sandherd/contracts/failures.py and errors.py",
-        "An attempt that failed has an `error_type`. A refused request, command or message has a `code`.\n",
+        "A failed attempt has an `error_type`. A refused request, command or message has a `code`.\n",
         "## Error types\n",
-        "Only the `error_type` of a failed attempt decides whether it is retried, never the error's text.\n"
-        "*transient*: a retry may succeed; a new attempt is started while the task has attempts left.\n"
-        "*permanent*: a retry would fail again, or the end was requested; the task fails immediately.\n"
-        "A task may set permanent ones to be retried nevertheless, such as `exit_status`: `retry.also`.\n"
+        "Only the `error_type` of a failed attempt decides whether it is retried, never the error's text.\n\n"
+        "- *transient*: a retry may succeed. A new attempt is started if the task has attempts left.\n"
+        "- *permanent*: a retry would fail again, or the end was requested. The task fails immediately.\n\n"
+        "The field `retry.also` of a task lists permanent error types that are retried, too, such as `exit_status`.\n"
         "An error type that is not in this table is permanent.\n",
         table(("error type", "class", "reported by", "meaning"), rows),
         "## Codes\n",
         _CODES,
         table(("code", "meaning"), ((code(one), member_docs(Code)[one.name]) for one in Code)),
         "## Fields\n",
-        "`field` names what is wrong. There are three forms:\n",
+        "`field` names the wrong field or object. There are three forms:\n",
         table(("field", "meaning"), ((code(name), text) for name, text in _FORMS.items())),
         _SEVERAL,
     )
 
 
 def finder(kind: ErrorType) -> str:
-    """Who reports it first."""
+    """The services that may report an error of this type."""
     return "the worker" if kind.value in _OF_AGENTS else "the spawner or the monitor"
 
 

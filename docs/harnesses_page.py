@@ -1,4 +1,4 @@
-"""The page of harnesses: the kinds of agents, how to give each a task, and its capabilities."""
+"""The page of harnesses: the kinds of agents, a command that submits a task to each, and its capabilities."""
 
 import ast
 import inspect
@@ -22,10 +22,10 @@ GIVING = {
     "openhands": 'sandherd run "Fix the test" --harness openhands --model openai/gpt-5 --secret-env LLM_API_KEY',
     "acp": 'sandherd run "Fix the failing test" --harness acp -- gemini --acp',
 }
-"""How to give each kind a task."""
+"""For each kind, a command that submits a task to it."""
 NOTES = {
-    "command": """A program can publish events about its work: it writes each as a line of JSON to the file descriptor
-whose number is in the variable `SANDHERD_EVENTS_FD`:
+    "command": """A program can publish events about its work. It writes each event as a line of JSON to the file
+descriptor whose number is in the variable `SANDHERD_EVENTS_FD`:
 `{"type": "agent.message", "data": {"content": "…", "content_length": 1}}`.""",
     "claude": """`ANTHROPIC_BASE_URL` is the URL of a server that implements Anthropic's Messages API, such as a proxy.
 A request to a busy server is retried 6 times, within about 40 s; `CLAUDE_CODE_MAX_RETRIES` sets the number of
@@ -42,7 +42,7 @@ protocol is the id of an option, without a text. To give the agent the reason, s
 There is one exception: when Sandherd accesses a file for the agent and the access is denied, the error that the agent
 receives has the reason.""",
 }
-"""Notes on each kind."""
+"""Notes for each kind."""
 MEANINGS = {
     "model": "The name of the model, as the SDK accepts it.",
     "max_turns": "Maximum number of turns, as the SDK counts them.",
@@ -54,7 +54,7 @@ MEANINGS = {
     "max_iterations": "Maximum number of steps in a turn, as the SDK counts them.",
     "approvals": "Which tools the agent may use without approval, which need an approval, and which it may not use.",
 }
-"""Of fields without a docstring."""
+"""The meanings of fields without a docstring."""
 _MESSAGES = """## Messages
 
 The table shows what a message (`sandherd send`, or the command `message-relay.send_message`) does, by its
@@ -74,10 +74,10 @@ _TYPES = (
     ),
     (
         code("guardian_nudge"),
-        "a message of the [monitor](monitor.md): as `user_message`, and begins with `[GUARDIAN INTERVENTION]`",
+        "is a message of the [monitor](monitor.md); is passed like `user_message`, after `[GUARDIAN INTERVENTION]`",
         _LINE,
     ),
-    (code("system"), "as `user_message`, and begins with `[SYSTEM NOTE]`", _LINE),
+    (code("system"), "is passed like `user_message`, after `[SYSTEM NOTE]`", _LINE),
     (
         code("approval"),
         "is the answer to an approval; only the command `answer_approval` sends it",
@@ -87,7 +87,7 @@ _TYPES = (
 _FACTS = """## Facts about calls and turns
 
 The table shows which facts about a tool call or a turn are in the events ([events.md](events.md)) of each harness. If a
-fact is not known, its field is absent. An absent field means unknown: it means neither `ok` nor none.
+fact is not known, its field is absent. So a call without `outcome` was not necessarily successful.
 """
 FACTS: tuple[tuple[str, ...], ...] = (
     (
@@ -132,7 +132,7 @@ FACTS: tuple[tuple[str, ...], ...] = (
         *(["yes"] * 4),
     ),
 )
-"""The facts, and for each kind, in the order of `HARNESSES`, what it reports."""
+"""Each fact, with the report of each kind, in the order of `HARNESSES`."""
 _SHOWN = """For a failed task, `sandherd tasks get TASK` shows the agent's message as `error`, and the kind of error as
 `error_type`. These error types depend on the harness; [errors.md](errors.md) lists all error types.
 """

@@ -30,14 +30,15 @@ from sandherd.client import (
 EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "herd"
 ORDER: Final = ("submit", "follow", "sandbox", "files", "batch", "without_asyncio")
 _LEAD: Final = """\
-`sandherd.client` is the client for programs in Python: `Herd` for asyncio, `SyncHerd` for everything else. It exports
-every type that their methods take or return, and carries its types. `Herd.connect()` finds the broker and the
-credential as the command does: in `NATS_URL` and `SANDHERD_CREDENTIALS`, else in the stack that `sandherd up` has
-started; `Context` names others. The examples are programs in [examples/herd](../examples/herd); a test runs them.
+`sandherd.client` is the client library for Python. Programs with asyncio use `Herd`; other programs use `SyncHerd`. The
+package exports every type that the methods take or return, and has type annotations. `Herd.connect()` finds the broker
+and the credential as the command `sandherd` does: in `NATS_URL` and `SANDHERD_CREDENTIALS`, or else in the stack that
+`sandherd up` has started. A `Context` names another broker or credential. The examples are programs in
+[examples/herd](../examples/herd); a test runs them.
 """
 _TYPES: Final = """\
-What the methods take and return, with all fields. What is not required may be left out; replies leave out what is
-`None`.
+These types are the arguments and results of the methods. Fields that are not required may be omitted. Replies omit
+fields whose value is `None`.
 """
 _RESULTS: Final = (Execution, EventFollower, EventStream, ReceivedEvent, EventArtifact, ListPage)
 _ERRORS: Final = (HerdError, ServiceUnavailableError, NotReachedError)
@@ -56,7 +57,7 @@ def herd() -> str:
 
 
 def _models() -> list[type[Any]]:
-    """The exported models and dataclasses that have no section of their own."""
+    """The exported models and dataclasses that are described under Types."""
     exported = [getattr(client, name) for name in client.__all__]
     kinds = [one for one in exported if isinstance(one, type) and "[" not in one.__name__]
     return [one for one in kinds if (issubclass(one, BaseModel) or is_dataclass(one)) and one not in _RESULTS]

@@ -19,7 +19,8 @@ IMAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": (_ALL, "sandherd[cli]"),
     "building": ("hatchling", "setuptools", "uv"),
 }
-"""The spawner has the worker, which it uploads to sandboxes; `building` is for building images, and in none of them."""
+"""The distributions of each image. The spawner has the worker, because it uploads it to sandboxes. The packages of
+`building` are needed to build images, and are in none of them."""
 NO_SERVICES: Final = ("cli", "building")
 _OURS: Final = "sandherd"
 _LINUX: Final = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
@@ -27,7 +28,7 @@ _PYTHONS: Final = ("3.11.4", "3.12.0", "3.13.0")
 
 
 def contents() -> dict[str, list[str]]:
-    """The names of all packages in each image except our own; and of those in every service's image."""
+    """The names of all packages in each image, except our own. `shared` has those that every service has."""
     found = {image: _names(wanted) for image, wanted in IMAGES.items()}
     services = [set(names) for image, names in found.items() if image not in NO_SERVICES]
     return {**found, "shared": sorted(set.intersection(*services))}

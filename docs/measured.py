@@ -19,7 +19,7 @@ RATIOS: Final = ("monitor.rate", "monitor.fold", "monitor.cost")
 
 
 def updated(before: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures that the page shows: new measurements replace earlier ones. The machine is that of the newest."""
+    """The figures of the page. New measurements replace earlier ones. The machine is that of the newest measurement."""
     figures = {
         name: {"value": value(one), "unit": one["unit"], "on": group["measured_at"][:10]}
         for group in groups.values()
@@ -46,7 +46,7 @@ def value(figure: Mapping[str, Any]) -> Any:
 
 
 def rounded(number: float) -> float:
-    """Whole numbers from 100, and two decimals below."""
+    """The number, rounded to a whole number from 100 on, and to two decimals below."""
     return round(number) if abs(number) >= 100 else round(number, 2)
 
 

@@ -1,4 +1,4 @@
-"""Tables of the fields of models: of what the methods of `Herd` take and return, and of the models inside them."""
+"""Tables of the fields of models: of the arguments and results of the methods of `Herd`, and of models inside them."""
 
 import ast
 import dataclasses
@@ -20,7 +20,12 @@ HEAD: Final = ("field", "type", "default", "meaning")
 _HARNESSES: Final = "[a harness](harnesses.md)"
 _USUAL: Final[Mapping[str, str]] = {
     "attempt": "The number of the attempt, from 1.",
-    "cores": "Cores of a CPU.",
+    "cache_read_tokens": "Tokens read from a cache.",
+    "cache_write_tokens": "Tokens written to a cache.",
+    "cores": "Number of CPU cores.",
+    "cost_micro_usd": "The cost, in millionths of a US dollar.",
+    "cpu_seconds": "Maximum CPU time of each process, in seconds.",
+    "created_at": "When it was created.",
     "depends_on": "Tasks that have to be completed before.",
     "ended_at": "When it ended.",
     "env": "Variables of the agent's process, by name.",
@@ -28,24 +33,33 @@ _USUAL: Final[Mapping[str, str]] = {
     "error_type": "The kind of the error: [errors.md](errors.md).",
     "expires_at": "When it expires.",
     "host": "The machine that it runs on.",
-    "max_attempts": "How often it is tried at most.",
+    "limits": "The limits of the sandbox.",
+    "longest_delay_seconds": "The maximum delay before a retry.",
+    "max_attempts": "Maximum number of attempts.",
+    "max_iterations": "Maximum number of iterations.",
     "memory_mb": "Memory, in MiB.",
     "next_cursor": "The cursor of the next page; `None`: this is the last one.",
-    "profile": "The named kind of sandbox.",
+    "open_files": "Maximum number of open files of each process.",
+    "priority": "The priority: [scheduling.md](scheduling.md#the-formula).",
+    "processes": "Maximum number of processes in the sandbox.",
+    "profile": "The profile: a named set of limits and permissions of sandboxes.",
     "requested_at": "When it was requested.",
     "result": "What its agent has reported at the end.",
+    "retry": "How often a failed task is attempted again, and after which delays.",
     "runtime": "What creates and runs sandboxes: [runtimes.md](runtimes.md).",
-    "score": "The higher, the earlier it is scheduled.",
+    "score": "A task with a higher score is scheduled earlier.",
     "size": "In bytes.",
     "started_at": "When it started.",
+    "stream_sequence": "The number of the event in its stream.",
     "submitted_at": "When it was submitted.",
+    "updated_at": "When it was last changed.",
 }
-"""Of fields whose class has no docstring for them."""
+"""The meanings of fields without a docstring in their class, by the name of the field."""
 _UNIONS: Final = frozenset({Union, types.UnionType})
 
 
 def tables(models: Sequence[type[Any]]) -> Iterator[str]:
-    """A section of each of these, and then of each that their fields refer to."""
+    """A section for each of these models, and then for each model that their fields refer to."""
     waiting, shown = list(models), set(models)
     while waiting:
         model = waiting.pop(0)
@@ -62,7 +76,7 @@ def _values(kind: type[Enum]) -> str:
 
 
 def rows(model: type[Any], without: Collection[str] = ()) -> Iterator[tuple[str, ...]]:
-    """A row of each field of a model."""
+    """A row for each field of a model."""
     meanings = _docstrings(model)
     for name, (annotation, default) in _fields(model).items():
         if name in without:
@@ -117,7 +131,7 @@ def type_text(kind: Any) -> str:
 
 
 def _plain(kind: Any) -> Any:
-    """The type without its conditions."""
+    """The type without its annotations, such as bounds."""
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     return kind

@@ -22,7 +22,7 @@ COUNTED: Final = frozenset(
         *("sandherd_spool_events", "sandherd_calls_in_flight", "sandherd_outage_sandboxes"),
     }
 )
-"""Gauges with a value of its own in each replica, so that their sum is meaningful."""
+"""Gauges whose values in different replicas are independent, so that their sum is meaningful."""
 _OWN: Final = {name for name in BORROWED if name.startswith("process_")}
 _PARTS: Final = ("_bucket", "_sum", "_count")
 _RATES: Final = frozenset({"rate", "irate", "increase"})
@@ -64,7 +64,7 @@ def labels_of(query: str) -> Labels:
 
 
 def legend_of(text: str, query: str) -> str:
-    """The text, if the query's results have all its labels. Raises `QueryError`."""
+    """The legend, if the query's results have all of its labels. Raises `QueryError`."""
     for name in _SINGLE.findall(text):
         _known({name}, labels_of(query), f"the legend {text!r}")
     return text

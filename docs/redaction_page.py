@@ -11,17 +11,20 @@ def redaction() -> str:
     return page(
         "Redaction",
         "services/worker/sandherd_worker/redaction_forms.py",
-        "Values of secret variables are replaced by `[redacted]` in events, output, transcripts and spools, in these\n"
-        "written forms. Each row is tested with tools that write it, and with its output cut into single characters\n"
-        "with a pause behind each: then fewer than four bytes of a value may be shown before it is known as one.\n"
-        "Redaction is against mistakes. An agent that wants to disclose a value can write it in a form of its own.\n",
-        table(("form", "written by", "values from"), rows),
-        "Also replaced, of every owner: tokens of Anthropic, OpenAI, GitHub, GitLab, AWS, Daytona, Slack and\n"
-        "Google, JSON Web Tokens, NATS seeds, private keys in PEM, and passwords in URLs, as they are.\n",
-        "Not replaced:\n",
+        "Sandherd replaces the values of secret variables by `[redacted]` in events, output, transcripts and spools.\n"
+        "The table lists the forms in which a value is recognised, and tools that write them. Each row is tested with\n"
+        "the output of such tools. It is also tested with output that arrives one character at a time, with delays:\n"
+        "then up to three bytes of a value may be shown before it is recognised.\n"
+        "Redaction protects against mistakes only. An agent that wants to disclose a value can write it in a form\n"
+        "that is not in the table.\n",
+        table(("form", "written by", "minimum length of the value"), rows),
+        "Some secrets are recognised by their format, whether or not they are values of secret variables, but only\n"
+        "if they are not encoded: tokens of Anthropic, OpenAI, GitHub, GitLab, AWS, Daytona, Slack and Google, JSON\n"
+        "Web Tokens, NATS seeds, private keys in PEM files, and passwords in URLs.\n",
+        "A number in JSON that equals a value, or contains it as digits, is replaced, too. Events about a file\n"
+        "contain a diff of its redacted contents; they contain no diff if the file is too large.\n",
+        "## Not replaced\n",
         "\n".join(f"- {one}" for one in NOT_COVERED) + "\n",
-        "A number in JSON that is a value, or has one among its digits, is replaced as well. Events about a file\n"
-        "contain a diff of its redacted contents; a file that is too large for a diff has none.\n",
-        "Files are copied exactly as they are: `sandherd cp` redacts nothing, and the stored work tree of a\n"
-        "failed attempt is not redacted either.\n",
+        "Files are not redacted: `sandherd cp` copies them unchanged, and so does Sandherd when it stores the work\n"
+        "tree of an attempt.\n",
     )

@@ -9,7 +9,7 @@ from spawner.repositories.branch_names import rules_of
 
 
 def prefixes() -> str:
-    """The prefixes with their words, as they are without a setting."""
+    """The default prefixes, each with its words."""
     return pages.table(("prefix", "words"), _rows())
 
 

@@ -1,6 +1,6 @@
-"""Generates what the rest of Sandherd knows of the monitor's rules: a table for the libraries, and docs/monitor.md.
+"""Generates a table of the monitor's rules for the libraries, and docs/monitor.md.
 
-Labels, settings, the chart's schema and the dashboards are made from the table.
+Labels, settings, the chart's schema and the dashboards are generated from the table.
 """
 
 import json
@@ -14,6 +14,7 @@ import annotated_types
 from pages import EMPTY, code, page, table
 from pydantic.fields import FieldInfo
 
+from monitor.repeated_calls import PAUSE
 from monitor.rules import registry
 from monitor.rules.rule import AnyRule, SettingReference, Unit
 from sandherd.contracts import schemas
@@ -34,154 +35,193 @@ _TAIL: Final = '''  # fmt: skip
 HOUSEKEEPING: Final = tuple(row.name for row in RULES if row.kind == "housekeeping")
 GUARDIAN: Final = tuple(row.name for row in RULES if row.kind == "guardian")
 '''
-INTRO: Final = """The monitor reads all events and evaluates these rules for each live sandbox: when its events change
-what a rule knows, and every `SANDHERD_CHECK_INTERVAL` seconds. *Housekeeping* rules end a sandbox; *guardian* rules
-intervene in an agent's work ([Interventions](#interventions)), at most once per `SANDHERD_STEERING_COOLDOWN` seconds.
-Of each kind the first that finds something is acted upon, in the order of the table.
+INTRO: Final = f"""The monitor reads all events, and evaluates the rules below for each live sandbox every
+`SANDHERD_CHECK_INTERVAL` seconds. It also evaluates `flooding` and the guardian rules immediately when an event changes
+what they know about a sandbox.
+
+There are two kinds of rules. A *housekeeping* rule ends the sandbox. A *guardian* rule intervenes in the agent's work
+([Interventions](#interventions)). In a sandbox, there is at most one intervention per `SANDHERD_STEERING_COOLDOWN`
+seconds. If several rules of a kind find something, the monitor acts on the first of them in the order of the table.
+
+The table uses these terms. Words such as `after` are [thresholds](#thresholds) of the rule.
+
+- *work*: an event that shows that the agent makes progress (the column *work* in [events.md](events.md));
+- *check*: a call that runs tests, a linter, a type check or a build;
+- *response*: a response of the model, which may have several calls;
+- *new content*: a content of a file that the monitor does not remember from an earlier edit; files that programs
+  generate do not count;
+- *poll*: a call that waits for something or reads its progress. The monitor recognises it by its tool or command, such
+  as `sleep` or `kubectl get`. A call that takes {PAUSE:.0f} s, or begins {PAUSE:.0f} s after the previous call, is a
+  poll, too;
+- *episode*: begins with the task, with each message of a user, and with the resume after a pause by the monitor.
 """
 ASSESSMENT: Final = """## A model that assesses soft findings
 
-`no_progress` is a suspicion, and `drift` (the agent works on something else) can't be found without a model at all.
-With `SANDHERD_ASSESSOR_MODEL` (`anthropic:MODEL`, or `openai:MODEL`, also for servers with OpenAI's API at
-`SANDHERD_ASSESSOR_URL`; the key is `SANDHERD_ASSESSOR_KEY`) a model is asked before the guardian acts on one of them:
-once in an episode, and only then. `sandherd-monitor[assessor]` has to be installed; the image of services has it with
-`--build-arg EXTRAS=assessor`.
+The findings of two rules are *soft*: `no_progress` is only a suspicion, and `drift` (the agent works on something other
+than its task) can't be found without a model. If `SANDHERD_ASSESSOR_MODEL` is set, a model assesses such a finding
+before the guardian acts on it, once in an episode. The values are `anthropic:MODEL` and `openai:MODEL`; the latter also
+selects a server with OpenAI's API at `SANDHERD_ASSESSOR_URL`. `SANDHERD_ASSESSOR_KEY` is the key. Install
+`sandherd-monitor[assessor]`, or build the image of the monitor with `--build-arg EXTRAS=assessor`.
 
-- It answers `at_fault`, `working` or `unsure`, and cites the numbers of records; a verdict that cites none, or one that
-  does not exist, is none. `working` drops the finding until the next message of a user. Without a verdict (the event
-  `monitor.finding_assessed` has the reason) `no_progress` is acted upon as without a model, and `drift` is not.
-- It sees the task's text, the messages of users, and the agent's calls with their outcomes since its last verdict
-  about the same rule, the last 80 of them, as quoted records of limited size. It sees neither what the agent writes nor
-  the results of tools, and has no tools itself. Messages to agents come from the rules, never from the model. Findings
-  of other rules are never dropped.
-- It uses at most `SANDHERD_ASSESSOR_TOKENS` within 24 hours. `sandherd_assessments_total` counts its verdicts.
+- **Verdict.** The model answers `at_fault`, `working` or `unsure`, and cites the numbers of the records that show it.
+  An answer that cites a record that does not exist is not a verdict; nor is `at_fault` or `working` without a citation.
+  After `working` the finding is not acted upon until the next episode. After `at_fault` it is acted upon. After
+  `unsure`, or without a verdict, `no_progress` is acted upon as if there were no model, and `drift` is not. The event
+  `monitor.finding_assessed` has the verdict, or the reason why there is none.
+- **What the model sees.** It sees the task's text, the messages of users (the last four if there are more), and the
+  agent's calls and edits since its last verdict about the same rule. Calls have their outcomes. At most 80 records are
+  included, each of limited size and quoted. It sees neither what the agent writes nor the results of tools, and it has
+  no tools.
+- **What the model can't do.** Messages to agents come from the rules, never from the model. It can't drop findings of
+  other rules.
+- **Cost.** It uses at most `SANDHERD_ASSESSOR_TOKENS` within 24 hours. `sandherd_assessments_total` counts its
+  verdicts.
 """
 INTERVENTIONS: Final = """## Interventions
 
 | step | what the monitor does |
 | --- | --- |
-| `observe` | publishes what it finds (`monitor.guardian_analysed`) once for each step; sends nothing |
-| `nudge` | sends the agent a message, which it gets with its next result or input |
+| `observe` | publishes the finding (`monitor.guardian_analysed`) once for each step that it reaches |
+| `nudge` | sends the agent a message, which the agent receives with its next tool result or input |
 | `interrupt` | interrupts the agent's turn, and sends the message |
 | `pause` | pauses the sandbox, and requests an approval from a user |
-| `terminate` | ends the sandbox; the rule is the reason in `sandbox.stopping` and in the end of its task's attempt |
+| `terminate` | ends the sandbox; its rule is the reason in `sandbox.stopping`, and the attempt's error type |
 
-**Which step.** Each rule has its own steps, with a threshold for each. The first intervention against a pattern is the
-rule's first step, however long the pattern is already. The next step is taken only if the previous one was `ignored`,
-and its own threshold is reached or the rule `steering_ignored` requests it. No step is skipped; one that was
-`undelivered` is repeated. A user's message, or resuming after a pause, resets the rule to its first step.
+**Which step.** Each rule has some of these steps, with a threshold for each. The first intervention against a pattern
+is the rule's first step, even if the pattern already exceeds the thresholds of stronger steps. The next step requires
+that the previous intervention was `ignored`, and either that the threshold of the next step is reached, or that the
+rule `steering_ignored` requests it. No step is skipped. An intervention that was `undelivered` is repeated. After a
+message of a user, or the resume after a pause, a rule begins with its first step again.
 
-**Maximum.** The strongest step is that of the task (`sandherd run --max-intervention`), else of its profile
-(`max_intervention`), else of its project (`sandherd projects set --max-intervention`), else of the herd
-(`SANDHERD_MAX_INTERVENTION`). A rule whose first step exceeds it sends a nudge, except with `observe`. The monitor
-learns it from the spawner's event `sandbox.requested`; nothing that a sandbox publishes changes it.
-It limits guardian rules only: rules that end sandboxes, floods and budgets always act.
+**Maximum.** A task may have a strongest permitted step (`sandherd run --max-intervention`). If it has none, the setting
+of its profile applies (`max_intervention`), or else that of its project (`sandherd projects set --max-intervention`),
+or else that of the herd (`SANDHERD_MAX_INTERVENTION`). If the first step of a rule exceeds the maximum, the rule sends
+a nudge instead, or only publishes its finding if the maximum is `observe`. The monitor reads the maximum in the
+spawner's event `sandbox.requested`, so nothing that a sandbox publishes can change it. The maximum applies to guardian
+rules only. Housekeeping rules, including `flooding`, and budgets always act.
 
-**When the monitor does not intervene.** After the agent has ended; while its sandbox is paused, is stopping or is about
-to be ended by another rule; during the cool-down; and until the last intervention has an outcome.
+**When the monitor does not intervene.** Guardian rules do not intervene in these cases: the agent has ended; its
+sandbox is paused or stopping, or a housekeeping rule is about to end it; `SANDHERD_STEERING_COOLDOWN` has not passed
+since the last intervention; or the last intervention has no outcome yet.
 
-**Outcome.** Each intervention has exactly one (`monitor.intervention_outcome`). Only what the agent does after it has
-received the message, or after its sandbox was resumed, counts:
+**Outcome.** Each intervention gets one outcome (`monitor.intervention_outcome`). It depends only on what the agent does
+after it has received the message, or after its sandbox was resumed:
 
 | outcome | condition |
 | --- | --- |
-| `ignored` | the pattern was there again as often as its rule requires, also with other calls between |
-| `recovered` | the pattern has been gone for ten turns; in the event, `obeyed` with `recovered` |
-| `obeyed` | the agent completed its work, and the last that the rule observed was not the pattern |
+| `ignored` | the pattern has occurred again as often as its rule requires; other calls in between do not matter |
+| `recovered` | the pattern has not occurred for ten turns, or in ten observations of the rule, such as calls |
+| `obeyed` | the agent has completed its task, and the last observation of the rule did not show the pattern |
 | `undelivered` | the message expired or was rejected, or the sandbox can't be paused |
-| `finished` | the agent or its sandbox ended first, or the rule was turned off |
+| `finished` | the agent or its sandbox ended first; or the rule was turned off, or has failed |
 
-In this table a turn is whatever the rule observes: a turn of the agent, or for example a call. Each repetition of the
-pattern restarts the count of ten.
+The event of `recovered` has `outcome: obeyed` and `recovered: true`.
 
 Findings, decisions and outcomes cite the ids of the events that they are based on (`evidence`).
 
-**A pause** requests an approval ([`sandherd approvals list`](commands.md)) with the reason. Its answers:
+**Pauses.** A pause requests an approval, which states the reason ([`sandherd approvals list`](commands.md)):
 
 | answer | effect |
 | --- | --- |
 | `sandherd approvals grant SANDBOX APPROVAL` | the sandbox is resumed |
-| the same with `--reason TEXT` | it is resumed, and the agent gets the text as a message of a user |
+| the same with `--reason TEXT` | the sandbox is resumed, and the agent gets the text as a message of a user |
 | `sandherd approvals deny SANDBOX APPROVAL` | the sandbox is terminated |
-| `sandherd sandboxes resume SANDBOX` | counts as the first; the approval is withdrawn |
-| none, or the approval expires or is refused | it stays paused until a user resumes it or its time to live ends |
+| `sandherd sandboxes resume SANDBOX` | the sandbox is resumed, and the approval is withdrawn |
+| none, or the approval expires or is refused | the sandbox stays paused until a user resumes it or its lifetime ends |
 
-While it is paused, rules that conclude from inactivity do not end it. If the agent ends as it is being paused, the
-pause is cancelled.
+Rules that conclude from inactivity do not end a paused sandbox. If the agent ends while its sandbox is about to be
+paused, the pause is cancelled.
 
-**Muting.** `sandherd monitor mute SANDBOX RULE --for 1h` mutes a guardian rule for one sandbox, for a time or until
-`sandherd monitor unmute`. The rule still counts, and is not acted upon.
+**Muting.** `sandherd monitor mute SANDBOX RULE --for 1h` mutes a guardian rule for one sandbox. Without `--for` the
+rule is muted until `sandherd monitor unmute`. A muted rule continues to count, but the monitor does not act on it.
 
-**No progress.** The number of responses of `no_progress` is a threshold, and not a percentile of the project's earlier
-tasks. A percentile would depend on other sandboxes: the same events of a sandbox would give other decisions after a
-restart, in a replay and in another partition, and rules of one sandbox would affect those of others. It would also
-gain little: in recorded sessions the length does not separate those that are stuck from those that read, and the share
-of new calls does.
+**No progress.** The threshold `no_progress.responses` is a fixed number, not a percentile of the project's earlier
+tasks. A percentile would depend on other sandboxes. The same events of a sandbox would then lead to different decisions
+after a restart, in a replay and in another partition. The advantage would be small: in recorded sessions, the number of
+responses does not distinguish agents that are stuck from agents that read, but the share of new calls does.
 
-**Outages.** It is not a fault of the agent if a network, a server or the model's provider does not respond. Calls with
-the outcome `outage`, and requests to the provider that Claude repeats, are the finding `outage`, with evidence, until
-ten calls have ended otherwise. `monitor show`, `monitor report` and `sandherd_outage_sandboxes` have it. It is not a
-rule: no event and no intervention follows. Rules ignore calls that an outage has prevented, with one exception: for
-`no_progress` a prevented call is a call. An agent that repeats calls without a pause during an outage, or whose
-commands only print texts that look like one, still gets the message of that rule.
+**Outages.** It is not a fault of the agent if a network, a server or the model's provider does not respond. The monitor
+shows an outage as the finding `outage`, with evidence, in `monitor show`, in `monitor report` and in the metric
+`sandherd_outage_sandboxes`. The finding begins with a call whose outcome is `outage`, or with a request to the provider
+that Claude repeats. It ends after ten calls in a row without an outage. It has no rule, so no event is published and no
+intervention follows. Rules ignore calls that an outage has prevented, with one exception: `no_progress` counts them. So
+an agent that repeats calls without a delay during an outage still gets the message of `no_progress`; so does an agent
+whose commands only print texts that look like an outage.
 
-**Inspection.** `sandherd monitor show SANDBOX` (`Herd.monitored`, the request `monitor.show`) has the sandbox's phase,
-calls in flight, what its task has used of each kind of budget and the limits of its project, how far each rule is from
-its next step, findings with evidence, and the last 20 interventions with outcomes. What its harness does not report is
-`unmetered`. `sandherd monitor report` is about a project ([conductor.md](conductor.md#the-report)).
+**Inspection.** `sandherd monitor show SANDBOX` (`Herd.monitored`, the request `monitor.show`) shows:
 
-All of this is derived from events: a monitor that is restarted, or that takes over, reads everything that its
-predecessor has decided before it acts. Commands that were lost are sent again after 10 seconds under the same id, and
-are carried out once.
+- the phase of the sandbox, and its calls in flight;
+- the usage of its task for each kind of budget, and the limits of its project. A kind that the harness does not report
+  is `unmetered`;
+- for each rule, its count and the threshold of its next step;
+- the findings with their evidence, and the last 20 interventions with their outcomes.
+
+`sandherd monitor report` shows a project ([conductor.md](conductor.md#the-report)).
+
+All of this is derived from events. A monitor that was restarted, or that takes over from another replica, first reads
+all decisions that were published before, and acts only then. A command that was not carried out within 10 seconds is
+sent again with the same id, so that it is carried out only once.
 """
 REPLICAS: Final = """## Several replicas
 
-Sandboxes are divided into `SANDHERD_MONITOR_PARTITIONS` partitions, by a checksum of project and name. Each partition
-has a lease, and each replica takes its even share of them; there should be at least as many partitions as replicas. A
-replica that is started gets its part, those of one that ends are taken over at once, those of one that is killed when
-its leases expire, within about 5 seconds, and nothing else moves. Each partition has a snapshot of its own: its new
-holder reads what was stored since, and only then acts. A replica that was suspended, or had no connection, for longer
-than its leases checks them before each attempt to publish, and does nothing more. A command that was stored twice
-nevertheless has the same id, and is carried out once.
+Sandboxes are divided into `SANDHERD_MONITOR_PARTITIONS` partitions, by a checksum of their project and name. Set at
+least as many partitions as there are replicas. Each partition has a lease, and the replica that holds it watches the
+partition's sandboxes. The replicas share the partitions evenly:
 
-- `sandherd monitor show` is answered by the replica that holds the partition. If none does, the request is refused with
-  `busy`. `/readyz` of a replica and the alert `SandherdPartitionsNotShared` report partitions without a holder.
-- Metrics of sandboxes are those of a replica's own; dashboards add numbers, and show the greatest of ages and delays.
-- The Conductor and budgets are not divided: one replica does each, with a lease of its own (`monitor.conductor`,
-  `monitor.budgets`), from the summaries of all sandboxes.
-- Change the number by restarting the replicas with it, one after the other or all together. The holder of the lease
-  `monitor.watch` decides which number counts: replicas with another one release what they hold, and wait. So at no time
-  do replicas with both numbers watch. The new partitions begin with the snapshots of the former ones. In the same way a
-  version without partitions is replaced.
-- The allowance of a model that assesses findings is that of the herd. Replicas that request an assessment at the same
-  moment may exceed it by one each.
+- A replica that starts gets its share from the other replicas.
+- When a replica shuts down, the others take over its partitions immediately. When it is killed, they take over when its
+  leases expire, within about 5 seconds. All other partitions stay where they are.
+- Each partition has its own snapshot. The new holder restores the snapshot, reads the events that were stored since,
+  and acts only then.
+- A replica that was suspended or disconnected may have lost its leases. It checks them before each attempt to publish,
+  and publishes nothing without them. If a command is stored twice nevertheless, both copies have the same id, and the
+  command is carried out once.
 
-**Why each replica reads all new events.** Two replicas, 1,000 events/s of 200 sandboxes, two cores; in microseconds of
-CPU per event:
+The replicas also affect the following:
+
+- `sandherd monitor show` is answered by the replica that holds the sandbox's partition. If no replica holds it, the
+  request is refused with `busy`. `/readyz` of each replica and the alert `SandherdPartitionsNotShared` report
+  partitions without a holder.
+- Each replica exports the metrics of its own sandboxes. The dashboards add up numbers of sandboxes, and show the
+  maximum of ages and delays.
+- The Conductor and the budgets are not divided into partitions. Each runs in one replica, which holds the lease
+  `monitor.conductor` or `monitor.budgets`, and reads the summaries of all sandboxes.
+- The token limit of the [model that assesses findings](#a-model-that-assesses-soft-findings) applies to the whole herd.
+  Replicas that request an assessment at the same moment may each exceed it by one assessment.
+
+To change the number of partitions, restart the replicas with the new number, one after the other or all together. The
+holder of the lease `monitor.watch` determines which number is in effect. Replicas with another number release their
+partitions, and wait. So replicas with different numbers never watch at the same time. The new partitions start from the
+snapshots of the old ones. A version without partitions is replaced in the same way.
+
+**Why each replica reads all new events.** The alternatives were measured with two replicas, 1,000 events/s of 200
+sandboxes, and two cores. The numbers are microseconds of CPU per event:
 
 | how an event reaches its partition | broker | each replica | both replicas |
 | --- | --- | --- | --- |
 | one replica, without partitions | 24 to 30 | 105 | 105 |
-| each replica subscribes to all new events, and skips by the subject: what the monitor does | 26 to 33 | 64 | 127 |
-| the stream republishes to a subject with `partition(8)`; a replica subscribes to its own | 27 to 30 | 57 | 114 |
-| a consumer for each replica, with the filter subjects of its sandboxes | 46 to 137 | 70 | 141 |
-| the stream's subjects are mapped with `partition(8)`; a consumer for each partition | 46 | 75 | 149 |
-| a second stream sources the events with `partition(8)`; a consumer for each partition | 51 to 61 | 70 | 139 |
+| each replica subscribes to all new events, and skips others by their subject (implemented) | 26 to 33 | 64 | 127 |
+| the stream republishes to subjects with `partition(8)`; a replica subscribes to its own | 27 to 30 | 57 | 114 |
+| each replica has a consumer, with the subjects of its sandboxes as filters | 46 to 137 | 70 | 141 |
+| the stream's subjects are mapped with `partition(8)`, and each partition has a consumer | 46 | 75 | 149 |
+| a second stream sources the events with `partition(8)`, and each partition has a consumer | 51 to 61 | 70 | 139 |
 
-An event that is skipped costs a replica about 20 microseconds, a fifth of one that is read and evaluated. Only
-republishing by partition is cheaper, by 7 microseconds per replica. It would set the number of partitions in the stream
-instead of the monitor and change the subjects of all who follow events, and events of tasks that end an attempt would
-reach the partition of the task's name instead of that of its sandbox. Consumers cost the broker more than they save;
-their filters would have to change with each sandbox, and the second stream stores everything twice.
+A replica needs about 20 microseconds to skip an event, a fifth of the time for an event that it evaluates. Only
+republishing by partition is cheaper, by 7 microseconds per replica, but it has three disadvantages: the number of
+partitions would be part of the stream's configuration, not of the monitor's; the subjects would change for every
+program that follows events; and a task's event that ends an attempt would reach the partition of the task's name, not
+that of its sandbox. Consumers cost the broker more than they save the replicas. With a consumer for each replica, the
+filters would have to change with each new sandbox, and a second stream would store every event twice.
 
-`make bench ONLY=monitor` measures `monitor.decision`, from an event to the command that it leads to at 1,000 events/s,
-and `monitor.takeover`, from the end of a killed replica to the commands that became due in its partitions. The targets
-are 50 ms and 10 s for 99 of 100.
+`make bench ONLY=monitor` measures two latencies. `monitor.decision` is the time from an event to the resulting command,
+at 1,000 events/s. `monitor.takeover` is the time from the end of a killed replica to the commands that became due in
+its partitions. The targets for the 99th percentiles are 50 ms and 10 s.
 """
 SETTING: Final = """## Thresholds
 
-`SANDHERD_RULES` (in a settings file `rules`, in the chart `settings.rules`) sets thresholds, as JSON or YAML or as a
-list, and turns guardian rules off. It takes precedence over a setting of the threshold's own:
+`SANDHERD_RULES` (`rules` in a settings file, `settings.rules` in the chart) sets thresholds, and turns guardian rules
+off. Its value is JSON, YAML or a list. Some thresholds also have a setting of their own (the last column of the table);
+`SANDHERD_RULES` takes precedence over it:
 
 ```yaml
 rules: {dead: {after: 60}, loop: off}
@@ -191,15 +231,24 @@ rules: {dead: {after: 60}, loop: off}
 SANDHERD_RULES=dead.after=60,loop=off
 ```
 
-Unknown rules and thresholds, and values outside the bounds, are refused with those that exist.
+An unknown rule or threshold, or a value outside the bounds, is refused. The error names the permitted ones.
 """
 CONSTRAINTS: Final = """## Constraints
 
-The rule `constraint` finds what an agent must not do, after it has done it: nothing is prevented. Every agent has the
-constraints `recursive_deletion` (outside the work tree), `force_push`, `credentials` (reading files in which programs
-store them) and `disabled_checks` (a commit or push without its hooks). The settings (`SANDHERD_CONSTRAINTS`), a
-profile, a project (`sandherd projects set --forbid-path --forbid-command`) and a task (`sandherd run` with the same
-options, or `constraints` in a file of tasks) add to them, and name those that do not apply (`permitted`, `--permit`):
+A constraint names something that an agent must not do. The rule `constraint` finds a violation after it has happened;
+it prevents nothing. These constraints apply to every agent by default:
+
+| constraint | what it forbids |
+| --- | --- |
+| `recursive_deletion` | recursive deletion outside the work tree, or of the whole work tree |
+| `force_push` | a push that may overwrite a branch |
+| `credentials` | reading files in which programs store credentials, and commands that print a credential |
+| `disabled_checks` | commits, pushes and other git commands without their hooks |
+
+You can add constraints in four places: in the settings (`SANDHERD_CONSTRAINTS`), in a profile, for a project
+(`sandherd projects set --forbid-path --forbid-command`), and for a task (`sandherd run` with the same options, or
+`constraints` in a file of tasks). Each of these can also list default constraints that do not apply (`permitted`,
+`--permit`):
 
 ```yaml
 constraints:
@@ -208,35 +257,35 @@ constraints:
   permitted: [force_push]
 ```
 
-- **Paths** are relative to the work tree. A folder stands for all that is in it; `*` and `?` match within a name and
-  `**` any folders; a pattern without a slash matches at any depth. Changes are compared, no matter what made them.
-- **Commands** are a program and its arguments, each with `*` and `?`. A command matches if it has all options of the
-  pattern, in any place, and if its first other arguments are those of the pattern. The commands of shells are parsed as
-  far as they state what runs: behind `cd x &&`, `env`, `sudo`, `npx` and `bash -c`.
-- Not found: what a program does inside (`python -c`, scripts, `ssh`, containers), names from variables and
-  substitutions, commands in here-documents and of more than 8,192 characters, deleted or skipped tests, and files of
-  credentials in other places than the usual ones. A relative path with `..` counts as outside only if the folder of
-  the shell is certain.
+- **Paths** are relative to the work tree. The path of a folder includes everything in it. `*` and `?` match characters
+  within a name, and `**` matches any number of folders. A pattern without a slash matches at any depth. Every change of
+  a matching file is a violation, no matter which program made it.
+- **Commands** are a program and its arguments; each may contain `*` and `?`. A command matches if it has all options of
+  the pattern, at any position, and if its other arguments begin with those of the pattern. Shell commands are parsed:
+  programs after `cd x &&`, `env`, `sudo` and `npx`, and in `bash -c`, are found, too.
+- **Not found** are actions inside a program (`python -c`, scripts, `ssh`, containers), names from variables and
+  substitutions, commands in here-documents, commands of more than 8,192 characters, deleted or skipped tests, and
+  credentials in unusual files. A relative path with `..` is a violation of `recursive_deletion` only if the working
+  directory of the shell is known.
 
-At most 16 paths and 16 commands apply to one task. They are in the spawner's event `sandbox.requested`: no worker can
-change them.
+At most 16 paths and 16 commands apply to one task. They are in the spawner's event `sandbox.requested`, so no worker
+can change them.
 """
 FAILURES: Final = """## A rule that fails
 
-A rule is pure code that sees what a sandbox publishes. If it raises an exception it is disabled for that sandbox until
-the sandbox ends; other rules, and the same rule for other sandboxes, continue. It is logged once
-(`rule failed, disabled for the sandbox`, with the exception's class and place), counted in
-`sandherd_rules_disabled_total`, and stored in the monitor's state of the sandbox.
-A message that a guardian rule had sent before it failed, was turned off or removed has the outcome `finished`, once it
-is delivered.
+If a rule raises an exception, it is disabled for that sandbox until the sandbox ends. Other rules continue, and so does
+the same rule for other sandboxes. The failure is logged once (`rule failed, disabled for the sandbox`, with the class
+and place of the exception), counted in `sandherd_rules_disabled_total`, and stored in the monitor's state of the
+sandbox. If a guardian rule fails, is turned off or is removed after it has sent a message, the message gets the outcome
+`finished` when it is delivered.
 
-After an upgrade the monitor drops from its snapshot what a changed rule can't read, and only that: the rule begins
-again.
+After an upgrade, a changed rule may be unable to read its part of the monitor's snapshot. The monitor then drops this
+part only, and the rule begins again.
 """
 
 
 def documents() -> dict[Path, str]:
-    """The generated module."""
+    """The generated module with the table."""
     return {TABLE: f"{_HEAD}(\n{''.join(_written(row(rule)) for rule in registry.RULES)}){_TAIL}"}
 
 
@@ -246,7 +295,7 @@ def _written(one: RuleRow) -> str:
 
 
 def _written_threshold(one: ThresholdRow) -> str:
-    """On few lines; fields at their default are left out."""
+    """The source of a row, on few lines. Fields with their default value are left out."""
     optional = {name: getattr(one, name) for name in ("whole", "minimum", "above", "maximum")}
     shown = {name: value for name, value in optional.items() if value is not None and value is not False}
     rest = [f"{name}={value!r}" for name, value in shown.items()]
@@ -262,13 +311,13 @@ def _text(value: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """A text in parts that fit on a line each, with the spaces between."""
+    """The text in parts that each fit on a line. Each part except the last ends with a space."""
     lines = textwrap.wrap(text, 96)
     return [f"{line} " for line in lines[:-1]] + lines[-1:]
 
 
 def row(rule: AnyRule) -> RuleRow:
-    """A rule as the table has it."""
+    """The row of a rule in the table."""
     fields = rule.thresholds.model_fields
     meanings = schemas.docstrings(rule.thresholds)
     return RuleRow(
@@ -295,7 +344,7 @@ def _bound(metadata: Iterable[Any], kind: type, attribute: str) -> float | None:
 
 
 def monitor() -> str:
-    """The page."""
+    """The page docs/monitor.md."""
     head = ("rule", "kind", "condition", "false positive that it avoids", "source")
     return page(
         "The monitor",

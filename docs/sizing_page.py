@@ -14,7 +14,7 @@ MEASURED: Final = Path(__file__).parent / "measured.json"
 SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay")
 _DAY: Final = 86_400
 BUSY: Final = 100
-"""Events per second of a busy herd."""
+"""The events per second of a busy herd."""
 
 Figures = Mapping[str, Mapping[str, Any]]
 
@@ -48,55 +48,62 @@ def sizing() -> str:
 
 
 HEAD: Final = """\
-Measured with `make bench` on a machine with {cores} cores ({machine}) and {memory_gib} GiB, on which broker, database,
-services and the measuring programs ran together; Python {python}, nats-server {nats_server}, Postgres {postgres}.
-`make sizing` repeats the measurements and writes this page. Use the figures for orders of magnitude, and measure your
-own herd for more: each of them is in [telemetry.md](telemetry.md), too.
+The figures were measured with `make bench` on a machine with {cores} cores ({machine}) and {memory_gib} GiB of memory.
+The broker, the database, the services and the measuring programs ran on it at the same time, with Python {python},
+nats-server {nats_server} and Postgres {postgres}. `make sizing` repeats the measurements and writes this page. The
+figures show orders of magnitude. To get figures of your own herd, use its metrics ([telemetry.md](telemetry.md)).
 """
 OTHERS: Final = ("spawner_docker", "nats", "postgres", "sandbox")
 CALLED: Final = {"spawner_docker": "spawner, after it has created containers"}
 IDLE: Final = """\
-*MiB* counts memory shared by several processes once, *alone* as if each were on a machine of its own, which is what a
-container takes. The target for each service is below 80 MiB and 1 % of a core; the chart requests more, for a service
-under load. `sandbox` is one without a task: its worker, and what isolates it.
+The column *MiB* counts memory that several processes share only once. The column *MiB alone* is the memory of a part
+that shares nothing with others, as in a container. The target for each service is less than 80 MiB and 1 % of a core;
+the chart requests more, for a service under load. The row `sandbox` is a sandbox without a task: its worker, and the
+processes that isolate it.
 """
 CLIENTS: Final = ("docker", "kubernetes", "daytona", "remote")
 CLIENT: Final = """\
-That is the memory of a provider's client, where the runtime is set; the first row of the table above includes none of
-it. A total above 80 MiB is due to that client. A spawner holds another {archive} MiB once it has uploaded its worker to
-sandboxes of `kubernetes`, `daytona` or `remote`, which it does if their image lacks it.
+A spawner with one of these runtimes loads the client of the provider. The first row of the table above does not include
+this memory. A total above 80 MiB is due to the client. If an image of `kubernetes`, `daytona` or `remote` lacks the
+worker, the spawner uploads it to the sandboxes, and uses another {archive} MiB from then on.
 """
 SANDBOX: Final = """\
-The agent's memory is additional, and the larger part: [harnesses.md](harnesses.md). A sandbox gets at most its limits
-(`--memory`, `--cpus`), so sandboxes take at most `SANDHERD_MAX_SANDBOXES` times the memory of one.
+The agent usually uses more memory than its worker ([harnesses.md](harnesses.md)). A sandbox can't exceed its limits
+(`--memory`, `--cpus`). So all sandboxes together use at most `SANDHERD_MAX_SANDBOXES` times the memory limit of one.
 """
 KUBERNETES: Final = """\
-An idle or working sandbox of `kubernetes` causes no periodic requests to the API server: each spawner follows all pods
-of a namespace by one watch, and all Sandboxes there by another if sandboxes are created as such, and renews a watch
-every {minutes} minutes ({renewals:g} requests/min each, whatever the number of sandboxes). A project with a namespace
-of its own adds the watches of that namespace. Requests are made for what happens to a
-sandbox: its creation, commands, its end. Once a watch has failed, until the next one has sent a message, the spawner
-reads each sandbox and lists all of them at every check (`SANDHERD_CHECK_INTERVAL`) instead. An API server that becomes
-silent without closing the connection is noticed after {stale:g} s at most; until then a sandbox is shown as it was.
+In the runtime `kubernetes`, a sandbox causes no periodic requests to the API server, whether it is idle or works. Each
+spawner follows all pods of a namespace by one watch. If sandboxes are created as `Sandbox` objects, it follows these by
+another watch. A spawner renews each watch every {minutes} minutes ({renewals:g} requests/min), whatever the number of
+sandboxes. Each namespace of a project needs its own watches. The spawner sends further requests only when it creates a
+sandbox, runs a command in it, or ends it. After a watch has failed, and until the next watch has received a message,
+the spawner reads each sandbox and lists all of them at every check (`SANDHERD_CHECK_INTERVAL`). If the API server stops
+responding without closing the connection, the spawner detects this after at most {stale:g} s. Until then it shows the
+last known state of each sandbox.
 """
 MONITOR: Final = """\
-The first two are measured with real processes beside 1,000 events/s; the takeover includes the time after which the
-leases of the killed replica expire. What several replicas cost: [monitor.md](monitor.md#several-replicas).
+The first two figures were measured with real processes and a load of 1,000 events/s. The second one includes the time
+until the leases of the killed replica expire. [monitor.md](monitor.md#several-replicas) describes the cost of several
+replicas.
 """
 LARGE: Final = """\
-`make bench-history` builds both histories with COPY, over ten days of which the last is today, and asks 100 times each;
-the numbers are the 99th percentile in ms. Of the million events of today, 20,000 are in no segment
-([history.md](history.md#search)); without segments a search took 2,013 ms, and returned what it had found until then.
+Rows without a unit are in ms. They show the 99th percentile of 100 requests, except the two rows about batches.
+`make bench-history` fills both histories by COPY. Each history covers ten days, and the last day is today. Of the
+million events of today, 20,000 are in no segment ([history.md](history.md#search)). Without segments, a search ended
+after 2,013 ms, and returned only what it had found until then.
 """
 DISK: Final = """\
-An event takes {stream} bytes in its stream and {postgres} bytes in Postgres, including indexes. At a steady {busy}
-events/s Postgres grows by {a_day:.1f} GiB per day; a day is dropped after `SANDHERD_HISTORY_DAYS` (90).
-10 million events of 699 bytes took 0.93 times their bytes on disk, 0.21 of it indexes: of an event only what its
-columns do not have is stored ([history.md](history.md#storage)). While documents were stored whole it was 1.57.
-Postgres compresses no row below 2 kB, whatever its `toast_tuple_target`: with 128 bytes and compression the size was
-the same.
-`EVENTS` holds 8 GiB, which is {days:.1f} days at that rate; before it is full, events that are stored in Postgres are
-removed. With every stream at its limit ([subjects.md](subjects.md)) they take {full:.0f} GiB on each server's disk.
+An event takes {stream} bytes in its stream and {postgres} bytes in Postgres, including indexes. At a constant rate of
+{busy} events/s, Postgres grows by {a_day:.1f} GiB per day. A day is dropped after `SANDHERD_HISTORY_DAYS` (90).
+
+10 million events of 699 bytes took 0.93 times their size on disk, of which 0.21 were indexes. The size is smaller than
+that of the events because values of an event that are in columns are not stored a second time
+([history.md](history.md#storage)). With whole events in the table, it was 1.57 times the size of the events. Postgres
+does not compress rows of less than 2 kB: with `toast_tuple_target` at 128 bytes and compression, the size was the same.
+
+The stream `EVENTS` has at most 8 GiB, which is {days:.1f} days at that rate. Before it is full, events that are stored
+in Postgres are removed from it. If every stream and bucket has its maximum size ([subjects.md](subjects.md)), they take
+{full:.0f} GiB on the disk of each server.
 """
 
 
@@ -145,7 +152,7 @@ def through(figures: Figures) -> Iterator[Row]:
 
 
 def large(figures: Figures) -> Iterator[Row]:
-    """Requests about a large history beside a small one."""
+    """Figures of a large history and of a small one."""
     one = figures["history.scale"]
     for name, says, target in (
         ("trajectory", "a page of a trajectory", "1.5 times the small one"),
@@ -154,10 +161,10 @@ def large(figures: Figures) -> Iterator[Row]:
         ("audit_project", "the audit of a project", "1,000 ms"),
         ("search", "a search", "300 ms"),
         ("comparison", "the comparison of two sandboxes with 10,000 events each", "300 ms"),
-        ("batch", "the slowest of 200 batches of 100 events", ""),
-        ("batch_beside_drop", "the slowest while a day of a tenth of the events is dropped", "100 ms"),
-        ("stored", "events stored per second, by Postgres alone", ""),
-        ("ingested", "the same by event-ingest; the first with an empty database", "90 % of the first"),
+        ("batch", "storing a batch of 100 events, the slowest of 200", ""),
+        ("batch_beside_drop", "the same while a day with a tenth of the events is dropped", "100 ms"),
+        ("stored", "events/s that Postgres stores without event-ingest", ""),
+        ("ingested", "events/s that event-ingest stores; the first in an empty database", "90 % of the first"),
         ("share", "bytes on disk ÷ bytes of the events", "1.0"),
     ):
         small, big = one["value"][name]
@@ -174,12 +181,12 @@ def monitor_section(figures: Figures) -> tuple[str, ...]:
 def monitor(figures: Figures) -> Iterator[Row]:
     """The figures of the monitor that have a target, and were measured."""
     for name, says, target in (
-        ("decision", "from an event to the command that it leads to", "99th percentile at most 50 ms"),
+        ("decision", "from an event to the resulting command", "99th percentile at most 50 ms"),
         ("takeover", "from the end of a killed replica to due commands", "99th percentile at most 10,000 ms"),
-        ("cost", "CPU per event with 10,000 sandboxes ÷ with 100, all rules on", "at most 1.2"),
-        ("rate", "events/s that one process reads from the broker and evaluates ÷ reads only", "at least 0.5"),
-        ("fold", "the same without the broker: decoded and evaluated ÷ decoded only", "none"),
-        ("memory", "KiB per sandbox", "at most 8"),
+        ("cost", "CPU per event with 10,000 sandboxes ÷ CPU per event with 100, all rules on", "at most 1.2"),
+        ("rate", "events/s that one process reads and evaluates ÷ events/s that it only reads", "at least 0.5"),
+        ("fold", "the same without the broker: decodes and evaluates ÷ only decodes", "none"),
+        ("memory", "KiB of memory per sandbox", "at most 8"),
     ):
         one = figures.get(f"monitor.{name}")
         if one is not None:

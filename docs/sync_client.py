@@ -22,7 +22,7 @@ class Wrapped:
     name: str
     into: str
     of_herd: bool = True
-    """Whether it has methods of `Herd`; otherwise it is an object that such a method returns."""
+    """Whether the class has methods of `Herd`. Otherwise it is the class of an object that such a method returns."""
 
     @property
     def sync_name(self) -> str:
@@ -99,7 +99,7 @@ class _Module:
         self._runtime: set[str] = set()
 
     def text(self) -> str:
-        """The module, not formatted yet."""
+        """The text of the module, before it is formatted."""
         body = "\n".join(self._body())
         head = _HEAD.format(module=self._wrapped.module, source=self._wrapped.name)
         return "\n".join([head, *self._imports(), body, ""])
@@ -205,7 +205,7 @@ class _Module:
         return ast.unparse(arguments)
 
     def _default(self, node: ast.expr, *, octal: bool = False) -> ast.expr:
-        """The value of a constant of the source: the generated module does not import it."""
+        """The value of a constant of the source, because the generated module does not import the constant."""
         if isinstance(node, ast.Name) and node.id in self._constants:
             return ast.Constant(self._constants[node.id])
         if octal and isinstance(node, ast.Constant) and isinstance(node.value, int):
@@ -291,7 +291,7 @@ def _docstring(node: ast.ClassDef | Function, indent: int) -> str:
 
 
 def _attributes_of(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr, str]]:
-    """The public attributes: their names, types and meanings; of a dataclass, or as `__init__` sets them."""
+    """The names, types and meanings of public attributes: the fields of a dataclass, or those that `__init__` sets."""
     begin = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
     statements = node.body if begin is None else begin.body
     types = {} if begin is None else {one.arg: one.annotation for one in begin.args.args}

@@ -19,10 +19,11 @@ from sandherd.contracts.specs import RetryPolicy, SandboxLimits, TaskSpec
 
 SAMPLE: Final = Path(__file__).parent.parent / "examples" / "batch" / "all-fields.yaml"
 _ABOUT: Final = """\
-A task file is YAML or JSON: a mapping with `tasks`, a list with a mapping for each task. It is submitted by
-`sandherd tasks submit FILE` ([an example](operating.md#submit-tasks-and-follow-them)); one with a single task can be
-that of a schedule (`sandherd schedules create NAME --cron … FILE`). If a field is unknown or invalid, nothing is sent.
-The shortest file has a text and a program:
+A task file is a YAML or JSON file. It contains a mapping whose key `tasks` has a list of tasks; each task is a mapping
+with the fields below. `sandherd tasks submit FILE` submits the tasks
+([an example](operating.md#submit-tasks-and-follow-them)). A file with a single task can also be the task of a schedule
+(`sandherd schedules create NAME --cron … FILE`). If a field is unknown or invalid, no task of the file is submitted.
+This is a minimal file, in which the task has a text and a program:
 
 ```yaml
 tasks:
@@ -32,7 +33,7 @@ tasks:
 
 ## All fields
 
-Of a sample that shows every field, [all-fields.yaml](../examples/batch/all-fields.yaml):
+This sample shows every field ([all-fields.yaml](../examples/batch/all-fields.yaml)):
 
 """
 _IN_A_FILE: Final = (
@@ -40,31 +41,51 @@ _IN_A_FILE: Final = (
     (
         "harness",
         "[a harness](harnesses.md)",
-        "The kind of agent, `kind`, with its fields. Without it, and without `argv`: the project's default.",
+        (
+            "The kind of the agent, `kind`, and its fields. Without `harness` and `argv`, the task has the default "
+            "harness of its project."
+        ),
     ),
-    ("name", "text", "The name in the file, for `depends_on` and `inputs`, and in the output of commands."),
-    ("task", "text", "The name of the task itself, so that the file can be submitted again. Without it a new one."),
+    (
+        "name",
+        "text",
+        "The name of the task in this file, for `depends_on` and `inputs`, and in the output of commands.",
+    ),
+    (
+        "task",
+        "text",
+        (
+            "The name of the task in the herd. With a name, the file can be submitted again without creating the task "
+            "twice. Without it, the task gets a new name."
+        ),
+    ),
     ("argv", "list of texts", "The program that does the task: short for `harness: {kind: command, argv: […]}`."),
-    ("depends_on", "list of names", "Tasks of the file that have to be completed before."),
-    ("after", "list of names", "Tasks that were submitted before, and have to be completed before."),
+    ("depends_on", "list of names", "Other tasks of this file that have to be completed before this task begins."),
+    ("after", "list of names", "Tasks submitted earlier that have to be completed before this task begins."),
     (
         "inputs",
         "list of `{from, paths}`",
-        "Files of the results of tasks that it depends on; [an example](operating.md#submit-tasks-and-follow-them).",
+        (
+            "Files from the results of tasks that this task depends on "
+            "([an example](operating.md#submit-tasks-and-follow-them))."
+        ),
     ),
-    ("matrix", "mapping", "One task for each combination of values: [matrices](operating.md#matrices)."),
+    ("matrix", "mapping", "Creates one task for each combination of values ([matrices](operating.md#matrices))."),
     (
         "repository",
         "[repository](#repository), or text",
-        "The git repository that it works on: its URL, or the path of a local one, relative to the file.",
+        (
+            "The git repository that the task works on. A text is the URL of a repository, or the path of a local one, "
+            "relative to this file."
+        ),
     ),
     (
         "resume",
         "[resume](#resume), or text",
-        "The earlier task whose session it continues: [resuming](operating.md#resuming-from-an-earlier-task).",
+        "The earlier task whose session this task continues ([resuming](operating.md#resuming-from-an-earlier-task)).",
     ),
 )
-"""Fields that only a file has, or that it has in another form than a task spec."""
+"""Fields of a file that a task spec lacks, or has in another form."""
 _PARTS: Final = (
     SandboxLimits, RetryPolicy, RepositorySource, ResumeSource, Continuous, Constraints, BudgetLimits, AgentServer,
     CoAuthor,
@@ -83,7 +104,7 @@ _NAMES: Final = {
     "CoAuthor": "co_author",
     "ErrorType": "errors",
 }
-"""The field whose value a model is, which is the title of its section."""
+"""For each model, the field of a file that has it as its value. The field is the title of the model's section."""
 _WORDS: Final = {
     " or `None`": "",
     "`str`": "text",
@@ -100,8 +121,8 @@ _WORDS: Final = {
     "None:": "Without it:",
     "`contracts.failures` defines which errors are retried": "[errors.md](errors.md) states which errors are retried",
 }
-"""Words for YAML in place of those for Python."""
-_BUDGET: Final = "In a file also by kind, with units: `{cost: 2usd, tokens: 500k, turns: 50, wall_time: 90m}`.\n"
+"""The words for YAML that replace those for Python."""
+_BUDGET: Final = "A file may also use units: `{cost: 2usd, tokens: 500k, turns: 50, wall_time: 90m}`.\n"
 
 
 def task_files() -> str:
@@ -118,7 +139,7 @@ def task_files() -> str:
 
 
 def _in_yaml(text: str) -> str:
-    """The text with titles and words as a file has them."""
+    """The text with the titles and words of a file, in place of those of Python."""
     for model, field in _NAMES.items():
         text = text.replace(f"[{model}](#{model.lower()})", f"[{field}](#{field})")
         text = text.replace(f"### {model}", f"### {field}")

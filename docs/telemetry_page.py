@@ -13,31 +13,32 @@ from sandherd.telemetry.metrics import BORROWED, GROUPS, METRICS, Metric
 from sandherd.telemetry.spans import SPANS, Attribute, SpanRow
 
 MOST_SHOWN: Final = 12
-"""Maximum of a label's values that are listed; of more, their number is shown."""
+"""Maximum number of values of a label that are listed. If there are more, only their number is shown."""
 HEAD: Final = """\
 Each service serves its metrics at `/metrics`, its liveness at `/healthz` and its readiness at `/readyz`.
-If `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector (OTLP over HTTP), it exports spans as they end and all of its
-metrics every minute (`OTEL_METRIC_EXPORT_INTERVAL`, in milliseconds), under the same names. A collector that is down
-or hangs delays nothing: what it does not accept is dropped, counted in `sandherd_exports_total` and logged once, and a
-service that ends waits for it at most two seconds. The other variables of OpenTelemetry's exporters apply as well, such
-as `OTEL_EXPORTER_OTLP_HEADERS` for a key. The resource is `service.name`, `sandherd-<service>`, with
-`service.version`; units are of UCUM.
+If `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector (OTLP over HTTP), each service exports its spans when they end, and
+all of its metrics every minute (`OTEL_METRIC_EXPORT_INTERVAL`, in milliseconds), under the same names. A collector that
+is unavailable or does not respond delays nothing. Telemetry that it does not accept is dropped, counted in
+`sandherd_exports_total` and logged once. A service that ends waits for the collector for at most two seconds. The other
+variables of OpenTelemetry's exporters have an effect, too, such as `OTEL_EXPORTER_OTLP_HEADERS` for a key. The
+attributes of the resource are `service.name` (`sandherd-<service>`) and `service.version`. Units are those of UCUM.
 """
 MESSAGES_HEAD: Final = """\
-The field `event` of a log line is one of these texts. They are constant: search for them, and alert on them.
+The field `event` of a log line is one of these texts. The texts are constant, so you can search for them and alert on
+them.
 """
 LABELS_HEAD: Final = f"""\
-A label has only these values and `{OTHER}`: no id, no subject, no text of an agent becomes one, so the number of series
-is always limited. Ids are in spans and logs. Names are labels of the metrics of subscriptions alone, which have at most
-100 series each.
+A label can only have the values in this table, or `{OTHER}`. Ids, subjects and texts of agents are never values of
+labels, so the number of series is always limited. Ids are in spans and logs. Only the metrics of subscriptions have
+names as labels, and each of these metrics has at most 100 series.
 """
 METRICS_HEAD: Final = """\
-A gauge that only the holder of a lease knows (tasks, sandboxes, the pool) is exposed by that replica alone,
-and briefly by two when the lease changes its holder; values from the broker (streams, consumers, the lag) are the same
-in every replica. Of both use the maximum, within one herd: sums are for counters.
+Gauges that only the holder of a lease knows (tasks, sandboxes, the pool) are exposed by this replica only, or by two
+replicas for a short time when the lease changes its holder. Values from the broker (streams, consumers, the lag) are
+the same in every replica. Use the maximum of both kinds of gauges within one herd, and sums only for counters.
 """
 SPANS_HEAD: Final = """\
-One trace goes from a task's submission to the last event about it:
+A task has one trace, from its submission to the last event about it:
 
 ```text
 task
@@ -51,20 +52,21 @@ task
         └── claude_code.…              (the agent's own)
 ```
 
-A task that a program submits within a trace of its own becomes part of that trace; any other task begins one. The trace
-is in every event (`traceparent`) and in every log line written meanwhile. Spans of tasks, sandboxes and agents are
-exported when they end: until then their child spans have no visible parent.
+If a program submits a task within a trace, the task becomes part of that trace. Any other task begins a new trace. Each
+event of the task has the trace (`traceparent`), and so has each log line that is written while one is handled. Spans of
+tasks, sandboxes and agents are exported when they end. Until then, the parents of their child spans are missing.
 
-Spans of agents follow OpenTelemetry's conventions for generative AI (`gen_ai.*`). The services create them from stored
-events, as a sandbox connects only to the broker; at most 100 per second, the rest is counted in
-`sandherd_spans_spared_total`. To keep one complete trace in ten, set `OTEL_TRACES_SAMPLER=traceidratio` and
+Spans of agents follow OpenTelemetry's conventions for generative AI (`gen_ai.*`). event-ingest creates them from stored
+events, because a sandbox connects only to the broker. It exports at most 100 of them per second, and counts the others
+in `sandherd_spans_spared_total`. To export one complete trace in ten, set `OTEL_TRACES_SAMPLER=traceidratio` and
 `OTEL_TRACES_SAMPLER_ARG=0.1` for every service.
 
-A request is in no trace of a task, so its span would be a trace by itself. Spans are exported of requests that take
-longer than a second or fail by a fault of the service (no refusal but `internal` and `unavailable`), and of one other
-request in a hundred: `SANDHERD_TRACED_REQUESTS` is that share, from 0 to 1. All requests are in the metrics.
+A request is not part of the trace of a task, so its span is a separate trace. Spans of two kinds of requests are always
+exported: requests that take longer than a second, and requests that fail because of the service (`internal` and
+`unavailable`, but no other refusal). Of the other requests, one in a hundred is exported; `SANDHERD_TRACED_REQUESTS`
+sets this share, from 0 to 1. All requests are in the metrics.
 
-If sandboxes may reach a collector, `SANDHERD_SANDBOX_OTLP_ENDPOINT` names it, and agents get it in OpenTelemetry's
+If sandboxes may connect to a collector, `SANDHERD_SANDBOX_OTLP_ENDPOINT` names it. Agents get it in OpenTelemetry's
 variables, with the trace (`TRACEPARENT`). The Claude CLI then exports its own spans, metrics and logs into the same
 trace.
 """
@@ -86,9 +88,9 @@ def telemetry() -> str:
         "### Attributes\n",
         table(("attribute", "meaning"), ((code(a.name), a.meaning) for a in attributes())),
         "## Log fields\n",
-        "A log line is one JSON object on standard error. In every line:\n",
+        "A log line is one JSON object on standard error. Every line has these fields:\n",
         table(("field", "unit", "meaning"), map(field_row, ALWAYS)),
-        "Where they apply:\n",
+        "Lines to which they apply also have these fields:\n",
         table(("field", "unit", "meaning"), map(field_row, FIELDS)),
         *messages(),
     )

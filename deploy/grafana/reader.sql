@@ -1,7 +1,7 @@
--- A role for Grafana's data source: it reads the tables of the history, and can do nothing else. It reads what
--- agents and users have written, so every user who may open the dashboard "One sandbox" sees that, too.
--- As the database's owner, as often as one likes: psql "$DATABASE_URL" -f deploy/grafana/reader.sql
--- Then give it a password: \password sandherd_reader
+-- A role for Grafana's data source, which can only read the tables of the history. These contain texts of agents and
+-- users, so every user who may open the dashboard "One sandbox" can read them.
+-- Run it as the database's owner; it may be repeated: psql "$DATABASE_URL" -f deploy/grafana/reader.sql
+-- Then set a password for the role: \password sandherd_reader
 do $$
 begin
     if not exists (select from pg_roles where rolname = 'sandherd_reader') then

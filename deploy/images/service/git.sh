@@ -1,5 +1,5 @@
-# Copies git for https and what it needs into the folder $1, from Debian's packages: those that were laid beside this file
-# in `debs`, else those that apt downloads. Only what the base lacks is copied, no perl, and none of git's servers.
+# Copies git for https and its dependencies into the folder $1, from Debian's packages: those in the folder `debs` beside
+# this file, or else those that apt downloads. Only files that the base lacks are copied, without perl and git's servers.
 set -eu
 target=$1 root=/unpacked
 mkdir -p "$target" "$root" debs/partial
@@ -14,7 +14,7 @@ for package in debs/*.deb; do dpkg -x "$package" "$root"; done
 cd "$root/usr/lib/git-core"
 mkdir -p "$target/usr/bin" "$target/usr/lib/git-core"
 cp -a "$root/usr/bin/git" "$root/usr/bin/git-upload-pack" "$root/usr/bin/git-receive-pack" "$target/usr/bin/"
-# Links to git, shell scripts, and the one program for http and https.
+# Links to git, shell scripts, and the program for http and https.
 find . -maxdepth 1 '(' -type l -o -size -64k -o -name git-remote-http ')' ! -name '*-imap-send' ! -type d \
   -exec cp -a '{}' "$target/usr/lib/git-core/" ';'
 

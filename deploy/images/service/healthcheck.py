@@ -9,7 +9,7 @@ TIMEOUT = 4.0
 
 def main() -> int:
     """The exit status: 0 if it is ready."""
-    # Of all addresses (0.0.0.0) Linux connects to its own.
+    # A connection to 0.0.0.0 reaches the local host on Linux.
     address = os.environ["SANDHERD_HTTP_HOST"], int(os.environ["SANDHERD_HTTP_PORT"])
     with socket.create_connection(address, TIMEOUT) as line:
         line.settimeout(TIMEOUT)
@@ -18,7 +18,7 @@ def main() -> int:
         while piece := line.recv(4096):
             answer += piece
     head, _, body = answer.partition(b"\r\n\r\n")
-    sys.stdout.write(body.decode(errors="replace"))  # what an engine shows of a container that is not well
+    sys.stdout.write(body.decode(errors="replace"))  # an engine shows this output for an unhealthy container
     return 0 if head.split(b" ", 2)[1:2] == [b"200"] else 1
 
 

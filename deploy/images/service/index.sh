@@ -1,4 +1,4 @@
-# Where packages come from: the wheels that were laid beside this file, else the index that was named, else pip's own.
+# Selects the source of packages: the wheels beside this file, or else the named index, or else pip's default index.
 if [ -d wheels ]; then
   export PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels
   printf 'no-index = true\nfind-links = ["%s/wheels"]\n' "$PWD" > uv.toml

@@ -70,8 +70,8 @@ class Herd(
 ):
     """A connection to a herd, as one user in one project.
 
-    Every method raises `HerdError`: with the service's own refusal, as `ServiceUnavailableError` if the service is
-    unavailable, as `NotReachedError` if the broker is.
+    Every method raises `HerdError`, for example with the refusal of a service. The error is a `ServiceUnavailableError`
+    if the service is unavailable, and a `NotReachedError` if the broker is.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -7,19 +7,19 @@ from sandherd.contracts.rule_table import RuleRow, ThresholdRow
 RULES: Final[tuple[RuleRow, ...]] = (
     RuleRow("flooding", "housekeeping", (
         ThresholdRow("bytes", "By", 268435456,
-            "Maximum bytes in a minute.",
+            "Maximum number of bytes in a minute.",
             whole=True, minimum=1, setting="flood_mb"),
         ThresholdRow("messages", "messages", 60000,
-            "Maximum messages in a minute.",
+            "Maximum number of messages in a minute.",
             whole=True, minimum=1, setting="flood_messages"),
         ThresholdRow("junk", "messages", 300,
-            "Maximum messages in a minute that are junk: not valid events.",
+            "Maximum number of messages in a minute that are not valid events.",
             whole=True, minimum=1, setting="dead_letters_per_minute"),
     )),
     RuleRow("dead", "housekeeping", (
         ThresholdRow("after", "s", 90,
-            "Time without any event. After a start of the monitor, other rules that conclude from silence "
-            "wait as long.",
+            "Time without any event. After a start of the monitor, rules that conclude from missing events "
+            "wait for this time.",
             above=0, setting="dead_after"),
     )),
     RuleRow("too_old", "housekeeping", (
@@ -49,10 +49,10 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("constraint", "guardian", (
         ThresholdRow("violations", "violations", 1,
-            "At this number the agent is interrupted.",
+            "At this number of violations the agent is interrupted.",
             whole=True, minimum=1),
         ThresholdRow("pause_at", "violations", 2,
-            "At this number the sandbox is paused and an approval is requested.",
+            "At this number of violations the sandbox is paused and an approval is requested.",
             whole=True, minimum=1),
     )),
     RuleRow("loop", "guardian", (
@@ -67,8 +67,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("polls", "calls", 10,
-            "Number of equal calls with equal results that counts as `repeats`, if the agent waits for "
-            "something. Each further one counts as one more.",
+            "Number of equal polls with equal results that has the same effect as `repeats` calls. Each "
+            "further poll has the effect of one call.",
             whole=True, minimum=2),
     )),
     RuleRow("cycle", "guardian", (
@@ -83,7 +83,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("polls", "series", 10,
-            "Number of equal series with a poll that counts as `blocks`. Each further one counts as one more.",
+            "Number of equal series with a poll that has the same effect as `blocks` series. Each further one "
+            "has the effect of one series.",
             whole=True, minimum=2),
     )),
     RuleRow("fan_out", "guardian", (
@@ -98,8 +99,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("polls", "responses", 10,
-            "Number of equal responses with a poll that counts as `batches`. Each further one counts as one "
-            "more.",
+            "Number of equal responses with a poll that has the same effect as `batches` responses. Each "
+            "further one has the effect of one response.",
             whole=True, minimum=2),
     )),
     RuleRow("error_streak", "guardian", (
@@ -114,8 +115,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("unbroken", "errors", 8,
-            "Number of errors of any cause, without a call that succeeds, that counts as `errors`. Each "
-            "further one counts as one more.",
+            "Number of errors of any cause, without a successful call in between, that has the same effect as "
+            "`errors` errors of one cause. Each further one has the effect of one error.",
             whole=True, minimum=2),
     )),
     RuleRow("denials", "guardian", (
@@ -180,7 +181,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "time count as one response.",
             whole=True, minimum=1),
         ThresholdRow("new_calls", "calls", 9,
-            "Maximum number of new calls among the last 26 calls; in proportion while there are fewer calls.",
+            "Maximum number of new calls among the last 26 calls. If there are fewer calls, it is reduced in "
+            "proportion.",
             whole=True, minimum=0, maximum=26),
     )),
     RuleRow("unverified_end", "guardian", (

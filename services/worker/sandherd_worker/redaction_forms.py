@@ -143,26 +143,33 @@ def _swapped(secret: bytes) -> Iterator[Needle]:
         yield Needle("".join(pair[::-1].hex() for pair in pairs).encode(), before=4 * first, after=4 * half)
 
 
-_BASE32: Final = "base32, in capital or small letters, at each of the five alignments, wrapped at any column"
+_BASE32: Final = "base32, in upper or lower case, at any position within a longer encoded text, wrapped at any column"
 ENCODINGS: Final = (
-    SecretEncoding("as it is, in JSON (also within JSON)", "`echo`, `jq`", TextReading.TEXT, _literal, SHORTEST_SECRET),
     SecretEncoding(
-        "escaped, wholly or in part: %-encoding with capital or small digits and `+` for a blank, HTML entities with "
-        "names or numbers, the escapes of JSON, C, Python and shells, twice over; colours and links between them",
+        "unchanged, or as a string in JSON (also within JSON)",
+        "`echo`, `jq`",
+        TextReading.TEXT,
+        _literal,
+        SHORTEST_SECRET,
+    ),
+    SecretEncoding(
+        "with escapes for all or some characters, also with escapes within escapes: percent-encoding with upper- or "
+        "lower-case digits, `+` for a space, HTML entities by name or number, and the escapes of JSON, C, Python and "
+        "shells; also if a terminal's colours or links are in between",
         "`jq @uri`, `jq @html`, `jq @sh`, `repr()`, `ascii()`, `printf %q`, `set -x`, `grep --color`",
         TextReading.UNESCAPED,
         _unescaped,
         SHORTEST_SECRET,
     ),
     SecretEncoding(
-        "wrapped, indented, quoted or spaced anew, or with signs ahead of its lines, with 16 letters and digits "
-        "or more; the body of a PEM file",
+        "wrapped, indented, quoted, with other spaces, or with a sign such as `>` before each line, if the value has "
+        "at least 16 letters and digits; also the body of a PEM file",
         "`fold`, `sed 's/^/> /'`, `diff -u`, `od -c`, YAML, a key as one line with `\\n`",
         TextReading.COMPACT,
         _in_pieces,
     ),
     SecretEncoding(
-        "base64, standard and URL-safe, at each of the three alignments within a longer text, wrapped at any column",
+        "base64, standard or URL-safe, at any position within a longer encoded text, wrapped at any column",
         "`base64`, `openssl base64`, MIME, HTTP Basic `user:secret`",
         TextReading.COMPACT,
         _cores(base64.b64encode, 6, _BEFORE_BASE64),
@@ -170,35 +177,40 @@ ENCODINGS: Final = (
     SecretEncoding(_BASE32, "`base32`", TextReading.COMPACT, _cores(base64.b32encode, 5, _BEFORE_BASE32)),
     SecretEncoding(_BASE32, "`base32`", TextReading.COMPACT, _cores(_base32_lower, 5, _BEFORE_BASE32)),
     SecretEncoding(
-        "bytes in hexadecimal, octal or decimal, with any separators, offsets and a column of letters, in JSON, too",
-        "`xxd`, `od -t x1`, `od -t d1`, `od -b`, `hexdump -C`, `list(bytes)`, `:` between them",
+        "bytes in hexadecimal, octal or decimal, with any separators, also with offsets and a text column, or in JSON",
+        "`xxd`, `od -t x1`, `od -t d1`, `od -b`, `hexdump -C`, `list(bytes)`",
         TextReading.HEXADECIMAL,
         _dumped,
     ),
     SecretEncoding(
-        "words of two bytes in hexadecimal, the second first",
+        "words of two bytes in hexadecimal, with the second byte first",
         "`od -x`, `hexdump`, `hexdump -x`",
         TextReading.HEXADECIMAL,
         _swapped,
     ),
 )
 NOT_COVERED: Final = (
-    "a value of fewer than 4 characters, and the encoded forms of one of fewer than 8 bytes",
-    "a part of a value, except of one with several lines or of a long one in an encoded form",
-    "text written backwards, compressed, encrypted, hashed, or encoded in a way that is not in the table",
-    "binary digits (`xxd -b`), words of four or eight bytes, octal or decimal words of two (`od`, `hexdump -d`)",
-    "quoted-printable, base58, base85",
-    "in a field that is always a number, one that is not all of a value of 8 digits or more",
-    "a value that other text divides, or that is encoded twice in two of the ways, except with escapes",
-    "a value that is wrapped over lines which begin with letters or digits of their own (`docker compose logs`, `nl`)",
-    "there also the column of letters beside hexadecimal digits",
+    "a value that is shorter than the minimum length of its form",
+    (
+        "a part of a value, except a whole line of at least 16 characters, and 63 or more characters in a row of "
+        "an encoded form"
+    ),
+    "text that is reversed, compressed, encrypted, hashed, or encoded in a form that is not in the table",
+    "binary digits (`xxd -b`); words of four or eight bytes; octal or decimal words of two bytes (`od`, `hexdump -d`)",
+    "quoted-printable, base58 and base85",
+    "in a field that is always a number: a value of fewer than 8 digits, or a value that is only a part of the number",
+    "a value with other text in between, or in two encodings, one within the other, unless one of them is an escape",
+    (
+        "a value that is wrapped over several lines, if each line begins with letters or digits of another program "
+        "(`docker compose logs`, `nl`); in such lines also the text column of a hexadecimal dump"
+    ),
     "a dump whose offsets do not begin with 0, as `od` prints them from 256 KiB on and `xxd` from 256 MiB on",
     (
-        "a dump of `xxd` whose offsets were cut off, or whose first row begins behind other text, of a value of fewer "
-        "than 32 bytes in several rows"
+        "a value of fewer than 32 bytes in several rows of a dump by `xxd`, if the offsets are cut off, or if the "
+        "first row begins after other text"
     ),
-    "rows of two kinds in turn (`od -t x1 -t c`), bytes that `pprint` wraps, a list of `oct()`",
-    "`od -a`, `od -c` and octal escapes of a value with other characters than ASCII; UTF-16 within base64",
+    "a dump whose rows alternate between two formats (`od -t x1 -t c`); bytes that `pprint` wraps; a list of `oct()`",
+    "a value with characters outside ASCII in the output of `od -a` or `od -c`, or in octal escapes; UTF-16 in base64",
 )
 
 

@@ -199,7 +199,7 @@ def test_broker_limits_equal_those_of_the_pages() -> None:
     (events,) = [stream for stream in STREAMS if stream.name == "EVENTS"]
     assert (events.max_age, events.max_bytes) == (7 * 86_400, 8 * 2**30)
     assert "stores events for seven days" in (ROOT / "docs/backup.md").read_text(encoding="utf-8")
-    assert "`EVENTS` holds 8 GiB" in (ROOT / "docs/sizing.md").read_text(encoding="utf-8")
+    assert "`EVENTS` has at most 8 GiB" in (ROOT / "docs/sizing.md").read_text(encoding="utf-8")
 
 
 def test_measured_idle_herd_is_within_the_promise() -> None:

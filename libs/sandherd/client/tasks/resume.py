@@ -32,7 +32,10 @@ _RESULT_TYPES: Final = tuple(one.type for one in (AgentTranscriptSaved, AgentWor
 
 
 class ResumeSource(BaseModel):
-    """The session to resume: of `attempt` of an earlier task, or of its last attempt that stored a session."""
+    """The session to resume: that of an attempt of an earlier task.
+
+    Without `attempt`, it is that of the last attempt that stored a session.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

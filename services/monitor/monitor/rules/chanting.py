@@ -57,9 +57,9 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
     reads = (AgentMessage, AgentThinking)
     steps = MappingProxyType({"interrupt": "repeats"})
     documentation = Documentation(
-        condition=f"one text of at least {BLOCK} characters, `repeats` times within a message or thought",
-        avoids="code, tables, lists, quotations and headings are left out; a text that is a part of different "
-        "sentences, such as a path, is not a repetition",
+        condition=f"a message or thought has one text of at least {BLOCK} characters `repeats` times",
+        avoids="code, tables, lists, quotations and headings are ignored. A text that is part of different sentences, "
+        "such as a path, is not a repetition",
         source="Gemini CLI's loop detection, which needs ten chunks of 50 characters",
     )
 

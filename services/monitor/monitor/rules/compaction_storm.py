@@ -61,10 +61,11 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
     folds_calls = True
     steps = MappingProxyType({"nudge": "compactions", "pause": "pause_at"})
     documentation = Documentation(
-        condition="`compactions` automatic compactions without an edit between, and since the first of them `repeats` "
-        "calls that were made before, a third of all calls",
-        avoids="reading what is larger than a context: its calls are new ones; a compaction that was requested",
-        source="a proposal: no other system has the rule",
+        condition="the context was compacted automatically `compactions` times without an edit in between; and of the "
+        "calls since the first of these compactions, at least `repeats` and at least a third repeat an earlier call",
+        avoids="an agent that reads more than its context can hold: its calls are new. Compactions on request do not "
+        "count",
+        source="our proposal, no other system has the rule",
     )
 
     def fold(self, part: Compactions, observation: Observation, _facts: Facts) -> Compactions:

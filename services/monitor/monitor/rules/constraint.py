@@ -33,9 +33,9 @@ class ConstraintThresholds(Thresholds):
     """The numbers of violations that are acted upon."""
 
     violations: Annotated[int, Unit("violations"), Field(ge=1)] = 1
-    """At this number the agent is interrupted."""
+    """At this number of violations the agent is interrupted."""
     pause_at: Annotated[int, Unit("violations"), Field(ge=1)] = 2
-    """At this number the sandbox is paused and an approval is requested."""
+    """At this number of violations the sandbox is paused and an approval is requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,11 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
     steps = MappingProxyType({"interrupt": "violations", "pause": "pause_at"})
     across_episodes = True
     documentation = Documentation(
-        condition="a changed path or the parsed arguments of a command match a constraint. Each agent has these "
-        "constraints: recursive deletion outside the work tree, a push that overwrites a branch, reading "
-        "credentials, and commits or pushes without hooks",
-        avoids="mentions: texts, searches, here-documents and arguments of other programs are not commands, and "
-        "reading a path does not write it; temporary folders, caches, and paths that may be in the work tree; calls "
-        "that were denied or refused, dry runs, and commands of users",
-        source="recorded sessions: one in fifteen runs such a command",
+        condition="a changed path, or the parsed arguments of a command, match a [constraint](#constraints)",
+        avoids="a mention is not a violation: texts, searches, here-documents and arguments of other programs are not "
+        "commands, and reading a path does not write it. Ignored are temporary folders, caches, paths that may be in "
+        "the work tree, calls that were denied or refused, dry runs, and commands of users",
+        source="recorded sessions: an agent runs such a command in one of fifteen sessions",
     )
 
     def fold(self, part: Violations, observation: Observation, facts: Facts) -> Violations:

@@ -32,7 +32,8 @@ class CycleThresholds(Thresholds):
     pause_at: Annotated[int, Unit("series"), Field(ge=2)] = 8
     """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("series"), Field(ge=2)] = 10
-    """Number of equal series with a poll that counts as `blocks`. Each further one counts as one more."""
+    """Number of equal series with a poll that has the same effect as `blocks` series. Each further one has the effect
+    of one series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +119,13 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
     folds_calls = True
     steps = MappingProxyType({"nudge": "blocks", "interrupt": "interrupt_at", "pause": "pause_at"})
     documentation = Documentation(
-        condition=f"a series of {_LENGTHS[0]} to {_LENGTHS[-1]} calls with the same inputs and results, compared as by "
-        "`loop`, `blocks` times in a row by one agent or sub-agent",
-        avoids="the count begins again when a file gets a new content (edit and test), but not when it returns to a "
-        "recent one; calls of one response of the model are not a repetition of each other; a series with a poll has "
-        "to be repeated `polls` times",
-        source="Gemini CLI finds cycles of up to five calls, but ignores results, and OpenHands only those of two",
+        condition=f"one agent or sub-agent repeats a series of {_LENGTHS[0]} to {_LENGTHS[-1]} calls with the same "
+        "inputs and results `blocks` times in a row. Inputs and results are compared as by `loop`",
+        avoids="the count begins again after a new content (edit and test), but not when a file returns to a recent "
+        "content. Calls of one response are not a repetition of each other. A series with a poll has to be repeated "
+        "`polls` times",
+        source="Gemini CLI finds cycles of up to five calls, but ignores results. OpenHands finds cycles of two calls "
+        "only",
     )
 
     def fold(self, part: Tracks, observation: Observation, facts: Facts) -> Tracks:

@@ -15,7 +15,8 @@ class DeadThresholds(Thresholds):
     """The time after which a silent sandbox is dead."""
 
     after: Annotated[float, Unit("s"), SettingReference("dead_after"), Field(gt=0)] = 90
-    """Time without any event. After a start of the monitor, other rules that conclude from silence wait as long."""
+    """Time without any event. After a start of the monitor, rules that conclude from missing events wait for this
+    time."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class Dead(HousekeepingRule[None, DeadThresholds]):
     thresholds = DeadThresholds
     requires_task = False
     documentation = Documentation(
-        condition="no event or heartbeat of the sandbox for `after`",
-        avoids="a paused sandbox can't publish, and an outage of the broker or the monitor looks like silence: time "
-        "counts from the resume, and the rule waits `after` once the monitor reads again",
-        source="the interval of heartbeats, of which three may be lost",
+        condition="the sandbox publishes neither an event nor a heartbeat for `after`",
+        avoids="a paused sandbox can't publish: the time begins with the resume. An outage of the broker or of the "
+        "monitor looks like silence: the rule waits for `after` once the monitor reads again",
+        source="the interval of heartbeats: three of them may be lost",
     )
 
     def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: DeadThresholds) -> Finding | None:

@@ -52,10 +52,9 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
     across_episodes = True
     steps = MappingProxyType({"pause": "consecutive"})
     documentation = Documentation(
-        condition="`consecutive` calls in a row that a rule or a permission denied; or a denied call, once `total` "
-        "calls were denied",
-        avoids="a refusal by a user and an interrupt are not denials; denied calls of one response of the model count "
-        "once; a message of a user resets the number in a row, but not the total",
+        condition="a rule or a permission denied `consecutive` calls in a row, or `total` calls of the sandbox in all",
+        avoids="a refusal by a user and an interrupt are not denials. Denied calls of one response count once. A "
+        "message of a user resets the number of calls in a row, but not the total",
         source="the numbers of Claude's auto mode",
     )
 

@@ -43,10 +43,10 @@ class Drift(GuardianRule[Work, DriftThresholds]):
     requires_assessor = True
     steps = MappingProxyType({"nudge": "calls"})
     documentation = Documentation(
-        condition="the model that assesses findings confirms, once `calls` calls have ended since the last message of "
-        "a user, that the agent works on something else; evaluated only with `SANDHERD_ASSESSOR_MODEL`",
-        avoids="long work: its length proves nothing, so that without a verdict nothing is sent",
-        source="length as such predicts no failure (arXiv 2604.02547); advice by taxonomy raised the share of solved "
+        condition="`calls` calls have ended since the last message of a user, and then a model finds that the agent "
+        "works on something other than its task. Evaluated only with `SANDHERD_ASSESSOR_MODEL`",
+        avoids="the length of the work proves nothing: without a verdict of the model, no message is sent",
+        source="length alone predicts no failure (arXiv 2604.02547). Advice by taxonomy raised the share of solved "
         "tasks (arXiv 2509.02360)",
     )
 

@@ -93,13 +93,14 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
     folds_calls = True
     steps = MappingProxyType({"nudge": "edits", "interrupt": "interrupt_at"})
     documentation = Documentation(
-        condition="two returns of a file to an earlier content: the same change twice, or both without a check "
-        "between; or `edits` edits of a file, each of which replaces lines of an earlier one, without a check or a "
-        "trial between",
-        avoids="formatters and programs that write files: lock files, build output, caches and hidden folders are "
-        "ignored; a file that grows by many edits; changes that are tried out, also by the project's own programs; a "
-        "change that is made for one trial and undone; texts for readers, which no check can be run on",
-        source="a proposal: no other system has the rule; 5.4 % of recorded sessions look like it and 0.4 % are",
+        condition="a file returns to an earlier content twice without a check in between, or once by a change that was "
+        "made before; or `edits` edits of a file each replace lines of an earlier edit, without a check or a trial in "
+        "between. Every command is a trial, unless it only shows or moves files",
+        avoids="lock files, build output, caches and hidden folders are ignored, because formatters and other "
+        "programs write them. Not found are a file that grows by many edits, changes that the agent tries out, also "
+        "with the project's own programs, and a change that is made for one trial and undone. Repeated edits of "
+        "documentation do not count, because no check can be run on it",
+        source="our proposal, no other system has the rule. 5.4 % of recorded sessions look like it, and 0.4 % have it",
     )
 
     def fold(self, part: EditedFiles, observation: Observation, _facts: Facts) -> EditedFiles:

@@ -43,8 +43,8 @@ class ErrorThresholds(Thresholds):
     pause_at: Annotated[int, Unit("errors"), Field(ge=2)] = 8
     """At this number the sandbox is paused and an approval is requested."""
     unbroken: Annotated[int, Unit("errors"), Field(ge=2)] = 8
-    """Number of errors of any cause, without a call that succeeds, that counts as `errors`. Each further one counts as
-    one more."""
+    """Number of errors of any cause, without a successful call in between, that has the same effect as `errors` errors
+    of one cause. Each further one has the effect of one error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +121,19 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
     folds_calls = True
     steps = MappingProxyType({"nudge": "errors", "interrupt": "interrupt_at", "pause": "pause_at"})
     documentation = Documentation(
-        condition="`errors` errors of the same cause, whatever the input and the tool, with at most "
-        f"{_MAX_GAP - 1} other calls between two of them; or `unbroken` errors of any cause without a success between. "
-        "The cause is the text of the error without lines of files and what differs by chance; all calls that time out "
-        "have the same cause",
-        avoids="errors of one response of the model with one cause are one error; a failed check (tests, a linter) "
-        "is an error only if its output is the same and no file got a new content; if another call gets the same "
-        f"error after an edit, the count begins again, and {_FIXES} errors of the same call after an edit do not "
-        "count; a call that an outage, a denial, a refusal of a user or an interrupt prevented is not an error, and "
-        f"an outage suspends the rule for {_SUSPENDED_BY_EACH} calls for each call that it prevented, at most "
-        f"{_OUTAGE_LASTS}; a failed poll is not an error, nor is a command that ends with status 1 and no text of an "
-        "error; the cause is forgotten when the same input, or the same tool if it runs no commands, succeeds",
-        source="OpenHands' three errors of a call, Hermes' eight of a tool; 4 % of sessions have one, 5 % look like it",
+        condition="`errors` errors have the same cause, whatever the tool and the input, with at most "
+        f"{_MAX_GAP - 1} other calls between two of them; or `unbroken` errors of any cause occur without a successful "
+        "call in between. The cause is the text of the error, without line numbers and other parts that vary by "
+        "chance. All calls that time out have the same cause",
+        avoids="errors of one response with the same cause count once. The cause of a failed check is its output, and "
+        "the count begins again after a new content. If another call gets the same error after an edit, the count "
+        f"begins again; {_FIXES} errors of the same call after an edit do not count. A call that was denied, refused "
+        "by a user, interrupted or prevented by an outage is not an error. For each call that an outage prevented, "
+        f"the rule is suspended for {_SUSPENDED_BY_EACH} calls, at most {_OUTAGE_LASTS}. A failed poll is not an "
+        "error, nor is a command that ends with status 1 without the text of an error. A cause is forgotten when the "
+        "same input succeeds, or any call of the same tool if the tool runs no commands",
+        source="OpenHands needs three errors of a call, Hermes eight of a tool. 4 % of recorded sessions have such a "
+        "streak, and 5 % only look like it",
     )
 
     def fold(self, part: Errors, observation: Observation, facts: Facts) -> Errors:

@@ -30,7 +30,8 @@ class FanOutThresholds(Thresholds):
     pause_at: Annotated[int, Unit("responses"), Field(ge=2)] = 12
     """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("responses"), Field(ge=2)] = 10
-    """Number of equal responses with a poll that counts as `batches`. Each further one counts as one more."""
+    """Number of equal responses with a poll that has the same effect as `batches` responses. Each further one has the
+    effect of one response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,11 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
     folds_calls = True
     steps = MappingProxyType({"nudge": "batches", "interrupt": "interrupt_at", "pause": "pause_at"})
     documentation = Documentation(
-        condition="the same set of at least two calls, with the same results, in `batches` responses of the model in a "
-        "row, in any order; compared as by `loop`",
-        avoids="equal calls within one response count once; the count begins again when a file gets a new content; a "
-        "set with a poll has to be repeated `polls` times",
-        source="OpenRouter's typescript-agent counts duplicates within a response once",
+        condition="`batches` responses in a row have the same set of at least two calls, in any order, with the same "
+        "results. Inputs and results are compared as by `loop`",
+        avoids="equal calls within one response count once. The count begins again after a new content. A set with a "
+        "poll has to be repeated `polls` times",
+        source="OpenRouter's typescript-agent, which counts duplicates within a response once",
     )
 
     def fold(self, part: Batches, observation: Observation, facts: Facts) -> Batches:

@@ -29,9 +29,10 @@ class Finished(HousekeepingRule[None, FinishedThresholds]):
     order = 40
     thresholds = FinishedThresholds
     documentation = Documentation(
-        condition="the agent has ended, and there was neither a message nor work for `after`, or for the time that the "
-        "sandbox is to linger, if that is longer",
-        avoids="a user who still works in it: a running command is work, and the time begins again with each message",
+        condition="the agent has ended, and since then there was neither a message nor work for `after`, or for the "
+        "linger time if that is longer",
+        avoids="a user who still works in the sandbox: a running command is work, and each message begins the time "
+        "again",
         source="the time that a user needs for a follow-up",
     )
 

@@ -21,13 +21,13 @@ class FloodThresholds(Thresholds):
     """The maximum that a sandbox may publish in a minute."""
 
     bytes: Annotated[int, Unit("By"), SettingReference("flood_mb", _MIB), Field(ge=1)] = 256 * _MIB
-    """Maximum bytes in a minute."""
+    """Maximum number of bytes in a minute."""
     messages: Annotated[int, Unit("messages"), SettingReference("flood_messages", WINDOW_SECONDS), Field(ge=1)] = 60_000
-    """Maximum messages in a minute."""
+    """Maximum number of messages in a minute."""
     junk: Annotated[
         int, Unit("messages"), SettingReference("dead_letters_per_minute", JUNK_PER_DEAD_LETTER), Field(ge=1)
     ] = 300
-    """Maximum messages in a minute that are junk: not valid events."""
+    """Maximum number of messages in a minute that are not valid events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,10 @@ class Flood(HousekeepingRule[FloodWindow, FloodThresholds]):
     from_silence = False
     requires_task = False
     documentation = Documentation(
-        condition=f"more than `bytes`, `messages` or `junk` within {WINDOW_SECONDS} s",
-        avoids="a flood that has passed while the monitor did not read, and much output over a long time",
-        source="what the broker stores for all sandboxes of a herd",
+        condition="the sandbox publishes more than `bytes`, `messages` or `junk` (messages that are not valid events) "
+        f"within {WINDOW_SECONDS} s",
+        avoids="a flood that ended while the monitor was not reading is ignored; so is much output over a long time",
+        source="what the broker can store for all sandboxes of a herd",
     )
 
     def fold(self, part: FloodWindow, observation: Observation, _facts: Facts) -> FloodWindow:

@@ -25,9 +25,9 @@ class Idle(HousekeepingRule[None, IdleThresholds]):
     order = 60
     thresholds = IdleThresholds
     documentation = Documentation(
-        condition="no work for `after`, and no call in flight",
-        avoids="a long model or tool call: it is activity until it is `stuck`; heartbeats are not work",
-        source="longer than agents usually take between two events",
+        condition="there is no work for `after`, and no call is in flight",
+        avoids="a long model call or tool call is activity until the rule `stuck` finds it. Heartbeats are not work",
+        source="agents usually take less time between two events",
     )
 
     def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: IdleThresholds) -> Finding | None:

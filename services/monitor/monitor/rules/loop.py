@@ -11,7 +11,6 @@ from monitor.facts import Facts, Observation
 from monitor.normalisation import tool_label
 from monitor.repeated_calls import (
     MAX_GAP,
-    PAUSE,
     RepeatedCall,
     RepeatedCalls,
     is_again,
@@ -36,8 +35,8 @@ class LoopThresholds(Thresholds):
     pause_at: Annotated[int, Unit("calls"), Field(ge=2)] = 12
     """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("calls"), Field(ge=2)] = 10
-    """Number of equal calls with equal results that counts as `repeats`, if the agent waits for something. Each further
-    one counts as one more."""
+    """Number of equal polls with equal results that has the same effect as `repeats` calls. Each further poll has the
+    effect of one call."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +50,15 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
     folds_calls = True
     steps = MappingProxyType({"nudge": "repeats", "interrupt": "interrupt_at", "pause": "pause_at"})
     documentation = Documentation(
-        condition="the same tool with the same input and the same result, `repeats` times, with at most "
-        f"{MAX_GAP - 1} other calls between two of them; inputs are compared without descriptions and timeouts, "
-        "results without times, durations, process ids, addresses, temporary paths, hashes and ANSI sequences; each "
-        "sub-agent has its own calls",
-        avoids="the count begins again with another result, and when a file gets a new content (edit and test); "
-        "calls of one response of the model count once; a poll has to be repeated `polls` times: a poll is a call "
-        f"that is known to wait or to read the output of something, that comes after a pause of {PAUSE:.0f} s, or "
-        "that takes as long; calls that an outage, a denial or an interrupt prevented do not count",
-        source="OpenHands' stuck detector also needs four, but a time stamp, or one other call, hides a loop from it; "
-        "ten for polls is what OpenClaw and OpenHands arrived at",
+        condition="the same tool is called with the same input and returns the same result, `repeats` times, with at "
+        f"most {MAX_GAP - 1} other calls between two of them. Inputs are compared without descriptions and timeouts; "
+        "results without times, durations, process ids, addresses, temporary paths, hashes and ANSI sequences. Calls "
+        "of different sub-agents are never equal",
+        avoids="the count begins again after another result, and after a new content (edit and test). Equal calls of "
+        "one response count once. A poll has to be repeated `polls` times. Calls that an outage, a denial or an "
+        "interrupt prevented do not count",
+        source="OpenHands' stuck detector also needs four calls, but does not find a loop with a time stamp in its "
+        "results, or with another call in between. OpenClaw and OpenHands also use ten for polls",
     )
 
     def fold(self, part: RepeatedCalls, observation: Observation, facts: Facts) -> RepeatedCalls:

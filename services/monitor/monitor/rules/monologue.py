@@ -66,10 +66,11 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
     folds_calls = True
     steps = MappingProxyType({"nudge": "messages", "terminate": "terminate_at"})
     documentation = Documentation(
-        condition="`messages` messages of the agent without a call between, and it neither waits nor has ended",
-        avoids="a question to a user: `agent.waiting` and approvals begin the count again, and so does a turn that a "
-        "user or another agent begins; what an agent writes in turns that notices of its own program begin (the end "
-        "of a background task), several texts of one response, and texts of sub-agents do not count",
+        condition="the agent writes `messages` messages without a call in between, and neither waits nor has ended",
+        avoids="a question to a user: the count begins again after `agent.waiting`, after a request for an approval, "
+        "and with a turn that a user or another agent begins. Not counted are messages in a turn that begins with a "
+        "notice of the agent's own program, such as the end of a background task; and texts of sub-agents. Several "
+        "texts of one response count once",
         source="OpenHands' stuck detector, which also needs three",
     )
 

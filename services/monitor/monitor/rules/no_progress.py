@@ -33,7 +33,7 @@ class NoProgressThresholds(Thresholds):
     """Number of responses of the model with calls since the last progress. Calls that run at the same time count as one
     response."""
     new_calls: Annotated[int, Unit("calls"), Field(ge=0, le=WINDOW)] = 9
-    """Maximum number of new calls among the last 26 calls; in proportion while there are fewer calls."""
+    """Maximum number of new calls among the last 26 calls. If there are fewer calls, it is reduced in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,13 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
     steps = MappingProxyType({"nudge": "responses"})
     soft = True
     documentation = Documentation(
-        condition="`responses` responses with calls since a file was edited or a check began to pass, and of the last "
-        f"{WINDOW} calls at most `new_calls` were new, by their results, too; found once in an episode",
-        avoids="reading before an edit: its calls are new; polls: repeated calls 30 s apart, calls that sleep and "
-        "tools that wait do not count; tasks of the kinds `research` and `review` need no change",
-        source="recorded sessions: 6 of 26 calls are new in a stuck one, and nearly all in one that explores",
+        condition="in `responses` responses with calls no file was edited and no check began to pass, and at most "
+        f"`new_calls` of the last {WINDOW} calls were new. A call is new if the same call with the same result is not "
+        "remembered. Found at most once in an episode",
+        avoids="an agent that reads before it edits: its calls are new. Polls, and calls that are repeated after "
+        f"{_POLL_SECONDS:.0f} s or more, do not count. Tasks of the kinds `research` and `review` need no change",
+        source="recorded sessions: 6 of 26 calls are new in a session that is stuck, and nearly all in one that "
+        "explores",
     )
 
     def fold(self, part: CallProgress, observation: Observation, _facts: Facts) -> CallProgress:

@@ -41,13 +41,12 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
     folds_calls = True
     steps = MappingProxyType({"nudge": "repeats"})
     documentation = Documentation(
-        condition="the same tool with the same input, `repeats` times, each with another result than the one before, "
-        f"with at most {MAX_GAP - 1} other calls between two of them",
-        avoids="the count begins again with a result that has more lines than all before (a growing log), and when a "
-        "file gets a new content; polls and calls after a pause do not count (see `loop`); the only step is a "
-        "message",
-        source="one session of 28 repeats a call with varying results without being at fault, so ten, and no "
-        "stronger step",
+        condition="the same tool is called with the same input `repeats` times, and each result differs from the "
+        f"previous one, with at most {MAX_GAP - 1} other calls between two of them",
+        avoids="the count begins again after a new content, and after a result with more lines than all before (a "
+        "growing log). Polls do not count. The only step is a message",
+        source="in one of 28 recorded sessions, an agent without a fault repeats a call with varying results. "
+        "Therefore the threshold is ten, and there is no stronger step",
     )
 
     def fold(self, part: RepeatedCalls, observation: Observation, facts: Facts) -> RepeatedCalls:

@@ -55,9 +55,9 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
     steps = MappingProxyType({"interrupt": "after", "pause": "after", "terminate": "after"})
     documentation = Documentation(
         condition="`after` consecutive interventions against one pattern had the outcome `ignored`: the next step of "
-        "that pattern's rule is taken",
-        avoids="what the agent did before it received the message: only later events count",
-        source="agents that continued through hundreds of warnings without a further step",
+        "the pattern's own rule is taken",
+        avoids="what the agent did before it received the message does not count",
+        source="agents that received hundreds of warnings without a stronger step, and continued",
     )
 
     def fold(self, part: Ignored, observation: Observation, _facts: Facts) -> Ignored:

@@ -29,11 +29,11 @@ class Stuck(HousekeepingRule[None, StuckThresholds]):
     order = 50
     thresholds = StuckThresholds
     documentation = Documentation(
-        condition="a tool or model call is in flight for `after`",
-        avoids="a call that waits for an approval, a command of a user, the agent's whole program, and the call of a "
-        "sub-agent, as long as something is published that is work",
-        source="longer than builds and test runs of agents usually take; a message would not reach an agent that waits "
-        "for a call, so there is no guardian rule for long calls",
+        condition="a tool call or model call is in flight for `after`",
+        avoids="these calls do not count: a command of a user, the agent's whole program, and the call of a sub-agent "
+        "as long as there is work. While a call waits for an approval, the rule finds nothing",
+        source="builds and test runs of agents usually take less time. There is no guardian rule for long calls, "
+        "because a message does not reach an agent that waits for a call",
     )
 
     def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: StuckThresholds) -> Finding | None:

@@ -39,9 +39,10 @@ class TooOld(HousekeepingRule[None, TooOldThresholds]):
     thresholds = TooOldThresholds
     from_silence = False
     documentation = Documentation(
-        condition="older than `age`, or than its own time to live and the spawner has not ended it",
-        avoids="an extended sandbox may get older: its time to live counts in place of `age`",
-        source="the lifetime that a task is expected to need at most",
+        condition="the sandbox is older than `age`. If it has a time to live, this counts instead: the sandbox has "
+        f"exceeded it by {REPEAT_AFTER:.0f} s, because the spawner has not ended the sandbox",
+        avoids="an extended sandbox may exceed `age`, because only its time to live counts",
+        source="the longest lifetime that a task is expected to need",
     )
 
     def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: TooOldThresholds) -> Finding | None:

@@ -56,10 +56,11 @@ class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
     steps = MappingProxyType({"observe": "edits"})
     across_episodes = True
     documentation = Documentation(
-        condition="`agent.completed`, and no test, linter, type check or build has run since the last edit; it is "
-        "published as evidence, and no agent is steered",
-        avoids="changes of documentation or generated files only; files that git restores; an iteration that its "
-        "worker has validated; agents that are one program, of which no calls are known",
+        condition="the agent has completed its task (`agent.completed`), and since its last edit no test, linter, "
+        "type check or build has run. This is only published; no agent is steered",
+        avoids="ignored are changes of documentation and of generated files, files that git restores, and an "
+        "iteration that was validated. Nothing is found for an agent that is a single program, because its calls are "
+        "not known",
         source="MAST: missing verification is a quarter of failures",
     )
 
