@@ -131,7 +131,7 @@ SHAPES: Final[tuple[Callable[[str], dict[str, Any]], ...]] = (
 def may_change(redactor: Redactor, values: dict[str, Any]) -> bool:
     """Of the document of an event with these values."""
     event = AgentToolUse(tool="sh", tool_use_id="1", input=values)
-    return "\\u" in event.model_dump_json() or redactor.may_change(event.model_dump_json().encode())
+    return redactor.may_change(event.model_dump_json().encode())
 
 
 @given(case=written(), shape=st.sampled_from(SHAPES))
