@@ -20,7 +20,7 @@ from sandherd.contracts.names import new_uuid
 from sandherd.contracts.subjects import OUTPUT, event_subject
 from sandherd_worker.artifact_records import ArtifactRecords, make_artifact
 from sandherd_worker.assignment import Assignment
-from sandherd_worker.plain_events import ARTIFACTS, is_plain
+from sandherd_worker.plain_events import ARTIFACTS, has_long_text, is_plain
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import RecordKind, RecordMark, SpoolRecord
@@ -139,6 +139,8 @@ class Emitter:
         values = data.__dict__
         if self._changed_lately > 0 or values.get(ARTIFACTS) is not None:
             self._changed_lately -= 1
+            return None
+        if has_long_text(values):
             return None
         try:
             document = write(type(data).model_validate(values))

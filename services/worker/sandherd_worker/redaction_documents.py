@@ -2,8 +2,8 @@ r"""Whether a JSON document has certainly nothing to redact: found in its bytes,
 
 JSON escapes only `"`, `\` and control characters, and it leaves letters and digits as they are. So a document has what
 `redaction_traces` and `redaction_shapes` look for if one of its texts has it: it leaves the traces of all its texts,
-with more between them, and each token is in it as it is in the text. The exceptions are searched for here: escapes with
-digits (`\u`), and entities whose `\` is doubled.
+with more between them, and each token is in it as it is in the text. There are two exceptions: escapes with digits
+(`\u`), which `redaction_traces` always takes for a secret, and entities whose `\` is doubled, which are searched here.
 """
 
 import re
@@ -25,6 +25,4 @@ def may_have_token(document: bytes) -> bool:
 
 def may_have_secret(document: bytes, traces: SecretTraces) -> bool:
     """Whether one of the texts, keys and lists of byte values in a JSON document may have a form of a secret."""
-    if b"\\u" in document or (b"&" in document and _ENTITY.search(document) is not None):
-        return True
-    return traces.may_be_in(document)
+    return (b"&" in document and _ENTITY.search(document) is not None) or traces.may_be_in(document)
