@@ -103,11 +103,12 @@ class TlsClient(Client):
             raise nats.errors.ConnectionClosedError
         if self.is_draining_pubs:
             raise nats.errors.ConnectionDrainingError
-        if len(payload) > self._max_payload:
-            raise nats.errors.MaxPayloadError
         if not subject or _SEPARATORS.search(subject) or _SEPARATORS.search(msg_id):
             raise nats.errors.BadSubjectError
-        command = hpub_cmd(subject, reply, f"NATS/1.0\r\n{MESSAGE_ID}: {msg_id}\r\n\r\n".encode(), payload)
+        headers = f"NATS/1.0\r\n{MESSAGE_ID}: {msg_id}\r\n\r\n".encode()
+        if len(headers) + len(payload) > self._max_payload:  # nats-py omits the headers; the server closes for them
+            raise nats.errors.MaxPayloadError
+        command = hpub_cmd(subject, reply, headers, payload)
         self.stats["out_msgs"] += 1
         self.stats["out_bytes"] += len(payload)
         self._pending.append(command)
