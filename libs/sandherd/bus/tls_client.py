@@ -1,7 +1,8 @@
-"""nats-py's client with two corrections.
+"""nats-py's client with three corrections.
 
-It never sends plain text if TLS is required. And it continues to read where nats-py would stop: after a late PONG of a
-flush, and after messages whose subject or headers are invalid, which a sandbox may publish.
+It never sends plain text if TLS is required. It continues to read where nats-py would stop: after a late PONG of a
+flush, and after messages whose subject or headers are invalid, which a sandbox may publish. And it leaves a server that
+does not read any more.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from nats.aio.subscription import Subscription
 from nats.protocol import parser
 from nats.protocol.command import hpub_cmd, pub_cmd
 
+from sandherd.bus.shutdown import abort
 from sandherd.contracts.headers import MESSAGE_ID
 
 _TLS_SCHEMES: Final = frozenset({"tls", "wss"})
@@ -129,6 +131,15 @@ class TlsClient(Client):
                 raise PlainTextError
             info["tls_required"] = True  # a server that also accepts plain text only says that TLS is available
         await super()._process_info(info, initial_connection)
+
+    async def _process_op_err(self, e: Exception) -> None:
+        """Called when the connection has failed. nats-py would wait without limit for a server that does not read.
+
+        It reconnects only after what was written to the old connection has been sent.
+        """
+        if self.is_connected:
+            abort(self)
+        await super()._process_op_err(e)
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         """Called for each message, before its headers are read and before it is queued."""

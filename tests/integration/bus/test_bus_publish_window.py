@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from nats.errors import StaleConnectionError
 
 from sandherd.bus.connection import Bus, ConnectionLostError, LeaderlessError, PublishFailedError, PublishRefusedError
 from sandherd.bus.publish_window import PublishReply
@@ -115,3 +116,29 @@ async def test_wait_for_an_acknowledgement_is_limited(herd: Broker, monkeypatch:
         monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: PATIENCE)
         window = await bus.publish_window()
         assert (await window.publish(SUBJECT, b"x", msg_id="id-x")).duplicate
+
+
+async def test_server_that_does_not_read_is_left(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waits end as soon as the connection is given up, and not when the server has read what was written to it.
+
+    The client may then connect to another server.
+    """
+    monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: 10 * PATIENCE)
+    async with connected(herd) as bus:
+        try:
+            reply = await stopped(herd, bus)
+            while not unsent(bus):
+                reply = (await bus.publish_window()).publish(SUBJECT, bytes(bus.client.max_payload // 2), msg_id="id-y")
+                await eventually(lambda: bus.client.pending_data_size == 0 or unsent(bus))
+            await bus.client._process_op_err(StaleConnectionError())  # as after some PINGs without a reply
+            assert await error_of(reply) == ConnectionLostError.__name__
+        finally:
+            herd.child.send(signal.SIGCONT)
+        await eventually(lambda: bus.connected)
+        async with asyncio.timeout(PATIENCE):
+            await (await bus.publish_window()).publish(SUBJECT, b"later", msg_id="id-later")
+
+
+def unsent(bus: Bus) -> int:
+    """Number of bytes that the kernel has not taken, as the server does not read."""
+    return int(bus.client._transport._io_writer.transport.get_write_buffer_size())  # type: ignore[union-attr]  # TCP
