@@ -82,6 +82,12 @@ class TlsClient(Client):
         """Whether the last server that responded belongs to a cluster."""
         return "cluster" in self._server_info
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Number of bytes of published messages that the kernel has not taken yet, as the server reads them slowly."""
+        writer = getattr(self._transport, "_io_writer", None)  # not over a WebSocket
+        return self._pending_data_size + (0 if writer is None else int(writer.transport.get_write_buffer_size()))
+
     async def publish_each(self, subjects: Iterable[str], payload: bytes) -> None:
         """Publish one payload on each of these subjects in one write, with a quarter of the CPU time of single writes.
 
@@ -95,11 +101,12 @@ class TlsClient(Client):
             self.stats["out_bytes"] += len(others) * len(payload)
             await self._send_command(b"".join([pub_cmd(subject, "", payload) for subject in others]))
 
-    def publish_at_once(self, subject: str, reply: str, payload: bytes, *, msg_id: str) -> None:
+    def publish_at_once(self, subject: str, reply: str, payload: bytes, *, msg_id: str) -> int:
         """Publish a message with this id. It is written at the end of this iteration of the event loop, with others.
 
-        It never waits until earlier data is written, so the publisher has to limit what is not acknowledged yet. Raises
-        what `publish` raises, and `ConnectionClosedError` also while the connection is lost.
+        Returns its size in bytes with all headers. It never waits until earlier data is written, so the publisher has
+        to limit what is not acknowledged yet. Raises what `publish` raises, and `ConnectionClosedError` also while the
+        connection is lost.
         """
         if not self.is_connected:
             raise nats.errors.ConnectionClosedError
@@ -117,6 +124,7 @@ class TlsClient(Client):
         self._pending_data_size += len(command)
         if self._flush_queue is not None and self._flush_queue.empty():
             self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+        return len(command)
 
     async def _process_info(
         self,

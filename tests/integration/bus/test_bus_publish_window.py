@@ -118,6 +118,16 @@ async def test_wait_for_an_acknowledgement_is_limited(herd: Broker, monkeypatch:
         assert (await window.publish(SUBJECT, b"x", msg_id="id-x")).duplicate
 
 
+async def congested(herd: Broker, bus: Bus) -> list[PublishReply]:
+    """Messages to a broker that does not run, of which the kernel does not take the last ones."""
+    replies, window, size = [await stopped(herd, bus)], await bus.publish_window(), bus.client.max_payload // 2
+    while bus.client.unsent_bytes < 4 * size:
+        replies.append(window.publish(SUBJECT, bytes(size), msg_id=f"id-{len(replies)}"))
+        await bus.client._flush_pending()
+        await asyncio.sleep(0)  # until what the kernel takes is written
+    return replies
+
+
 async def test_server_that_does_not_read_is_left(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits end as soon as the connection is given up, and not when the server has read what was written to it.
 
@@ -126,12 +136,9 @@ async def test_server_that_does_not_read_is_left(herd: Broker, monkeypatch: pyte
     monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: 10 * PATIENCE)
     async with connected(herd) as bus:
         try:
-            reply = await stopped(herd, bus)
-            while not unsent(bus):
-                reply = (await bus.publish_window()).publish(SUBJECT, bytes(bus.client.max_payload // 2), msg_id="id-y")
-                await eventually(lambda: bus.client.pending_data_size == 0 or unsent(bus))
+            replies = await congested(herd, bus)
             await bus.client._process_op_err(StaleConnectionError())  # as after some PINGs without a reply
-            assert await error_of(reply) == ConnectionLostError.__name__
+            assert {await error_of(reply) for reply in replies} == {ConnectionLostError.__name__}
         finally:
             herd.child.send(signal.SIGCONT)
         await eventually(lambda: bus.connected)
@@ -139,6 +146,16 @@ async def test_server_that_does_not_read_is_left(herd: Broker, monkeypatch: pyte
             await (await bus.publish_window()).publish(SUBJECT, b"later", msg_id="id-later")
 
 
-def unsent(bus: Bus) -> int:
-    """Number of bytes that the kernel has not taken, as the server does not read."""
-    return int(bus.client._transport._io_writer.transport.get_write_buffer_size())  # type: ignore[union-attr]  # TCP
+async def test_time_limit_begins_when_the_message_is_written(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is not written is not late: on a slow connection, it would be repeated behind itself forever."""
+    monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: 0.1)
+    async with connected(herd) as other, connected(herd) as bus:
+        window = await other.publish_window()
+        await other.flush()
+        try:
+            replies = await congested(herd, bus)
+            assert await error_of(window.publish(SUBJECT, b"x", msg_id="id-other")) == PublishFailedError.__name__
+            assert not replies[-1].done(), "although it was published earlier"
+        finally:
+            herd.child.send(signal.SIGCONT)
+        await asyncio.gather(*replies, return_exceptions=True)
