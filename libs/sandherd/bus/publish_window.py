@@ -16,12 +16,16 @@ from sandherd.bus.tls_client import TlsClient
 
 PublishReply = asyncio.Future[Acknowledgement]
 _NO_RESPONDER: Final = b"NATS/1.0 503"
+_CHECKS: Final = 5
+"""Within the time limit of an acknowledgement, how often it is checked whether the message is written."""
 
 
 class _Unacknowledged(NamedTuple):
     subject: str
     deadline: float
     """By the event loop's clock."""
+    end: int
+    """Number of bytes that the window has published up to its end."""
     reply: PublishReply
 
 
@@ -31,7 +35,7 @@ class PublishWindow:
     def __init__(self, client: TlsClient, inbox: str) -> None:
         self._client = client
         self._inbox: Final = f"{inbox}."
-        self._last = 0
+        self._last = self._published_bytes = 0
         self._waiting: dict[int, _Unacknowledged] = {}
         """By the number in the reply subject, in the order of publication; also those whose future was cancelled."""
         self._timer: asyncio.TimerHandle | None = None
@@ -51,15 +55,16 @@ class PublishWindow:
         loop = asyncio.get_running_loop()
         reply: PublishReply = loop.create_future()
         number = self._last = self._last + 1
+        reply_to = f"{self._inbox}{number}"
         try:
-            self._client.publish_at_once(subject, f"{self._inbox}{number}", payload, msg_id=msg_id)
+            self._published_bytes += self._client.publish_at_once(subject, reply_to, payload, msg_id=msg_id)
         except UNACKNOWLEDGED as error:
             reply.set_exception(publish_error(subject, error))
             return reply
         timeout = acknowledged_within(clustered=self._client.is_clustered)
-        self._waiting[number] = _Unacknowledged(subject, loop.time() + timeout, reply)
+        self._waiting[number] = _Unacknowledged(subject, loop.time() + timeout, self._published_bytes, reply)
         if self._timer is None:
-            self._timer = loop.call_later(timeout, self._expire)
+            self._timer = loop.call_later(timeout / _CHECKS, self._expire)
         return reply
 
     def lose(self) -> None:
@@ -86,14 +91,28 @@ class PublishWindow:
             waiting.reply.set_result(found)
 
     def _expire(self) -> None:
-        """End the waits whose time is up, and come back for the next one."""
+        """End the waits whose time is up, and come back for the next one.
+
+        The time begins when the message is written: on a slow connection, it would be repeated behind itself forever.
+        """
         now, self._timer = asyncio.get_running_loop().time(), None
+        timeout = acknowledged_within(clustered=self._client.is_clustered)
+        self._postpone(now + timeout)
         for number, waiting in list(self._waiting.items()):
             if waiting.deadline > now:
-                self._timer = waiting.reply.get_loop().call_at(waiting.deadline, self._expire)
+                check = min(waiting.deadline, now + timeout / _CHECKS)
+                self._timer = waiting.reply.get_loop().call_at(check, self._expire)
                 return
             del self._waiting[number]
             _fail(waiting.reply, PublishFailedError(f"{waiting.subject}: {TimeoutError()!r}"))
+
+    def _postpone(self, deadline: float) -> None:
+        """Postpone the deadlines of messages that are not written yet."""
+        written = self._published_bytes - self._client.unsent_bytes
+        for number in reversed(self._waiting):
+            if (waiting := self._waiting[number]).end <= written:
+                return
+            self._waiting[number] = waiting._replace(deadline=deadline)
 
 
 def _fail(reply: PublishReply, error: BusError) -> None:

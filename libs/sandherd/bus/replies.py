@@ -104,11 +104,17 @@ def read_acknowledgement(subject: str, document: bytes) -> Acknowledgement:
         raise PublishFailedError(f"{subject}: the reply is not an acknowledgement")
     if "error" in found:
         error: dict[str, Any] = found["error"] if isinstance(found["error"], dict) else {}
-        description = error.get("description")
-        raise failure_of(error.get("err_code"), description)(f"{subject}: {description}")
-    if "stream" not in found or "seq" not in found:
+        code, description = _of_type(int, error.get("err_code")), _of_type(str, error.get("description"))
+        raise failure_of(code, description)(f"{subject}: {description}")
+    stream, seq = _of_type(str, found.get("stream")), _of_type(int, found.get("seq"))
+    if stream is None or seq is None:
         raise PublishFailedError(f"{subject}: the reply is not an acknowledgement")
-    return Acknowledgement(found["stream"], found["seq"], bool(found.get("duplicate")))
+    return Acknowledgement(stream, seq, bool(found.get("duplicate")))
+
+
+def _of_type(expected: type[T], value: object) -> T | None:
+    """The value if it has this type, else None."""
+    return value if isinstance(value, expected) else None
 
 
 ReplyT = TypeVar("ReplyT", bound=BaseModel)

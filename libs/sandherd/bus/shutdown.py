@@ -43,7 +43,7 @@ async def close(client: Client) -> None:
             _log.warning("connection not closed, aborting", error="the broker does not respond")
     finally:
         if not closing.done():
-            _abort(client)
+            abort(client)
             await cancel_and_wait([closing], again_after=SHORT_CLEANUP_SECONDS)
     if connecting is not None and connecting is not asyncio.current_task():
         await cancel_and_wait([connecting])
@@ -64,7 +64,7 @@ async def _logging_errors(ending: Coroutine[Any, Any, None]) -> None:
         _log.info("connection lost during close", error=repr(error))
 
 
-def _abort(client: Client) -> None:
+def abort(client: Client) -> None:
     """Close the socket without waiting for data that the broker does not receive."""
     writer = getattr(client._transport, "_io_writer", None)  # noqa: SLF001  # nats-py has no other way
     if writer is not None:

@@ -1,7 +1,8 @@
-"""nats-py's client with two corrections.
+"""nats-py's client with three corrections.
 
-It never sends plain text if TLS is required. And it continues to read where nats-py would stop: after a late PONG of a
-flush, and after messages whose subject or headers are invalid, which a sandbox may publish.
+It never sends plain text if TLS is required. It continues to read where nats-py would stop: after a late PONG of a
+flush, and after messages whose subject or headers are invalid, which a sandbox may publish. And it leaves a server that
+does not read any more.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from nats.aio.subscription import Subscription
 from nats.protocol import parser
 from nats.protocol.command import hpub_cmd, pub_cmd
 
+from sandherd.bus.shutdown import abort
 from sandherd.contracts.headers import MESSAGE_ID
 
 _TLS_SCHEMES: Final = frozenset({"tls", "wss"})
@@ -80,6 +82,12 @@ class TlsClient(Client):
         """Whether the last server that responded belongs to a cluster."""
         return "cluster" in self._server_info
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Number of bytes of published messages that the kernel has not taken yet, as the server reads them slowly."""
+        writer = getattr(self._transport, "_io_writer", None)  # not over a WebSocket
+        return self._pending_data_size + (0 if writer is None else int(writer.transport.get_write_buffer_size()))
+
     async def publish_each(self, subjects: Iterable[str], payload: bytes) -> None:
         """Publish one payload on each of these subjects in one write, with a quarter of the CPU time of single writes.
 
@@ -93,27 +101,30 @@ class TlsClient(Client):
             self.stats["out_bytes"] += len(others) * len(payload)
             await self._send_command(b"".join([pub_cmd(subject, "", payload) for subject in others]))
 
-    def publish_at_once(self, subject: str, reply: str, payload: bytes, *, msg_id: str) -> None:
+    def publish_at_once(self, subject: str, reply: str, payload: bytes, *, msg_id: str) -> int:
         """Publish a message with this id. It is written at the end of this iteration of the event loop, with others.
 
-        It never waits until earlier data is written, so the publisher has to limit what is not acknowledged yet. Raises
-        what `publish` raises, and `ConnectionClosedError` also while the connection is lost.
+        Returns its size in bytes with all headers. It never waits until earlier data is written, so the publisher has
+        to limit what is not acknowledged yet. Raises what `publish` raises, and `ConnectionClosedError` also while the
+        connection is lost.
         """
         if not self.is_connected:
             raise nats.errors.ConnectionClosedError
         if self.is_draining_pubs:
             raise nats.errors.ConnectionDrainingError
-        if len(payload) > self._max_payload:
-            raise nats.errors.MaxPayloadError
         if not subject or _SEPARATORS.search(subject) or _SEPARATORS.search(msg_id):
             raise nats.errors.BadSubjectError
-        command = hpub_cmd(subject, reply, f"NATS/1.0\r\n{MESSAGE_ID}: {msg_id}\r\n\r\n".encode(), payload)
+        headers = f"NATS/1.0\r\n{MESSAGE_ID}: {msg_id}\r\n\r\n".encode()
+        if len(headers) + len(payload) > self._max_payload:  # nats-py omits the headers; the server closes for them
+            raise nats.errors.MaxPayloadError
+        command = hpub_cmd(subject, reply, headers, payload)
         self.stats["out_msgs"] += 1
         self.stats["out_bytes"] += len(payload)
         self._pending.append(command)
         self._pending_data_size += len(command)
         if self._flush_queue is not None and self._flush_queue.empty():
             self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+        return len(command)
 
     async def _process_info(
         self,
@@ -128,6 +139,15 @@ class TlsClient(Client):
                 raise PlainTextError
             info["tls_required"] = True  # a server that also accepts plain text only says that TLS is available
         await super()._process_info(info, initial_connection)
+
+    async def _process_op_err(self, e: Exception) -> None:
+        """Called when the connection has failed. nats-py would wait without limit for a server that does not read.
+
+        It reconnects only after what was written to the old connection has been sent.
+        """
+        if self.is_connected:
+            abort(self)
+        await super()._process_op_err(e)
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         """Called for each message, before its headers are read and before it is queued."""

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from nats.errors import StaleConnectionError
 
 from sandherd.bus.connection import Bus, ConnectionLostError, LeaderlessError, PublishFailedError, PublishRefusedError
 from sandherd.bus.publish_window import PublishReply
@@ -40,12 +41,13 @@ async def test_each_message_gets_its_own_acknowledgement(herd: Broker) -> None:
 async def test_error_belongs_to_one_message(herd: Broker) -> None:
     """A message that is too large, or has line ends in its subject or id, is refused; nothing but the others is stored.
 
-    Without the check of line ends, the broker would read what follows one as a command.
+    Without the check of line ends, the broker would read what follows one as a command. For a message that is too large
+    with its headers, the broker would close the connection.
     """
     async with connected(herd) as bus:
         window = await bus.publish_window()
         replies = [
-            window.publish(SUBJECT, bytes(bus.client.max_payload + 1), msg_id="id-2"),
+            window.publish(SUBJECT, bytes(bus.client.max_payload), msg_id="id-2"),
             window.publish(f"{SUBJECT} 1\r\nx\r\nPUB {SUBJECT}", b"injected", msg_id="id-3"),
             window.publish(SUBJECT, b"injected", msg_id="id-4\r\n\r\n"),
             window.publish(SUBJECT, b"good", msg_id="id-5"),
@@ -114,3 +116,46 @@ async def test_wait_for_an_acknowledgement_is_limited(herd: Broker, monkeypatch:
         monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: PATIENCE)
         window = await bus.publish_window()
         assert (await window.publish(SUBJECT, b"x", msg_id="id-x")).duplicate
+
+
+async def congested(herd: Broker, bus: Bus) -> list[PublishReply]:
+    """Messages to a broker that does not run, of which the kernel does not take the last ones."""
+    replies, window, size = [await stopped(herd, bus)], await bus.publish_window(), bus.client.max_payload // 2
+    while bus.client.unsent_bytes < 4 * size:
+        replies.append(window.publish(SUBJECT, bytes(size), msg_id=f"id-{len(replies)}"))
+        await bus.client._flush_pending()
+        await asyncio.sleep(0)  # until what the kernel takes is written
+    return replies
+
+
+async def test_server_that_does_not_read_is_left(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waits end as soon as the connection is given up, and not when the server has read what was written to it.
+
+    The client may then connect to another server.
+    """
+    monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: 10 * PATIENCE)
+    async with connected(herd) as bus:
+        try:
+            replies = await congested(herd, bus)
+            await bus.client._process_op_err(StaleConnectionError())  # as after some PINGs without a reply
+            assert {await error_of(reply) for reply in replies} == {ConnectionLostError.__name__}
+        finally:
+            herd.child.send(signal.SIGCONT)
+        await eventually(lambda: bus.connected)
+        async with asyncio.timeout(PATIENCE):
+            await (await bus.publish_window()).publish(SUBJECT, b"later", msg_id="id-later")
+
+
+async def test_time_limit_begins_when_the_message_is_written(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is not written is not late: on a slow connection, it would be repeated behind itself forever."""
+    monkeypatch.setattr("sandherd.bus.publish_window.acknowledged_within", lambda **_: 0.1)
+    async with connected(herd) as other, connected(herd) as bus:
+        window = await other.publish_window()
+        await other.flush()
+        try:
+            replies = await congested(herd, bus)
+            assert await error_of(window.publish(SUBJECT, b"x", msg_id="id-other")) == PublishFailedError.__name__
+            assert not replies[-1].done(), "although it was published earlier"
+        finally:
+            herd.child.send(signal.SIGCONT)
+        await asyncio.gather(*replies, return_exceptions=True)

@@ -63,3 +63,20 @@ def test_acknowledgement_of_a_publish_is_read_by_its_code() -> None:
     for reply in (b"{}", b'{"stream": "EVENTS"}', b"", b"+OK", b"[]"):
         with pytest.raises(PublishFailedError, match="not an acknowledgement"):
             read_acknowledgement("a", reply)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (b'{"error": null}', PublishFailedError),
+        (b'{"error": {"err_code": [1]}}', PublishFailedError),
+        (b'{"error": {"err_code": {}, "description": {}}}', PublishFailedError),
+        (b'{"error": {"err_code": 10077, "description": 5}}', StreamFullError),
+        (b'{"stream": null, "seq": null}', PublishFailedError),
+        (b'{"stream": "EVENTS", "seq": "7"}', PublishFailedError),
+    ],
+)
+def test_malformed_acknowledgement_is_a_failed_publish(reply: bytes, expected: type[BusError]) -> None:
+    """Nothing but an error of the bus is raised, as any other error would end the reading of the connection."""
+    with pytest.raises(expected):
+        read_acknowledgement("a", reply)
