@@ -188,9 +188,14 @@ class SpoolDisk:
         return [f"{path.name}: {content.torn} bytes after record {len(content.records)}"] if content.torn else []
 
     def _create(self, segment: SpoolSegment) -> int:
-        segment.descriptor = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        sync_directory(self.directory)
-        return segment.descriptor
+        descriptor = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            sync_directory(self.directory)
+        except OSError:
+            os.close(descriptor)  # the next attempt syncs again: until then the file may be lost with its records
+            raise
+        segment.descriptor = descriptor
+        return descriptor
 
     def _append(self, segment: SpoolSegment, data: bytes) -> None:
         descriptor = self._create(segment) if segment.descriptor is None else segment.descriptor
