@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from sandherd.bus.identity import credentials_text
@@ -61,8 +62,9 @@ def rehearse(*ends: int) -> bool:
 
 
 async def _start(folder: Path, ends: Sequence[int]) -> None:
-    async with serving() as url:
-        who = Assignment.read(_variables(folder, url))
+    sandbox = f"sbx-{token_hex(8)}"  # part of the client's name, which no other process knows
+    async with serving(sandbox) as url:
+        who = Assignment.read(_variables(folder, sandbox, url))
         spec = read_spec(who)
         assert isinstance(spec, TaskSpec)
         spool = Spool.open(who.state_dir / "spool", limit=who.spool_limit)
@@ -110,7 +112,7 @@ def _cancelled_by(descriptors: Sequence[int]) -> Iterator[None]:
         stop_watching()
 
 
-def _variables(folder: Path, url: str) -> Mapping[str, str]:
+def _variables(folder: Path, sandbox: str, url: str) -> Mapping[str, str]:
     (folder / "work").mkdir()
     (folder / "task.json").write_text(json.dumps(_SPEC))
     jwt, seed = _credential(folder)
@@ -118,7 +120,7 @@ def _variables(folder: Path, url: str) -> Mapping[str, str]:
     return {
         "SANDHERD_GRANT": CredentialGrant(jwt=jwt, expires_at=now() + _LIFE).model_dump_json(),
         "SANDHERD_PROJECT": "default",
-        "SANDHERD_SANDBOX_ID": "sbx-rehearsal",
+        "SANDHERD_SANDBOX_ID": sandbox,
         "SANDHERD_TASK_ID": "task-rehearsal",
         "SANDHERD_ATTEMPT": "1",
         "SANDHERD_FENCE": "1",

@@ -1,13 +1,16 @@
 """The rehearsal of a worker's start: it succeeds, ends when the worker is claimed, and leaves nothing behind."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from sandherd_worker.rehearsal_broker import serving
 from tests.patience import PATIENCE
 
 _PROGRAM = """
@@ -51,7 +54,7 @@ import asyncio, contextlib, os, signal
 from sandherd_worker import rehearsal
 from sandherd_worker.warm_start import wait_for_identity
 @contextlib.asynccontextmanager
-async def serving():
+async def serving(client):
     def silent(reader, writer):
         END
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
@@ -113,3 +116,24 @@ def test_rehearsal_that_is_ended_at_any_step_leaves_nothing_behind(tmp_path: Pat
 def test_stuck_rehearsal_does_not_delay_the_worker(tmp_path: Path, end: str, found: str) -> None:
     """It ends at once when the worker is claimed, or is to end; opening the pipe is no claim."""
     assert found in _run(tmp_path, _STUCK.replace("END", end)).stdout
+
+
+async def _connect(url: str, name: str) -> bytes:
+    """What the broker replies to a client of this name, after its first line."""
+    parts = urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    try:
+        await reader.readline()
+        writer.write(b'CONNECT {"name":"%s"}\r\nPING\r\n' % name.encode())
+        return await reader.readline()
+    finally:
+        writer.close()
+
+
+async def test_broker_of_the_rehearsal_serves_its_worker_only() -> None:
+    """A process of another sandbox, where sandboxes share their host's network, would use the worker's memory."""
+    async with serving("sbx-1f") as url:
+        assert await _connect(url, "worker sbx-other") == b""
+        assert await _connect(url, "worker sbx-1f") == b"PONG\r\n"
+        with pytest.raises(ConnectionRefusedError):
+            await _connect(url, "worker sbx-1f")

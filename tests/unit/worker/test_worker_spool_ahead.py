@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker import spool_disk
 from sandherd_worker.spool import Spool
+from sandherd_worker.spool_cursor import sync_directory
 from sandherd_worker.spool_disk import SpoolBrokenError
 from sandherd_worker.spool_file import RecordKind, SpoolRecord, encode, scan
 
@@ -109,16 +109,16 @@ async def test_directory_that_was_not_synced_ahead_is_synced_before_the_first_re
     tmp_path: Path, records: Any, monkeypatch: Any
 ) -> None:
     """The kernel reports such an error once, and a file without a durable entry is lost with all its records."""
-    sync, calls = spool_disk.sync_directory, list[Path]()
+    calls = list[Path]()
 
     def fail_once(directory: Path) -> None:
         calls.append(directory)
         if len(calls) == 1:
             raise OSError(errno.EIO, "input/output error")
-        sync(directory)
+        sync_directory(directory)
 
     spool = Spool.open(tmp_path, limit=LIMIT)
-    monkeypatch.setattr(spool_disk, "sync_directory", fail_once)
+    monkeypatch.setattr("sandherd_worker.spool_disk.sync_directory", fail_once)
     spool.allocate()
     await spool.append_event(event)
     assert len(calls) == 2
@@ -135,7 +135,7 @@ async def test_directory_that_can_not_be_synced_is_reported_by_the_first_record(
         raise OSError(errno.EIO, "input/output error")
 
     spool = Spool.open(tmp_path, limit=LIMIT)
-    monkeypatch.setattr(spool_disk, "sync_directory", fail)
+    monkeypatch.setattr("sandherd_worker.spool_disk.sync_directory", fail)
     spool.allocate()
     with pytest.raises(SpoolBrokenError):
         await spool.append_event(event)
