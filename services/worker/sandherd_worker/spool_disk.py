@@ -188,14 +188,10 @@ class SpoolDisk:
         return [f"{path.name}: {content.torn} bytes after record {len(content.records)}"] if content.torn else []
 
     def _create(self, segment: SpoolSegment) -> int:
-        descriptor = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            sync_directory(self.directory)
-        except OSError:
-            os.close(descriptor)  # the next attempt syncs again: until then the file may be lost with its records
-            raise
-        segment.descriptor = descriptor
-        return descriptor
+        segment.path.touch(0o600)
+        sync_directory(self.directory)  # before it is open: if this fails, the next attempt has to sync again
+        segment.descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
+        return segment.descriptor
 
     def _append(self, segment: SpoolSegment, data: bytes) -> None:
         descriptor = self._create(segment) if segment.descriptor is None else segment.descriptor
