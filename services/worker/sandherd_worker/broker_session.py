@@ -86,9 +86,9 @@ class BrokerSession:
             return ExitCode.REFUSED if self._refused else ExitCode.INTERNAL
         return ExitCode.SPOOL if self._spool.trouble else ExitCode.NOT_DRAINED
 
-    async def close(self) -> None:
-        """Close the connection."""
-        await cancel_and_wait([self._running], again_after=SHORT_CLEANUP_SECONDS)
+    async def close(self, *, again_after: float = SHORT_CLEANUP_SECONDS) -> None:
+        """Close the connection. Its task is cancelled again after this many seconds, until it has ended."""
+        await cancel_and_wait([self._running], again_after=again_after)
         self.uplink.close()
 
     async def _run(self) -> None:

@@ -11,9 +11,11 @@ import base64
 import gc
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from sandherd.bus.identity import credentials_text
@@ -34,50 +36,83 @@ from sandherd_worker.worker_lifecycle import make_parts
 
 _SECONDS: Final = 5.0
 """How long it may take; it takes a hundredth of that on an idle machine."""
+_CLEANUP_SECONDS: Final = 0.01
+"""nats-py may ignore a cancellation while it connects: it is repeated, as a claimed worker waits for the end."""
 _LIFE: Final = timedelta(hours=1)
 _SPEC: Final = {"text": "nothing", "harness": {"kind": "command", "argv": ["true"]}}
 
 
-def rehearse() -> bool:
-    """Do what a start does, up to the acknowledgement of the first event; whether that was possible."""
+def rehearse(*ends: int) -> bool:
+    """Do what a start does, up to the acknowledgement of the first event; whether that was done.
+
+    It is ended once one of the descriptors `ends` is readable: a worker that is claimed starts without delay.
+    """
     logs.configure("worker", logs.SILENT)
+    done = False
     try:
         with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
-            asyncio.run(_start(Path(folder)))
-    except Exception:  # noqa: BLE001  # without it a start is slower, and otherwise the same
+            asyncio.run(_start(Path(folder), ends))
+        done = True
+    except asyncio.CancelledError:
         return False
-    finally:
-        gc.collect()
-    return True
+    except Exception:  # noqa: BLE001,S110  # without it a start is slower, and otherwise the same
+        pass
+    gc.collect()
+    return done
 
 
-async def _start(folder: Path) -> None:
-    async with asyncio.timeout(_SECONDS), serving() as url:
-        who = Assignment.read(_variables(folder, url))
+async def _start(folder: Path, ends: Sequence[int]) -> None:
+    sandbox = f"sbx-{token_hex(8)}"  # part of the client's name, which no other process knows
+    async with serving(sandbox) as url:
+        who = Assignment.read(_variables(folder, sandbox, url))
         spec = read_spec(who)
         assert isinstance(spec, TaskSpec)
         spool = Spool.open(who.state_dir / "spool", limit=who.spool_limit)
         try:
-            await _publish(who, spec, spool)
+            await _publish(who, spec, spool, ends)
         finally:
             await spool.close()
 
 
-async def _publish(who: Assignment, spec: TaskSpec, spool: Spool) -> None:
+async def _publish(who: Assignment, spec: TaskSpec, spool: Spool, ends: Sequence[int]) -> None:
     parts = make_parts(who, spec, spool)
     access = AccessServer(parts, spec)
     link = BrokerSession(who, spool, parts.stop, [parts.inbox.serve, access.serve], parts.line)
     try:
-        await asyncio.to_thread(write_files, spec, who.work_dir)
-        await link.admitted()
-        await parts.emitter.emit(started(spec, who.attempt, who.work_dir))
-        await spool.until(lambda: spool.depth == 0)
-    finally:
+        async with asyncio.timeout(_SECONDS):
+            with _cancelled_by(ends):
+                await asyncio.to_thread(write_files, spec, who.work_dir)
+                await link.admitted()
+                await parts.emitter.emit(started(spec, who.attempt, who.work_dir))
+                await spool.until(lambda: spool.depth == 0)
+    finally:  # not cancelled: what is not closed would stay open in the real start
         await access.close()
-        await link.close()
+        await link.close(again_after=_CLEANUP_SECONDS)
 
 
-def _variables(folder: Path, url: str) -> Mapping[str, str]:
+@contextmanager
+def _cancelled_by(descriptors: Sequence[int]) -> Iterator[None]:
+    """The task is cancelled in this context once one of the descriptors is readable."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+
+    def stop_watching() -> None:
+        for descriptor in descriptors:
+            loop.remove_reader(descriptor)
+
+    def cancel() -> None:
+        stop_watching()
+        task.cancel()
+
+    for descriptor in descriptors:
+        loop.add_reader(descriptor, cancel)
+    try:
+        yield
+    finally:
+        stop_watching()
+
+
+def _variables(folder: Path, sandbox: str, url: str) -> Mapping[str, str]:
     (folder / "work").mkdir()
     (folder / "task.json").write_text(json.dumps(_SPEC))
     jwt, seed = _credential(folder)
@@ -85,7 +120,7 @@ def _variables(folder: Path, url: str) -> Mapping[str, str]:
     return {
         "SANDHERD_GRANT": CredentialGrant(jwt=jwt, expires_at=now() + _LIFE).model_dump_json(),
         "SANDHERD_PROJECT": "default",
-        "SANDHERD_SANDBOX_ID": "sbx-rehearsal",
+        "SANDHERD_SANDBOX_ID": sandbox,
         "SANDHERD_TASK_ID": "task-rehearsal",
         "SANDHERD_ATTEMPT": "1",
         "SANDHERD_FENCE": "1",

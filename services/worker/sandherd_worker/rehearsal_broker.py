@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -16,25 +16,39 @@ _INFO: Final = {
     "nonce": "rehearsal",
 }
 _MAX_BYTES: Final = 64 * 1024
-"""Maximum size of a message: where the loopback interface is the host's, other processes can connect, too."""
+"""Maximum size of a message."""
 _STORED: Final = b'{"stream":"EVENTS","seq":1}'
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[str]:
-    """Serve on a port of the loopback interface; its URL. Raises `OSError`, as where that interface is down."""
-    server = await asyncio.start_server(_serve, "127.0.0.1", 0)
+async def serving(client: str) -> AsyncIterator[str]:
+    """Serve the client whose name contains this, on a port of the loopback interface; its URL. Raises `OSError`.
+
+    Where that interface is the host's, other processes can connect, too: they are refused, and after the client has
+    connected nothing can connect.
+    """
+    server = await asyncio.start_server(
+        lambda reader, writer: _serve(reader, writer, client.encode(), server.close), "127.0.0.1", 0
+    )
     try:
         yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
 
 
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve a connection until the client closes it (https://docs.nats.io/reference/reference-protocols)."""
+async def _serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: bytes, admitted: Callable[[], None]
+) -> None:
+    """Serve the client until it closes its connection (https://docs.nats.io/reference/reference-protocols).
+
+    `admitted` is called when it has connected.
+    """
     writer.write(b"INFO %s\r\n" % json.dumps(_INFO).encode())
     subscriptions: dict[bytes, bytes] = {}
     try:
+        if client not in await reader.readline():
+            return
+        admitted()
         while line := await reader.readline():
             verb, *arguments = line.split()
             if verb == b"PING":

@@ -188,8 +188,9 @@ class SpoolDisk:
         return [f"{path.name}: {content.torn} bytes after record {len(content.records)}"] if content.torn else []
 
     def _create(self, segment: SpoolSegment) -> int:
-        segment.descriptor = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        sync_directory(self.directory)
+        segment.path.touch(0o600)
+        sync_directory(self.directory)  # before it is open: if this fails, the next attempt has to sync again
+        segment.descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
         return segment.descriptor
 
     def _append(self, segment: SpoolSegment, data: bytes) -> None:

@@ -129,8 +129,8 @@ def _wait(pipe: Path, ended: int) -> bool:
         # Opened also for writing: the pipe then never reports that its last writer has closed it.
         begin = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)
         try:
-            # Only now: from here on it may be claimed, and what is claimed meanwhile starts after the rehearsal.
-            import_module("sandherd_worker.rehearsal").rehearse()
+            # Only now: from here on it may be claimed, which ends the rehearsal.
+            import_module("sandherd_worker.rehearsal").rehearse(begin, ended)
             poll = select.poll()
             poll.register(begin, select.POLLIN)
             poll.register(ended, select.POLLIN)

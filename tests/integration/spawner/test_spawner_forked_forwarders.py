@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def server(runtime: ProcessRuntime) -> int:
     assert runtime.forwarders is not None
     assert runtime.forwarders.pid is not None
     return runtime.forwarders.pid
+
+
+def sockets() -> set[str]:
+    """The sockets of this process."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # it has just been closed
+            found.add(str(path.readlink()))
+    return {name for name in found if name.startswith("socket:")}
 
 
 def properties(pid: int) -> dict[str, Any]:
@@ -120,6 +130,26 @@ async def test_stuck_fork_server_is_replaced_and_its_forwarder_is_executed(
     monkeypatch.undo()
     await up(eventually, runtime, plan_for("sbx-next"))
     forwarder(runtime, "sbx-next", forked=True)
+
+
+async def test_start_that_is_cancelled_while_a_fork_server_is_stuck_leaves_no_connection(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """Neither the one to the worker's server, which does not reply, nor the one to the forwarder's."""
+    runtime = await open_process(UP)
+    await up(eventually, runtime, plan_for("sbx-first"))
+    assert runtime.forks is not None
+    assert runtime.forks.pid is not None
+    os.kill(runtime.forks.pid, signal.SIGSTOP)
+    before = sockets()
+    starting = asyncio.create_task(runtime.create(plan_for("sbx-stuck")))
+    claim = runtime.layout.directory("sbx-stuck").first_run().claim
+    await eventually(lambda: claim.exists() and len(sockets() - before) <= 2)  # it waits for the servers
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await starting
+    await eventually(lambda: sockets() == before)
+    assert cancelled.traceback, "it would keep alive what is not closed"
 
 
 async def test_killed_forwarder_is_replaced_by_a_program(

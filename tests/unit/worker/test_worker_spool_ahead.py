@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from sandherd_worker.spool import Spool
+from sandherd_worker.spool_cursor import sync_directory
+from sandherd_worker.spool_disk import SpoolBrokenError
 from sandherd_worker.spool_file import RecordKind, SpoolRecord, encode, scan
 
 LIMIT = 1 << 30
@@ -100,6 +102,44 @@ async def test_file_that_was_not_created_ahead_is_created_later(
     assert failed
     assert spool.trouble is None
     assert [record.sequence for record in records(spool)] == [1]
+    await spool.close()
+
+
+async def test_directory_that_was_not_synced_ahead_is_synced_before_the_first_record(
+    tmp_path: Path, records: Any, monkeypatch: Any
+) -> None:
+    """The kernel reports such an error once, and a file without a durable entry is lost with all its records."""
+    calls = list[Path]()
+
+    def fail_once(directory: Path) -> None:
+        calls.append(directory)
+        if len(calls) == 1:
+            raise OSError(errno.EIO, "input/output error")
+        sync_directory(directory)
+
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    monkeypatch.setattr("sandherd_worker.spool_disk.sync_directory", fail_once)
+    spool.allocate()
+    await spool.append_event(event)
+    assert len(calls) == 2
+    assert [record.sequence for record in records(spool)] == [1]
+    await spool.close()
+
+
+async def test_directory_that_can_not_be_synced_is_reported_by_the_first_record(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Also if its file was created ahead: it is not stored before it is durable."""
+
+    def fail(_directory: Path) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    monkeypatch.setattr("sandherd_worker.spool_disk.sync_directory", fail)
+    spool.allocate()
+    with pytest.raises(SpoolBrokenError):
+        await spool.append_event(event)
+    assert isinstance(spool.trouble, SpoolBrokenError)
     await spool.close()
 
 

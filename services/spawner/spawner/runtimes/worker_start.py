@@ -191,8 +191,11 @@ class WorkerStarter:
         except asyncio.CancelledError:
             handover.abandon()
             raise
-        for server, connection in forked:
-            await server.wait_forked(connection)
+        with ExitStack() as stack:
+            for _, connection in forked:
+                stack.enter_context(connection)
+            # Together: neither a server that does not reply nor a cancellation leaves the other's connection open.
+            await asyncio.gather(*(server.wait_forked(connection) for server, connection in forked))
         deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
         while shim.read_claim(run) is None:
             # A child that ended without claiming the run, or after another claimed it, is not waited for.
