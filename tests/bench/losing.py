@@ -1,8 +1,9 @@
-"""How long nothing can be published when the leader of EVENTS is killed, beside how long it has no leader.
+"""How long nothing can be published after the leader of EVENTS is killed, beside how long there is no leader.
 
-Ours: events that are published one after the other until each is acknowledged, as services do. Theirs: a bare
-client that tries every 10 ms, which finds the moment at which the servers have elected another leader: 4 to 9 s after
-the last word of the one that was killed, as they see fit. Both are connected to a server that lives on.
+Ours: one event, published as services do, which retry until it is acknowledged. The baseline: a bare client that tries
+every 10 ms, and so finds the moment at which the servers have elected another leader. They elect one 4 to 9 s after the
+last message of the killed leader; each server chooses its delay at random. Both clients are connected to a server that
+stays up.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ _TRIES_EVERY: Final = 0.01
 
 
 async def measure(recorder: Recorder) -> None:
-    """Seconds from the kill until the next event was acknowledged: to us, and to a bare client. A run is one kill."""
+    """Measure seconds from the kill until the next acknowledged event, for us and for a bare client."""
     with TemporaryDirectory(prefix="losing-") as directory:
         broker = Broker(Path(directory), size=3)
         try:
@@ -44,7 +45,7 @@ async def _lose(broker: Broker, number: int) -> tuple[float, float]:
     other = next(server for server in broker.servers if server is not leader)
     async with AsyncExitStack() as stack:
         mine, bare = [await stack.enter_async_context(_connected(broker, other)) for _ in range(2)]
-        # Published before, so that both are known to be received.
+        # Published before the kill, so that both connections are known to work.
         await mine.publish_stored(_SUBJECT, b"{}", msg_id=f"before-{number}")
         begun = time.monotonic()
         await leader.kill()
@@ -78,7 +79,7 @@ async def _leader(broker: Broker) -> NatsServer:
 
 
 async def _whole(broker: Broker) -> None:
-    """Start what was killed again, and wait until every server has caught up."""
+    """Restart the killed server, and wait until every server has caught up."""
     await asyncio.gather(*(server.start() for server in broker.servers if not server.child.alive))
     while sorted((await request_health(broker.url, broker.watcher, 3)).values()) != ["ok"] * 3:
         await asyncio.sleep(0.1)
