@@ -60,7 +60,7 @@ def _cpu_of(pid: int) -> float:
 
 
 class CpuAccounting:
-    """A plugin of each process that runs tests: the processor seconds of a test, as a property of its last report."""
+    """A plugin of each process that runs tests: the processor seconds of a test are a property of its last report."""
 
     def __init__(self) -> None:
         self._account: Path | None = None
