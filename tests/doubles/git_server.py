@@ -44,7 +44,7 @@ class GitServer:
     lfs: LfsStore | None = None
     """The objects of Git LFS, if the server has it."""
     admits: Callable[[web.Request, str | None], Mapping[str, str]] | None = None
-    """Decides instead of `token`, by the request and its password: variables for hooks, or `RefusedError`."""
+    """Decides instead of `token`, by the request and password: returns variables for hooks or raises `RefusedError`."""
 
     async def answer(self, request: web.Request) -> web.Response:
         """Respond to one request through the backend."""

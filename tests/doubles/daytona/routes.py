@@ -158,7 +158,7 @@ class Plane:
 
 
 def preview(double: "Double") -> Handler:
-    """Daytona's proxy: it connects a caller with the sandbox's token, and no other, to what listens in the sandbox."""
+    """Daytona's proxy: it connects only a caller that has the sandbox's token with a server in the sandbox."""
 
     async def led(request: web.Request) -> web.StreamResponse:
         held, port = double.of(request.match_info["id"]), request.match_info["port"]

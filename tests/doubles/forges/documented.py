@@ -42,7 +42,7 @@ class DocumentedForge(Forge):
         return self.document_for(call).by_id[call.operation]
 
     def check_request(self, call: Call) -> None:
-        """Record what is not as documented, and refuse it; unknown names are ignored, as forges do."""
+        """Record and refuse a request that is not as documented; unknown names are only recorded, as in real forges."""
         operation = self.operation(call)
         path = operation.mismatches_of_parameters("path", call.parameters)
         query = operation.mismatches_of_parameters("query", call.query)

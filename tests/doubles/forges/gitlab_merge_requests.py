@@ -93,7 +93,7 @@ def update_merge_request(exchange: Exchange) -> Reply:
 
 
 def merge(exchange: Exchange) -> Reply:
-    """422 while its status is unknown, 405 for every other reason, 409 for a moved head; in this order."""
+    """Merge. It is refused in this order: 422 if the status is unknown, 405 for other reasons, 409 for a moved head."""
     pull, project, sent = exchange.pull(), exchange.project, exchange.sent
     if exchange.token.account.login in exchange.gitlab.settings[project.full_name].cannot_merge:
         raise refused(401, "401 Unauthorized")

@@ -57,7 +57,7 @@ class Api:
         self.rules: list[Json] | None = RULES
         """The permissions of the spawner; None permits everything."""
         self.telling = asyncio.Event()
-        """Set: watches receive what happens. Cleared: new ones are accepted, and receive nothing."""
+        """While set, watches receive events. While cleared, new watches are accepted, but receive nothing."""
         self.telling.set()
         self.marks = 0
         """The number of bookmarks sent."""

@@ -180,7 +180,7 @@ class Double:
             await self._come(pod)
 
     async def restart(self, pod: Pod, reason: str, *, wipe: bool = False) -> None:
-        """Let a pod fail and start again, as Kubernetes does; files that were only in the container are lost."""
+        """Let a pod fail and start again, as Kubernetes does. With `wipe` its files are lost."""
         await self._leave(pod)
         if wipe:
             await pod.machine.end(wipe=True)

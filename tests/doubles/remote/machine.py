@@ -42,7 +42,7 @@ class Machine:
         self.image = Contents()
         self.port = 0
         self.work_ports: list[int] = []
-        """Those that there is a way to from outside: 12000 and 12001 in truth, but all share this host's network."""
+        """The ports that can be reached from outside; real pods have 12000 and 12001, but these share one network."""
 
     @property
     def root(self) -> Path:
