@@ -76,7 +76,7 @@ async def test_tasks_end_correctly_under_repeated_kills(
 
 @pytest.mark.faults
 async def test_files_of_a_dependency_are_taken_under_repeated_kills(start: Start, person: Any, tmp_path: Path) -> None:
-    """The dependant has them whenever a spawner is killed: before the result is stored, after it, before its start."""
+    """A dependant has the files wherever a spawner is killed: around the storing of a result, or before its start."""
     pairs = []
     for number in range(2):
         build = await person.submit(["/bin/sh", "-c", f"echo {number} >out.txt"], keep_work=True)
