@@ -69,7 +69,7 @@ def _read(path: str) -> str:
 
 def _link(path: str) -> str:
     try:
-        return os.readlink(path)  # noqa: PTH115  # noqa: PTH115  # `Path.readlink` drops the suffix of a deleted one
+        return os.readlink(path)  # noqa: PTH115  # `Path.readlink` drops the suffix of a deleted one
     except OSError:
         return ""
 

@@ -93,7 +93,7 @@ async def _timed(bus: Bus) -> float:
 async def _is_answered(bus: Bus) -> bool:
     try:
         await bus.ask(ListEvents(limit=1), QUIET)
-    except Exception:  # noqa: BLE001  # noqa: BLE001  # not there yet, whatever the error
+    except Exception:  # noqa: BLE001  # not there yet, whatever the error
         return False
     return True
 

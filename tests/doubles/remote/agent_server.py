@@ -22,7 +22,7 @@ _CHUNK = 64 * 1024
 EVENTS: dict[str, list[dict[str, Any]]] = {}
 
 
-class Refused(Exception):  # noqa: N818  # noqa: N818  # a response, no error of ours
+class Refused(Exception):  # noqa: N818  # a response, no error of ours
     """An error response: a status and a text."""
 
     def __init__(self, status: int, detail: str) -> None:

@@ -37,7 +37,7 @@ async def test_waiting_approval_shows_everything_needed_to_decide(history: Any, 
 
 
 async def test_decided_approval_shows_who_decided_and_its_delivery(history: Any, script: Any) -> None:
-    """Granted, denied with its reason, expired with its default, and the state of the delivery."""
+    """A decided approval is granted, denied with its reason or expired with its default, with its delivery's state."""
     make_approval = script.approval
     reply = "/sandherd/message-relay/msg-2"
     await history.deliver([event for name in ("a1", "a2", "a3") for event in script.asking("sbx-1", name)])

@@ -222,7 +222,7 @@ async def test_next_attempt_resumes_the_session(driven: Driven, tmp_path: Path, 
         attempt=1,
         sandbox=sandbox.name,
         session=StoredSession(session_id=saved.session_id, artifact=saved.artifact),
-        use=use,  # type: ignore[arg-type]  # type: ignore[arg-type]  # a value from this test's parameters
+        use=use,  # type: ignore[arg-type]  # a value from this test's parameters
     )
     sandbox = _another(sandbox, tmp_path / "second")
     driven("say two")
