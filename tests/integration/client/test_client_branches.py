@@ -342,7 +342,7 @@ async def test_push_waits_for_the_outcome(branches: StoredBranches, sandherd: Sa
 async def test_approval_of_paths_is_confirmed(
     branches: StoredBranches, sandherd: Sandherd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a terminal they are shown first; without one, `--yes` agrees. What is not known yet can't be approved."""
+    """A terminal shows the paths first; without one `--yes` confirms; paths not known yet can't be approved."""
     paths = [".github/workflows/ci.yml", "\x1b[2Jx"]
     branches.views = [a_branch(pushed_commit=None)]
     status, _, err = await sandherd("branches", "push", BRANCH, "--approve-paths", "--yes")

@@ -374,7 +374,7 @@ async def test_wait_returns_the_ended_task(client: Herd, neighbours: Neighbours)
 async def joined(following: EventFollower) -> None:
     """Wait until a follower has subscribed to the sandbox, which happens long before a real one publishes."""
     await until(lambda: f"sandherd.v1.event.default.{SANDBOX}.>" in following._feed._subscriptions)
-    await following._link.bus.flush()  # type: ignore[attr-defined]  # type: ignore[attr-defined]  # of its connection
+    await following._link.bus.flush()  # type: ignore[attr-defined]  # of its connection
 
 
 async def until(condition: Callable[[], bool]) -> None:

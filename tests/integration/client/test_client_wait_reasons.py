@@ -332,7 +332,10 @@ async def test_unknown_project_is_an_error_unless_created(
 async def test_project_is_known_by_its_objects(
     neighbours: Neighbours, sandherd: Sandherd, operator: list[str], context: Context
 ) -> None:
-    """A task, event or record is enough; the default, a credential's own, and without a reply any are known."""
+    """A task, an event or a record makes a project known; the default and a credential's own are always known.
+
+    Without a reply of the services any project counts as known.
+    """
     await nothing_known(neighbours)
     own = ["--project", "default"]
     assert (await sandherd("tasks", "list", *own))[0] == (await sandherd(*operator, "tasks", "list", *own))[0] == 0

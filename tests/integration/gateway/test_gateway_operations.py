@@ -1,4 +1,4 @@
-"""The operations of the API on sandboxes and the project, on a whole herd: what works, and what no role or name may."""
+"""The API's operations on sandboxes and the project, on a whole herd: their effects, and who is refused."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ COMMAND = {"command": ["sh", "-c", "cat; exit 3"], "stdin": base64.urlsafe_b64en
 async def test_sandbox_is_created_used_and_paused_over_http(
     api: Api, herd: Broker, http: aiohttp.ClientSession, client: Herd
 ) -> None:
-    """Commands and files in a sandbox, and its lifecycle; a reader's token and another project's can do none of it."""
+    """A sandbox has commands, files and a lifecycle; a reader's token and another project's can use none of them."""
     reader = Api(api.url, http, (await client.create_token("reader", "read")).text)
     async with Herd.connect(herd_context(herd, OTHER)) as other:
         stranger = Api(api.url, http, (await other.create_token("all", "operate")).text)
@@ -45,7 +45,7 @@ async def test_sandbox_is_created_used_and_paused_over_http(
 
 
 async def _files(api: Api, http: aiohttp.ClientSession, place: str) -> None:
-    """A file is written, listed and read, also within the archive of its folder; never outside the work tree."""
+    """Check that a file is written, listed and read, also in its folder's archive, but never outside the work tree."""
     written = await api.call("PUT", f"{place}/files/content?path=a/b.txt&mode=600", data=b"<b>\x00 bytes")
     assert (written[0], written[1]["size"]) == (200, 10), written
     listed = (await api.call("GET", f"{place}/files?path=a"))[1]["entries"]
@@ -61,7 +61,7 @@ async def _files(api: Api, http: aiohttp.ClientSession, place: str) -> None:
 
 
 async def _command(api: Api, place: str) -> None:
-    """A command gets its input, and its output and exit status can be read."""
+    """Check that a command gets its input, and that its output and exit status can be read."""
     status, state, headers = await api.call("POST", f"{place}/exec", json=COMMAND)
     assert status == 202, state
     async with asyncio.timeout(PATIENCE):
@@ -74,7 +74,7 @@ async def _command(api: Api, place: str) -> None:
 
 
 async def _refusals(reader: Api, stranger: Api, place: str) -> None:
-    """A reader is refused with the role that it needs; a stranger does not find the sandbox."""
+    """Check that a reader is refused with the role that it needs, and that a stranger does not find the sandbox."""
     for method, path, body in (
         ("POST", "/exec", COMMAND),
         ("PUT", "/files/content?path=x", b"x"),
@@ -99,7 +99,7 @@ def _token(api: Api) -> dict[str, str]:
 
 
 async def test_project_is_set_up_over_http(api: Api) -> None:
-    """Schedules, secrets, subscriptions and grants: set, seen, deleted; a secret's value is in no response."""
+    """Schedules, secrets, subscriptions and grants are set, shown and deleted; no response has a secret's value."""
     task = {"text": "x", "harness": {"kind": "command", "argv": ["true"]}, "secrets": {"KEY": "key"}}
     put, get, delete = (partial(api.call, method) for method in ("PUT", "GET", "DELETE"))
     status, view, _ = await put("/api/v1/secrets/key", json={"value": "correct-horse"})
