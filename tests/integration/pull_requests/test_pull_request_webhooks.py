@@ -1,4 +1,4 @@
-"""Webhooks of a forge through the gateway: what they hasten, and that a forged or repeated one changes nothing."""
+"""Webhooks of a forge through the gateway: they make a poll due, and forged or repeated ones change nothing."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ SECRET = "correct horse"
 
 
 async def respond(world: World) -> None:
-    """Answer the gateway as the spawner does."""
+    """Reply to the gateway as the spawner does."""
     handler = PullRequestHandler(world.live, world.forges)
 
     async def on_message(message: Msg) -> None:
@@ -75,7 +75,7 @@ async def test_webhook_has_the_forge_polled_at_once(herd: Broker, world: World, 
 
 
 async def _forged_deliveries(hooks: Webhooks, url: str) -> None:
-    """With another secret, an invalid signature, for another webhook or forge."""
+    """Check deliveries with another secret, an invalid signature, or for another webhook or forge."""
     opened = hooks.deliveries[0]
     assert await hooks.send(opened, f"{url}/shop", "another secret") == 401
     assert await hooks.send(opened, f"{url}/shop", SECRET, signature="sha256=" + "0" * 64) == 401
@@ -85,7 +85,7 @@ async def _forged_deliveries(hooks: Webhooks, url: str) -> None:
 
 
 async def _other_deliveries(hooks: Webhooks, url: str) -> None:
-    """About another repository, or about no pull request."""
+    """Check deliveries about another repository, or about no pull request."""
     merged = hooks.deliveries[-1]
     other = json.loads(merged.body)
     other["repository"] |= {"clone_url": "https://github.com/else/shop.git", "html_url": "https://github.com/else/shop"}

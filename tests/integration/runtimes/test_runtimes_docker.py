@@ -372,7 +372,7 @@ async def test_oversized_file_is_not_fetched(boxes: Boxes, monkeypatch: pytest.M
 
 
 async def test_folder_that_containers_see_is_found_out(docker: Docker, tmp_path: Any) -> None:
-    """A folder that the engine sees differently, or can't check for lack of an image, is refused; nothing is left."""
+    """The check fails if the engine has another folder at the path, or no image to check with; it leaves nothing."""
     options = ContainerOptions(IMAGE)
     assert await is_shared(docker, options, tmp_path / "new")
     assert not await is_shared(docker, ContainerOptions("no-such-image"), tmp_path)
