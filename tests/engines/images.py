@@ -155,7 +155,7 @@ def build_context() -> Iterator[Path]:
 
 
 def wheels() -> Path:
-    """The wheels of every image, as `requirements.lock` has them. Fetched once, with what docs/images.md says."""
+    """The wheels of every image, as in `requirements.lock`. They are downloaded once, as docs/images.md describes."""
     lock = ROOT / "requirements.lock"
     with alone("wheels") as folder:
         stored = folder / "requirements.lock"

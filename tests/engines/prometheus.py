@@ -24,7 +24,7 @@ RULES: Final = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules"
 
 
 def program(name: str) -> Path:
-    """`prometheus` or `promtool`. Raises `subprocess.CalledProcessError` where the package can't be had."""
+    """The path of `prometheus` or `promtool`. Raises `subprocess.CalledProcessError` without the package."""
     return unpacked("prometheus") / "usr" / "bin" / name
 
 
