@@ -18,7 +18,7 @@ Parts = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """What is measured. `better` says in which direction it improves."""
+    """The identity of a figure. `better` says in which direction it improves."""
 
     name: str
     unit: str

@@ -1,4 +1,4 @@
-"""What one project's flood costs another one: its delay, the time until the sandbox is cut off, and what it leaves.
+"""The cost of one project's flood for another one: its delay, the time until the sandbox is cut off, and its traces.
 
 On a whole stack, an attacker has the credential of a sandbox's worker in one project. In another project a user runs
 `true` repeatedly, and an agent is sent messages. Both are timed while the stack is idle, during the attack, and after

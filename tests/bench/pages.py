@@ -247,7 +247,7 @@ async def large_output(site: Site) -> float:
 
 
 async def live_events(site: Site, run: int) -> Latency:
-    """From the acknowledgement of the broker until the frame with the event is painted, at 200 events a second."""
+    """Measure from the broker's acknowledgement until the frame with the event is painted, at 200 events a second."""
     first = run * 10_000
     async with site.tab() as page, site.broker.bus(Principal.WORKER, project=PROJECT, sandbox=_LIVE) as bus:
         await page.goto(f"/sandboxes/{_LIVE}")

@@ -159,7 +159,7 @@ def test_the_released_schemas_are_those_of_the_commit() -> None:
 
 
 def test_every_new_schema_is_in_the_changelog() -> None:
-    """It is under Unreleased, with the name of its event, command or request."""
+    """A new schema is under Unreleased, with the name of its event, command or request."""
     unreleased = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## 0")[0]
     added = json_schemas().keys() - released_schemas().keys()
     names = {name.removesuffix(".request").removesuffix(".reply") for name in added}

@@ -183,7 +183,7 @@ def check_attempt(messages: list[StoredMessage], spooled: list[StoredMessage]) -
 
 
 async def test_killing_three_workers_and_five_brokers_loses_no_event(stack: Stack) -> None:
-    """Of over 1,000 events each number is stored once and in order, and each sandbox ends once."""
+    """Each of over 1,000 event numbers is stored once and in order, and each sandbox ends once."""
     task, sandboxes, spooled = new_task(), [], list[list[StoredMessage]]()
     harness = CommandHarness(argv=["/bin/sh", "-c", AGENT])
     before = await restarts(stack)

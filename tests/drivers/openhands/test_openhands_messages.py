@@ -166,7 +166,7 @@ def create(path: Path) -> Call:
 
 
 async def test_approvals_are_requested_per_call(openhands: StartOpenHands, model: OpenAIModel) -> None:
-    """Each call of a reply is approved by itself; messages wait for the decision, and an interrupt denies all calls."""
+    """Each call of a response needs its own approval; messages wait for decisions; an interrupt denies all calls."""
     model.script(lambda request: Answer(calls=tuple(create(work / name) for name in ("yes", "no"))))
     model.script(lambda request: Answer(calls=(create(work / "never"),)), writes("Well."))
     driver = await openhands("Write.", approvals=ASK)

@@ -180,7 +180,7 @@ async def test_only_the_spawner_has_git(docker: Docker, built: dict[str, str]) -
 
 @pytest.mark.parametrize("service", images.SERVICES)
 async def test_image_has_only_its_packages_all_compiled(docker: Docker, built: dict[str, str], service: str) -> None:
-    """It has no other service's package; the base's modules are compiled as well as the packages."""
+    """An image has no other service's package; the base's modules are compiled as well as the packages."""
     seen = json.loads(await ran_in(docker, built[service], "/opt/sandherd/bin/python", "-c", LOOK))
     assert seen["left"] == seen["not compiled"] == []
     contents = json.loads((images.DOCKERFILE.parent / "contents.json").read_text())

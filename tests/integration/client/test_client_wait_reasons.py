@@ -153,7 +153,7 @@ async def test_run_states_that_the_spawner_does_not_respond(
 async def test_run_states_what_its_sandbox_waits_for(
     neighbours: Neighbours, sandherd: Sandherd, notices: Notices, state: SandboxState, notice: str
 ) -> None:
-    """It states that the sandbox starts, is paused, or waits for a user's decision, with the command that continues."""
+    """`run` states that the sandbox starts, is paused, or waits for a user, with the command that continues."""
     await neighbours.answer(INGEST, ListApprovals, lambda _: ApprovalList(approvals=[an_approval()]))
     running = await begun(neighbours, sandherd)
     neighbours.sandboxes[SANDBOX] = a_sandbox(state)

@@ -141,7 +141,7 @@ def test_new_settings_start_new_pods() -> None:
 
 
 def test_sandboxes_are_in_a_namespace_that_outlives_the_release() -> None:
-    """It enforces the restricted standard, and `helm uninstall` does not end the agents in it."""
+    """The namespace enforces the restricted standard, and `helm uninstall` does not end the agents in it."""
     (namespace,) = of_kind(rendered(), "Namespace")
     assert namespace["metadata"]["name"] == f"{NAMESPACE}-sandboxes"
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"

@@ -87,7 +87,7 @@ def test_a_service_can_be_placed_and_annotated_by_itself() -> None:
 
 
 def test_the_namespace_of_sandboxes_is_as_a_platform_wants_it() -> None:
-    """It has labels, a version of the standard, a quota, and limits for each pod."""
+    """The namespace has labels, a version of the standard, a quota, and limits for each pod."""
     limits = [{"type": "Container", "max": {"memory": "8Gi"}}]
     values = {
         "namespaceLabels": {"team": "a"},

@@ -32,7 +32,7 @@ def places(kind: str) -> dict[str, Json]:
 
 
 def test_each_namespace_has_what_confines_its_sandboxes() -> None:
-    """It has the spawner's permissions, a policy that closes it, and a quota; a project's value replaces all's."""
+    """Each has the spawner's permissions, a policy that closes it, and a quota; a project's value replaces all's."""
     for kind in ("Role", "RoleBinding", "NetworkPolicy", "ResourceQuota"):
         assert places(kind).keys() == {USUAL, "agents-of-team", "guests"}
     quotas = {name: one["spec"]["hard"] for name, one in places("ResourceQuota").items()}

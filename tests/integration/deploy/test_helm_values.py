@@ -101,7 +101,7 @@ WRONG: list[tuple[Json, str, str]] = [
 
 @pytest.mark.parametrize(("values", "where", "what"), WRONG, ids=[json.dumps(values)[:60] for values, _, _ in WRONG])
 def test_what_can_not_work_is_refused(values: Json, where: str, what: str) -> None:
-    """It is refused before anything is created, with the place of the value and what is permitted."""
+    """An invalid value is refused before anything is created, with its place and what is permitted."""
     error = refusal(values)
     line = next((line for line in error.splitlines() if where in line), "")
     assert what in line, error

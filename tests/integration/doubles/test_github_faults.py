@@ -20,7 +20,7 @@ NEW = {"title": "Sum", "head": "feature/sum", "base": "main"}
 
 @pytest.mark.parametrize("gets", [0, 3])
 async def test_mergeable_is_null_as_often_as_a_test_says(api: Api, shop: Repository, github: GitHub, gets: int) -> None:
-    """It is null for the scripted number of gets, also after a push, which starts the computation again."""
+    """`mergeable` is null for the scripted number of gets, also after a push, which starts the computation again."""
     github.unknown_gets = gets
     await api("POST", PULLS, NEW)
 

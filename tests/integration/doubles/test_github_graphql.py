@@ -40,7 +40,7 @@ async def test_merge_queue(api: Api, opened: dict[str, Any], github: GitHub, sho
 
 
 async def test_auto_merge(api: Api, opened: dict[str, Any], github: GitHub, shop: Repository) -> None:
-    """It is refused if it is off (the default) or not needed, and merges when the requirements are met."""
+    """Auto-merge is refused if it is off (the default) or not needed, and merges when the requirements are met."""
     wanted = {"pullRequestId": opened["node_id"], "mergeMethod": "SQUASH"}
 
     async def enabled() -> Answer:

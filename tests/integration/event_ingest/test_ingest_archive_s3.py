@@ -147,7 +147,7 @@ def test_wrong_settings_of_s3_are_typed_errors(
 
 
 async def test_damaged_object_is_not_restored(days: OldDays, network: S3Network, script: Any) -> None:
-    """From an object that is cut, changed, missing, or cut on its way, nothing is loaded."""
+    """Nothing is loaded from an object that is cut, changed or missing, or is cut on its way."""
     await fill(days, script)
     archive = store(network)
     await HistoryArchive(archive, Meters(CollectorRegistry())).archive(days.connection, days.old)

@@ -343,7 +343,7 @@ async def test_day_is_archived_before_it_is_reduced_and_restored_whole(
 async def test_event_that_is_delivered_again_and_restored_is_not_counted(
     days: OldDays, script: Any, tmp_path: Path
 ) -> None:
-    """It is counted neither when it is stored a second time, nor when both copies are restored."""
+    """The event is counted neither when it is stored a second time, nor when both copies are restored."""
     archive, first = DirectoryStore(tmp_path), beats(script, 2)
     await days.store([*script.messages("sbx-1", 1), *first], days.old)
     await days.reduce(FOLDED, archive)

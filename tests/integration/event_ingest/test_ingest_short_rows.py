@@ -153,7 +153,7 @@ async def _stored_and_read(history: Any, batch: EventBatch) -> list[bool]:
 
 
 async def test_events_of_today_are_short(history: Any, script: Any) -> None:
-    """Of an event as it is published today only data and trace are stored, with or without a task, of any source."""
+    """Only data and trace of an event as published today are stored, with or without a task, of any source."""
     agents = [
         script.agent("agent.message", "sbx-1", content="a", content_length=1, **more) for more in ({}, {"taskid": "t"})
     ]

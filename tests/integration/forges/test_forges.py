@@ -115,7 +115,7 @@ async def test_lost_response_creates_no_second_pull_request(forge: Forge, site: 
 
 
 async def test_pull_request_created_by_another_meanwhile_is_found(forge: Forge, site: Site) -> None:
-    """It is not in the list yet, and the creation is refused because it exists."""
+    """The pull request is not in the list yet, and its creation is refused because it exists."""
     await forge.find_or_create_pull_request(DRAFT)
     site.double.refuse(site.listing, Reply(200, []))
     assert (await forge.find_or_create_pull_request(DRAFT)).number == 1

@@ -74,7 +74,7 @@ async def test_session_of_a_token_lives_with_it(api: Api, client: Herd, monkeypa
 
 
 async def test_link_of_open_gives_one_session_once(api: Api, herd: Broker) -> None:
-    """Of many uses of its code, which is in the URL's fragment, at the same time one gets a session."""
+    """The code is in the URL's fragment; of many uses of it at the same time only one gets a session."""
     credentials = {"SANDHERD_CREDENTIALS": str(herd_context(herd).credentials), "SANDHERD_PROJECT": PROJECT}
     words = ("open", "--role", "read", "--url", f"{api.url}/api/v1", "--print")
     done = await asyncio.to_thread(partial(sandherd, herd, *words, **credentials))

@@ -143,7 +143,7 @@ async def test_messages_to_a_projects_sandboxes_are_limited(world: World) -> Non
 
 @pytest.mark.own_broker
 async def test_invalid_messages_of_a_sandbox_are_counted_and_not_stored(world: World) -> None:
-    """Of 300 a few are stored as dead letters; another sandbox's message is delivered."""
+    """A few of 300 invalid messages are stored as dead letters, and another sandbox's message is delivered."""
     for sandbox in ("sbx-mad", "sbx-1"):
         await world.record(sandbox)
     async with world.relay(dead_letters_per_minute=5).running() as relay, world.worker("sbx-1") as worker:
@@ -169,7 +169,7 @@ async def test_invalid_messages_of_a_sandbox_are_counted_and_not_stored(world: W
 
 @pytest.mark.own_broker
 async def test_large_commands_do_not_displace_dead_letters_of_others(world: World) -> None:
-    """Of invalid commands that each name another sandbox, a project has at most 1 MiB stored, then excerpts."""
+    """A project has at most 1 MiB of invalid commands stored, which each name another sandbox; then excerpts."""
     await world.record("sbx-1")
     subject, body = "sandherd.v1.command.message-relay.send_message.default", "x" * 200_000
     async with world.relay().running(), world.worker("sbx-1") as worker:

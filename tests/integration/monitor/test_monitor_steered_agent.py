@@ -54,7 +54,7 @@ while True:
 call("make build --cache", "built")
 call("cat result", "well")
 """
-"""It repeats the same call, whatever the monitor writes, and obeys a user. If its argument's file exists it waits."""
+"""The agent repeats one call, whatever the monitor writes, and obeys a user. If its argument's file exists it waits."""
 
 
 class Events:

@@ -114,7 +114,7 @@ async def test_hidden_tabs_of_sessions_have_no_stream(double: GatewayDouble, tab
 
 
 async def test_more_sessions_than_places_are_read_without_a_stream(double: GatewayDouble, tab: Page) -> None:
-    """Of five visible sessions of a browser one states that it is not live, and shows its events until it can be."""
+    """If a browser shows five sessions, one states that it is not live, shows its events, and later becomes live."""
     show(double, messages(3))
     tabs = [tab, *[await tab.context.new_page() for _ in range(4)]]
     for one in tabs:

@@ -267,7 +267,7 @@ async def test_branch_that_is_deleted_at_the_forge_is_refused_after_some_minutes
 
 
 async def test_closed_pull_request_is_not_opened_again_by_itself(world: World) -> None:
-    """It stays closed by the user's decision, also after new commits; a request opens it again."""
+    """The pull request stays closed by the user's decision, also after new commits; a request opens it again."""
     await world.branch(MERGED)
     await world.run()
     world.site.shop.pulls[1].state = "closed"

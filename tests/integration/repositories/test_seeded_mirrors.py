@@ -47,7 +47,7 @@ def work_of_a_task(upstream: Upstream, mirror: Path) -> str:
 async def test_new_mirror_has_only_what_its_project_may_read(
     upstream: Upstream, server: GitServer, tmp_path: Path
 ) -> None:
-    """It has no branch, tag or deleted branch of the other project's mirror, and downloads nothing again."""
+    """A new mirror has no branch, tag or deleted branch of the other project's, and downloads nothing again."""
     credentials = Credentials(server)
     hosts = RepositoryHosts(frozenset({server.url}), credentials)
     no_artifacts: Any = None

@@ -270,7 +270,7 @@ async def test_holder_can_not_be_traced_or_read_from_the_sandbox(
 
 
 async def test_sandboxes_at_once_are_all_forked(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """Of sandboxes that start at once none is lost, and all are forked."""
+    """All of several sandboxes that start at the same time are forked, and none is lost."""
     runtime = await open_process(UP)
     names = [f"sbx-{number}" for number in range(8)]
     await asyncio.gather(*(up(eventually, runtime, plan_for(name)) for name in names))

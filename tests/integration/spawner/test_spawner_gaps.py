@@ -52,7 +52,7 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
 
 
 async def shown(herd: Broker, runtime: ProcessRuntime, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[Any]]:
-    """What `sandherd runtimes` prints, and what `doctor` finds, over the broker."""
+    """The output of `sandherd runtimes`, and the findings of `doctor`, over the broker."""
     async with access_handlers(herd, {"process": cast("Runtime", runtime)}), Herd.connect(context(herd)) as client:
         capsys.readouterr()
         await show(client, Format.TABLE)
@@ -156,7 +156,7 @@ async def as_ordinary_user(what: str, root: Path, before: str = "") -> str:
 
 
 def found_uid(text: str) -> str:
-    """What the column of `sandherd runtimes` holds for the first runtime."""
+    """The uid column of `sandherd runtimes` for the first runtime."""
     heading, row, *_ = text.splitlines()
     return row[heading.index("HOST UID") :].split()[0]
 

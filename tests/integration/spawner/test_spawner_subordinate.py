@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 
 
 def spawner(user: OrdinaryUser, *words: str, path: str | None = None) -> Any:
-    """What the program finds: isolation, the uid's owner, gaps, why none is started, and the result of `words`."""
+    """The findings of the program: isolation, the uid's owner, gaps, why none is started, and the result of `words`."""
     beside = f"{user.programs}:/usr/sbin:/usr/bin:/sbin:/bin" if path is None else path
     env = ["env", f"PATH={beside}", f"PYTHONPATH={ROOT}"]
     done = user.run(*env, sys.executable, "-P", str(PROGRAM), str(user.home / "herd"), *words)

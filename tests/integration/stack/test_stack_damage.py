@@ -76,7 +76,7 @@ async def test_up_restores_the_files_of_clients(home: Path, content: str | None)
 
 
 async def test_credential_that_is_no_text_does_not_end_the_stack(home: Path) -> None:
-    """It is created again when the stack repairs its files."""
+    """The credential is created again when the stack repairs its files."""
     before = await status(home)
     damaged = home / "creds" / "monitor.creds"
     damaged.write_bytes(b"\xff\xfe")

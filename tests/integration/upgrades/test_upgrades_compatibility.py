@@ -66,7 +66,7 @@ def released() -> dict[str, set[str]]:
 
 
 async def test_last_release_reads_todays_events_and_replies(old: Path, released: dict[str, set[str]]) -> None:
-    """It reads every event with new fields, every reply, and each request without new fields."""
+    """The last release reads every event with new fields, every reply, and each request without new fields."""
     events = [(kind, name, one) for kind in ("events", "live") for name, one in todays("events").items()]
     replies = [
         ("replies", name, one) for name, one in todays("replies").items() if name in released["replies"] - {"error"}

@@ -57,7 +57,7 @@ async def until_forgotten(bus: Bus) -> None:
 
 @pytest.mark.own_broker
 async def test_messages_accepted_behind_a_refused_one_are_not_repeated(herd: Broker, tmp_path: Path) -> None:
-    """Of a refused large event and accepted smaller ones behind it, each is stored once.
+    """A refused large event and the accepted smaller ones behind it are each stored once.
 
     By the time of the retry the broker no longer knows the ids of the accepted ones.
     """
