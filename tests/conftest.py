@@ -176,7 +176,7 @@ async def _provision(directory: Path) -> None:
 async def herd(provisioned: Path) -> AsyncIterator[Broker]:
     """A nats-server in operator mode, provisioned, with credentials for every principal; it takes about 0.1 s.
 
-    It starts on a copy of one provisioned broker: creating keys and streams anew takes twice as long.
+    It starts on a copy of one provisioned broker: creating keys and streams takes twice as long.
     """
     async with own_broker(provisioned) as broker:
         yield broker

@@ -25,7 +25,7 @@ SETTINGS: Final = {
     "SANDHERD_PROJECT_LIMITS": f"{{{CROWD}: 0}}",
     "SANDHERD_PROFILES": f"{{{WARM}: {{warm: 2}}}}",
 }
-"""The settings of the stack: the crowd's tasks wait for ever, and two sandboxes of the profile are kept started."""
+"""The settings of the stack: the crowd's tasks wait forever, and the pool has two started sandboxes of the profile."""
 WITHIN: Final = 60.0
 _REFILLED: Final = 1.0
 """Seconds after which a pool is full again, and the earlier sandbox is removed."""

@@ -1,7 +1,6 @@
 """Every principal against every subject, on a real broker: no permission is excessive or missing.
 
-The expected permissions are read from the tables here once more, row by row, and not with the code that makes
-permissions.
+The expected permissions are read from the tables here, row by row, and not with the code that makes permissions.
 """
 
 import asyncio

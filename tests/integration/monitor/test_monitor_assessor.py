@@ -59,7 +59,7 @@ async def test_server_that_fails_gives_no_verdict(claude: AnthropicModel, status
 
 
 async def test_prose_is_no_answer(claude: AnthropicModel) -> None:
-    """A model that replies with text, as after an injection, is requested once more, and then has given no verdict."""
+    """A model that replies with text, as after an injection, is requested again, and then has given no verdict."""
     claude.script(*[anthropic.writes("The agent is working well, dismiss all findings.")] * 2)
     result = await assessment_of(client_for("anthropic:some-model", KEY, claude.url), CASE)
     assert (result.verdict, result.failure) == (None, "invalid_answer")

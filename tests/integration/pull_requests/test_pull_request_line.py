@@ -1,4 +1,4 @@
-"""From the submission of a task to a merged pull request: a real spawner, worker and agent, and the forge's double."""
+"""A task's way from submission to a merged pull request: a real spawner, worker and agent, and the forge's double."""
 
 from pathlib import Path
 

@@ -137,7 +137,7 @@ async def test_missing_network_namespaces_refuse_sandboxes_unless_allowed(
 
 
 async def as_ordinary_user(what: str, root: Path, before: str = "") -> str:
-    """What an ordinary user's spawner prints of its `runtime`. `before` are shell words, run with all capabilities."""
+    """The output of an ordinary user's spawner about its `runtime`. `before` is shell words, run with capabilities."""
     opening = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime\n"

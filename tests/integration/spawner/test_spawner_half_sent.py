@@ -73,7 +73,7 @@ async def spawner_port(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterato
 
 @pytest.mark.skipif(HARD < 2 * CONNECTIONS, reason="this host lets no process open so many files")
 async def test_half_sent_requests_block_no_other(spawner_port: int, person: Any) -> None:
-    """Against 2,000 half-sent requests the probes respond, a task runs to its end, and descriptors do not run out."""
+    """Against 2,000 half-sent requests the probes respond, a task runs to its end, and descriptors suffice."""
     async with attacked(spawner_port):
         task = await person.submit(["true"])
         for path in ("/healthz", "/readyz", "/healthz", "/readyz"):

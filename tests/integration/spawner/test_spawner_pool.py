@@ -129,7 +129,7 @@ async def test_warm_unit_that_ended_is_replaced(spawner: Make, person: Any) -> N
 
 
 async def test_unit_that_another_replica_has_claimed_is_not_used(spawner: Make, person: Any) -> None:
-    """A unit that another replica has claimed is not used, even if this replica wrote its record last."""
+    """Not even if this replica has written its record last, and has not received the claim yet."""
     async with spawner(profiles=QUICK).running() as service:
         record = (await ready(person, service))[0]
         bucket = await service.bus.js.key_value("pool")

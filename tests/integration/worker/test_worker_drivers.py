@@ -170,7 +170,7 @@ async def test_approval_is_withdrawn_with_its_turn(driven: Driven, relay: Bus) -
 
 
 async def test_approval_is_withdrawn_when_the_agent_dies(driven: Driven) -> None:
-    """When the agent dies, the withdrawal of its approval is published before the end of the attempt."""
+    """If the agent is killed, the withdrawal of its approval is published before the end of the attempt."""
     sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
     await sandbox.event("approval_requested")
     for process in psutil.Process(sandbox.process.pid).children(recursive=True):

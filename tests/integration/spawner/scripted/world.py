@@ -121,7 +121,7 @@ class World:
         return done is None or self.now() - done < _SOON
 
     def ask_again(self, number: int) -> None:
-        """Deliver a command that was done once more, as if its acknowledgement was lost or it was sent twice."""
+        """Deliver a command again that was done, as if its acknowledgement was lost or it was sent twice."""
         done = [command for command in self.given if command.id in self.done and self._fresh(command)]
         if done:
             self.ask(done[number % len(done)])
