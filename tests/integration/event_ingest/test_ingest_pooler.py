@@ -71,7 +71,7 @@ async def test_history_works_through_a_pooler(world: Any, script: Any, pooled: t
 
 
 async def test_pooler_that_would_lose_events_is_refused(pooled: tuple[PostgresServer, str]) -> None:
-    """A role whose commits are not waited for is a problem that names the remedy; so is a pooler without a setting."""
+    """A role without waiting commits is a problem that names the remedy; so is a pooler that lacks its setting."""
     server, url = pooled
     await execute(server, "alter role postgres set synchronous_commit = off")
     assert "alter role" in await _problem(Database(url, Schema(lambda: datetime.now(UTC)).prepare, pooled=True))

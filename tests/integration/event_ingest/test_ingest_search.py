@@ -82,7 +82,7 @@ async def test_each_searched_type_is_found_with_its_snippet(history: Any, script
 
 
 async def test_search_is_restricted_to_project_entities_and_time(history: Any, script: Any) -> None:
-    """A hit is of the project, sandbox, task and time; an operator finds all; the newest is first."""
+    """A search finds only its project's, sandbox's, task's and time's hits, newest first; an operator finds all."""
     script.clock = datetime.now(UTC)
     await history.deliver(script.life("task-1", "sbx-1"))
     for number, (project, sandbox) in enumerate((("default", "sbx-1"), ("default", "sbx-2"), ("other", "sbx-1"))):

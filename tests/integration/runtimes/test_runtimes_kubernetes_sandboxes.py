@@ -76,7 +76,7 @@ DOWN = 'Internal error occurred: failed calling webhook "w": connection refused'
     ("why", "fault"), [(QUOTA, ProviderFault.QUOTA), (POLICY, ProviderFault.REFUSED), (DOWN, ProviderFault.TIMED_OUT)]
 )
 async def test_what_its_controller_is_refused_is_reported(why: str, fault: ProviderFault) -> None:
-    """A condition of its Sandbox is reported at once if no retry may succeed; else when it has waited long enough."""
+    """A refusal in its Sandbox's conditions is reported at once if no retry may succeed; else after a wait."""
     with Cluster(sandboxes="v1beta1") as cluster:
         cluster.now(lambda: setattr(cluster.api, "refused_pods", ApiError(403, "Forbidden", why)))
         async with made(cluster, "v1beta1", pending=5 if fault is ProviderFault.TIMED_OUT else 600) as boxes:

@@ -89,7 +89,7 @@ async def test_iterations_without_success_fail_at_their_limit(sandbox: Any) -> N
 
 
 async def test_printed_signal_of_a_program_completes_it(sandbox: Any) -> None:
-    """A signal also counts if it is printed in parts; without a check it must occur in several iterations."""
+    """A signal also counts if it is printed in parts; without a check it must occur as often as configured."""
     sandbox.python(
         "import os, time\nprint('now ALL ', end='', flush=True)\n"
         "print('DONE' if os.environ['SANDHERD_ITERATION'] != '1' else 'over')",
