@@ -35,7 +35,7 @@ async def measure(recorder: Recorder) -> None:
             await broker.start()
             for run in recorder.each("cluster.lost_leader"):
                 recorder.add("cluster.lost_leader", *await _lose(broker, run))
-                await _whole(broker)
+                await _restart_killed_server(broker)
         finally:
             await broker.kill()
 
@@ -49,7 +49,7 @@ async def _lose(broker: Broker, number: int) -> tuple[float, float]:
         await mine.publish_stored(_SUBJECT, b"{}", msg_id=f"before-{number}")
         begun = time.monotonic()
         await leader.kill()
-        return await asyncio.gather(_publish_number(mine, number, begun), _try(bare, begun))
+        return await asyncio.gather(_publish_number(mine, number, begun), _publish_until_stored(bare, begun))
 
 
 def _connected(broker: Broker, server: NatsServer) -> AbstractAsyncContextManager[Bus]:
@@ -62,7 +62,7 @@ async def _publish_number(bus: Bus, number: int, begun: float) -> float:
     return time.monotonic() - begun
 
 
-async def _try(bus: Bus, begun: float) -> float:
+async def _publish_until_stored(bus: Bus, begun: float) -> float:
     while True:
         try:
             await bus.js.publish(_SUBJECT, b"{}", timeout=1)
@@ -78,7 +78,7 @@ async def _leader(broker: Broker) -> NatsServer:
     return next(server for server in broker.servers if server.membership and server.membership.name == cluster.leader)
 
 
-async def _whole(broker: Broker) -> None:
+async def _restart_killed_server(broker: Broker) -> None:
     """Restart the killed server, and wait until every server has caught up."""
     await asyncio.gather(*(server.start() for server in broker.servers if not server.child.alive))
     while sorted((await request_health(broker.url, broker.watcher, 3)).values()) != ["ok"] * 3:

@@ -30,9 +30,9 @@ async def test_sandbox_is_created_used_and_paused_over_http(
     place = created[0][2]["Location"]
     await eventually(partial(_has, api, place, state="running"), "the sandbox runs")
 
-    await _files(api, http, place)
-    await _command(api, place)
-    await _refusals(reader, stranger, place)
+    await _check_files(api, http, place)
+    await _check_command(api, place)
+    await _check_refusals(reader, stranger, place)
     assert (await api.call("POST", f"{place}/extend", json={"seconds": 3600}))[0] == 202
     assert (await api.call("POST", f"{place}/pause", json={"reason": "look"}))[0] == 202
     await eventually(partial(_has, api, place, state="paused"), "it is paused")
@@ -44,7 +44,7 @@ async def test_sandbox_is_created_used_and_paused_over_http(
     assert (ended[0], ended[1]["code"]) == (409, "conflict")
 
 
-async def _files(api: Api, http: aiohttp.ClientSession, place: str) -> None:
+async def _check_files(api: Api, http: aiohttp.ClientSession, place: str) -> None:
     """Check that a file is written, listed and read, also in its folder's archive, but never outside the work tree."""
     written = await api.call("PUT", f"{place}/files/content?path=a/b.txt&mode=600", data=b"<b>\x00 bytes")
     assert (written[0], written[1]["size"]) == (200, 10), written
@@ -60,7 +60,7 @@ async def _files(api: Api, http: aiohttp.ClientSession, place: str) -> None:
         assert (await api.call("GET", f"{place}/files/content?path={path}"))[0] in {404, 422, 403}, path
 
 
-async def _command(api: Api, place: str) -> None:
+async def _check_command(api: Api, place: str) -> None:
     """Check that a command gets its input, and that its output and exit status can be read."""
     status, state, headers = await api.call("POST", f"{place}/exec", json=COMMAND)
     assert status == 202, state
@@ -73,7 +73,7 @@ async def _command(api: Api, place: str) -> None:
     assert (broken[0], broken[1]["field"]) == (422, "stdin")
 
 
-async def _refusals(reader: Api, stranger: Api, place: str) -> None:
+async def _check_refusals(reader: Api, stranger: Api, place: str) -> None:
     """Check that a reader is refused with the role that it needs, and that a stranger does not find the sandbox."""
     for method, path, body in (
         ("POST", "/exec", COMMAND),

@@ -88,7 +88,7 @@ async def test_terminal_survives_its_connection(
         await connection.send_bytes(b"stty size\n")
         await screen.until(b"22 44")
         connection._response.connection.transport.abort()  # type: ignore[union-attr]  # as a network that fails
-    await _attached_again(api, path, name, len(screen.shown))
+    await _check_attached_again(api, path, name, len(screen.shown))
     for first in ({"type": "start", "command": []}, {"type": "x"}, {"type": "attach", "exec": "exc-none"}):
         async with opened(api, path) as connection:
             await connection.send_json(first)
@@ -97,7 +97,7 @@ async def test_terminal_survives_its_connection(
     await _revocation(api, sandbox, client, monkeypatch)
 
 
-async def _attached_again(api: Api, path: str, name: str, seen: int) -> None:
+async def _check_attached_again(api: Api, path: str, name: str, seen: int) -> None:
     """Check that the next connections get only what follows their offset, and the last one the exit status."""
     async with opened(api, path) as connection:
         screen = Screen(connection, {"type": "attach", "exec": name, "offset": seen})

@@ -146,7 +146,7 @@ async def test_slow_client_is_disconnected_and_delays_no_other(
     """A client that reads nothing is disconnected when its queue is full; another one still gets every event."""
     monkeypatch.setattr(live_feeds.LiveFeeds.__init__, "__defaults__", (20,))
     async with gateway(herd, http, port_file) as api, api.stream("/api/v1/events/stream") as stream:
-        deaf = await _deaf(api)
+        deaf = await _unread_stream(api)
         received: list[int] = []
         while talker.published < 150:
             await talker.publish_numbers(1, "x" * 60_000)
@@ -168,12 +168,12 @@ async def test_client_that_never_reads_is_disconnected_also_before_live_events(
         begin = f"{stream.last.partition('-')[0]}-0"
     monkeypatch.setattr(defaults, "__defaults__", (0.1, 0.5))
     async with gateway_of(herd, gateway_port_file=port_file).running() as service:
-        with await _deaf(Api(await _again(service, port_file), http, TOKEN), begin):
+        with await _unread_stream(Api(await _next_address(service, port_file), http, TOKEN), begin):
             await eventually(lambda: _streams(service) == (0, 1), "the client that takes nothing is disconnected")
     monkeypatch.setattr(defaults, "__defaults__", (0.1, 3600.0))
     monkeypatch.setattr(event_stream, "_CLOSING", 0.1)
     async with gateway_of(herd, gateway_port_file=port_file).running() as service:
-        with await _deaf(Api(await _again(service, port_file), http, TOKEN), begin):
+        with await _unread_stream(Api(await _next_address(service, port_file), http, TOKEN), begin):
             assert _streams(service) == (1, 0)
             await store_token(herd, datetime.now(UTC))
             await eventually(lambda: _streams(service) == (0, 0), "the client without a valid token is disconnected")
@@ -186,13 +186,13 @@ def _streams(service: Service) -> tuple[float | None, float | None]:
     return open_now, dropped
 
 
-async def _again(service: Service, port_file: Path) -> str:
+async def _next_address(service: Service, port_file: Path) -> str:
     """The address of a gateway that is ready, after an earlier one has ended."""
     await eventually(lambda: not service.health.problems(), "the gateway is ready")
     return await served(port_file)
 
 
-async def _deaf(api: Api, after: str = "") -> socket.socket:
+async def _unread_stream(api: Api, after: str = "") -> socket.socket:
     """A client whose stream has begun, and which reads nothing more."""
     place = urlsplit(api.url)
     deaf = socket.socket()

@@ -56,7 +56,7 @@ async def test_webhook_has_the_forge_polled_at_once(herd: Broker, world: World, 
     async with compose(settings).running() as service:
         await eventually(lambda: not service.health.problems(), "the gateway is ready")
         url = f"http://127.0.0.1:{port.read_text()}/webhooks/github"
-        await _forged_deliveries(hooks, url)
+        await _check_forged_deliveries(hooks, url)
         assert (await world.record()).pull == before
 
         pull = world.site.shop.pulls[1]
@@ -68,13 +68,13 @@ async def test_webhook_has_the_forge_polled_at_once(herd: Broker, world: World, 
         assert due.poll_at is not None
         assert due.poll_at <= world.live.now() + HASTE
         assert await hooks.send(merged, f"{url}/shop", SECRET) == 204
-        await _other_deliveries(hooks, f"{url}/shop")
+        await _check_other_deliveries(hooks, f"{url}/shop")
     world.pass_time(HASTE.total_seconds())
     await world.run()
     await world.published("branch.merged", 1)
 
 
-async def _forged_deliveries(hooks: Webhooks, url: str) -> None:
+async def _check_forged_deliveries(hooks: Webhooks, url: str) -> None:
     """Check deliveries with another secret, an invalid signature, or for another webhook or forge."""
     opened = hooks.deliveries[0]
     assert await hooks.send(opened, f"{url}/shop", "another secret") == 401
@@ -84,7 +84,7 @@ async def _forged_deliveries(hooks: Webhooks, url: str) -> None:
     assert await hooks.send(opened, url.replace("github", "other") + "/shop", SECRET) == 422
 
 
-async def _other_deliveries(hooks: Webhooks, url: str) -> None:
+async def _check_other_deliveries(hooks: Webhooks, url: str) -> None:
     """Check deliveries about another repository, or about no pull request."""
     merged = hooks.deliveries[-1]
     other = json.loads(merged.body)

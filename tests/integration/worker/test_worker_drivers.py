@@ -224,7 +224,7 @@ async def test_next_attempt_resumes_the_session(driven: Driven, tmp_path: Path, 
         session=StoredSession(session_id=saved.session_id, artifact=saved.artifact),
         use=use,  # type: ignore[arg-type]  # a value from this test's parameters
     )
-    sandbox = _another(sandbox, tmp_path / "second")
+    sandbox = _new_sandbox(sandbox, tmp_path / "second")
     driven("say two")
     (sandbox.state / "previous.json").write_text(previous.model_dump_json())
     variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
@@ -249,7 +249,7 @@ async def test_attempt_after_a_resumed_one_uses_the_latest_session(
     saved = [one.data for one in await sandbox.events("transcript_saved") if one.data.session_id][-1]
     session = StoredSession(session_id=saved.session_id, artifact=saved.artifact)
     previous = Previous(attempt=1, sandbox=sandbox.name, session=session, use=use)  # type: ignore[arg-type]  # one of both
-    sandbox = _another(sandbox, tmp_path / "second")
+    sandbox = _new_sandbox(sandbox, tmp_path / "second")
     driven("say two", resume=resume)
     (sandbox.state / "previous.json").write_text(previous.model_dump_json())
     variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
@@ -258,7 +258,7 @@ async def test_attempt_after_a_resumed_one_uses_the_latest_session(
     assert contents == [f"resumed {goes_on_from}", "two"]
 
 
-def _another(sandbox: Any, home: Path) -> Any:
+def _new_sandbox(sandbox: Any, home: Path) -> Any:
     """A new sandbox beside the first."""
     sandbox.name = new_name("sbx")
     sandbox.work, sandbox.state = home / "work", home / "state"

@@ -149,7 +149,7 @@ async def offered(sandbox: Any, use: str, tmp_path: Path, *, fails: str = FAILS,
             **fields,
         }
     )
-    _be_another(sandbox, tmp_path / "second")
+    _become_new_sandbox(sandbox, tmp_path / "second")
     (sandbox.state / "previous.json").write_text(previous.model_dump_json())
     (tmp_path / "previous").mkdir()
     return {
@@ -159,7 +159,7 @@ async def offered(sandbox: Any, use: str, tmp_path: Path, *, fails: str = FAILS,
     }
 
 
-def _be_another(sandbox: Any, home: Path) -> None:
+def _become_new_sandbox(sandbox: Any, home: Path) -> None:
     """A new sandbox beside the first."""
     sandbox.name = new_name("sbx")
     sandbox.work, sandbox.state = home / "work", home / "state"
