@@ -1,4 +1,4 @@
-"""The rehearsal of a worker's start succeeds, and leaves nothing behind."""
+"""The rehearsal of a worker's start: it succeeds, and leaves nothing behind."""
 
 import json
 import os
